@@ -33,8 +33,14 @@ export function dateText(day: number): string {
   return `${sign}${pad(Math.abs(year), 4)}-${pad(month, 2)}-${pad(dayOfMonth, 2)}`;
 }
 
-/** "12:34:56.789012"; the fraction only where there is one. */
+/** The microseconds of a day; a time may be 24:00:00. */
+export const microsPerDay = 86_400_000_000n;
+
+/** "12:34:56.789012"; the fraction only where there is one. What is no time of a day is a number with its unit. */
 export function timeText(micros: bigint): string {
+  if (micros < 0n || micros > microsPerDay) {
+    return `${micros} microseconds`;
+  }
   const seconds = Number(micros / 1_000_000n);
   const fraction = Number(micros % 1_000_000n);
   const clock = `${pad(Math.floor(seconds / 3600), 2)}:${pad(Math.floor(seconds / 60) % 60, 2)}:${pad(seconds % 60, 2)}`;
@@ -43,14 +49,12 @@ export function timeText(micros: bigint): string {
 
 /** Adds the nanoseconds below a microsecond, 0 to 999, to a text that ends in a time of day in microseconds. */
 export function withNanos(text: string, nanos: bigint): string {
-  if (nanos === 0n) {
+  if (nanos === 0n || !/\d$/.test(text)) {
     return text;
   }
   const [clock = "", fraction = ""] = text.split(".");
   return `${clock}.${fraction.padEnd(6, "0")}${String(nanos).padStart(3, "0")}`;
 }
-
-const microsPerDay = 86_400_000_000n;
 
 /** Returns a timestamp as text: "2026-01-31T12:34:56", or "infinity". */
 export function momentText(micros: bigint): string {

@@ -1,6 +1,6 @@
 import { assertNever } from "../util/errors.js";
-import { withPoint } from "./decimals.js";
-import { dateText, floorThousands, infiniteDay, momentText, timeText } from "./dates-and-times.js";
+import { scaleOf, withPoint } from "./decimals.js";
+import { dateText, floorThousands, infiniteDay, momentText, timeText, withNanos } from "./dates-and-times.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ScalarType } from "./types.js";
 
 /**
@@ -43,6 +43,22 @@ export function jsonOf(type: ColumnType, column: Column, row: number): string {
   }
 }
 
+/** Shows a decimal, date or time that is not NULL; undefined for other types. */
+export function exactText(type: ColumnType, column: Column, row: number): string | undefined {
+  if (column.valid?.[row] === 0) {
+    return undefined;
+  }
+  if (scaleOf(type) !== undefined) {
+    return jsonOf(type, column, row);
+  }
+  if (type !== "date32" && !(typeof type === "string" && type.startsWith("time"))) {
+    return undefined;
+  }
+  const value = BigInt(asFixed(column).data[row] ?? 0);
+  const text = JSON.parse(jsonOf(type, column, row)) as string; // in microseconds
+  return withNanos(text, type.endsWith("[ns]") ? ((value % 1000n) + 1000n) % 1000n : 0n);
+}
+
 function scalarJson(type: ScalarType, column: Column, row: number): string {
   if (type === "utf8" || type === "binary") {
     const { offsets, bytes } = asBytes(column);
@@ -66,7 +82,7 @@ function scalarJson(type: ScalarType, column: Column, row: number): string {
     case "time64[us]":
       return JSON.stringify(timeText(BigInt(value)));
     case "time64[ns]":
-      return JSON.stringify(timeText(BigInt(value) / 1000n));
+      return JSON.stringify(timeText(floorThousands(BigInt(value))));
     case "time64[us, zone]":
       return JSON.stringify(zonedText(BigInt(value)));
     case "timestamp[us]":

@@ -1,4 +1,14 @@
-import { type DuckDBConnection, DuckDBStructType, type DuckDBType } from "@duckdb/node-api";
+import {
+  type DuckDBConnection,
+  DuckDBListType,
+  DuckDBMapType,
+  DuckDBStructType,
+  type DuckDBType,
+  LIST,
+  MAP,
+  SQLNULL,
+  TIMESTAMP_NS,
+} from "@duckdb/node-api";
 import type { SourceColumn } from "../columnar/types.js";
 import { quotePath, quotePaths } from "./sql.js";
 import { columnTypeOf } from "./types.js";
@@ -16,8 +26,24 @@ export async function schemaDigests(
   return new Map(found.getRows().map(([path, digest]) => [String(path), String(digest)]));
 }
 
-/** Reads the columns of one file, in file order. @throws Error from DuckDB */
-export async function readColumns(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
+/** What a footer says of a column of values. */
+export interface ParquetLeaf {
+  /** Names from the table's column down to the leaf. */
+  readonly path: readonly string[];
+  /** Number of the table's column that it is, or is a part of. */
+  readonly column: number;
+  /** "null" for values that are all NULL. */
+  readonly annotation: string;
+  /** Set for nanoseconds in UTC. */
+  readonly utcNanosAt: number | undefined;
+}
+
+/** Reads the columns of one file, in file order. DuckDB renames columns that only case tells apart. @throws Error from DuckDB */
+export async function readColumns(
+  connection: DuckDBConnection,
+  path: string,
+  leaves: readonly ParquetLeaf[] = [],
+): Promise<SourceColumn[]> {
   const empty = await connection.run(
     `SELECT * FROM read_parquet(${quotePath(path)}, hive_partitioning = false) LIMIT 0`,
   );
@@ -26,8 +52,49 @@ export async function readColumns(connection: DuckDBConnection, path: string): P
   return empty.columnNames().map((name, index) => {
     const type = types[index];
     const decimal = tooWide.get(index);
-    return decimal === undefined ? sourceColumn(name, type) : { name, sourceType: decimal, type: undefined };
+    const own = leaves.filter(({ column }) => column === index);
+    return decimal === undefined ? retyped(name, type, own) : { name, sourceType: decimal, type: undefined };
   });
+}
+
+/**
+ * A column with the types of its leaves, and the names of its fields in the file. DuckDB takes the type null for INTEGER,
+ * cuts nanoseconds in UTC to microseconds, and renames fields that only case tells apart.
+ */
+function retyped(name: string, type: DuckDBType | undefined, leaves: readonly ParquetLeaf[]): SourceColumn {
+  if (type === undefined || leaves.length === 0) {
+    return sourceColumn(name, type);
+  }
+  let next = 0;
+  /** `depth`: steps of a leaf's path that lead to the type; NaN inside of lists, whose levels have names of their own. */
+  const typed = (inner: DuckDBType, depth: number): DuckDBType => {
+    if (inner instanceof DuckDBListType) {
+      return LIST(typed(inner.valueType, Number.NaN));
+    }
+    if (inner instanceof DuckDBMapType) {
+      return MAP(typed(inner.keyType, Number.NaN), typed(inner.valueType, Number.NaN));
+    }
+    if (inner instanceof DuckDBStructType) {
+      const fields = inner.entryTypes.map((entry, index) => ({
+        name: leaves[next]?.path[depth] ?? inner.entryNames[index] ?? "",
+        type: typed(entry, depth + 1),
+      }));
+      return new DuckDBStructType(
+        fields.map((field) => field.name),
+        fields.map((field) => field.type),
+      );
+    }
+    const leaf = leaves[next];
+    next += 1;
+    return leaf?.annotation === "null" ? SQLNULL : leaf?.utcNanosAt === undefined ? inner : TIMESTAMP_NS;
+  };
+  const found = typed(type, 1);
+  if (next !== leaves.length) {
+    // VARIANT, of several leaves: those after it are not known.
+    const isSame = leaves.every(({ annotation, utcNanosAt }) => annotation !== "null" && utcNanosAt === undefined);
+    return isSame ? sourceColumn(name, type) : { name, sourceType: typeText(type), type: undefined };
+  }
+  return found === SQLNULL ? { name, sourceType: "NULL", type: undefined, onlyNulls: true } : sourceColumn(name, found);
 }
 
 function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn {
@@ -40,7 +107,9 @@ function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn 
 
 /** DuckDB's name of a type, without the coordinate system of a geometry, which can be a page of JSON. */
 function typeText(type: DuckDBType | undefined): string {
-  return String(type).replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
+  return String(type)
+    .replaceAll("SQLNULL", "NULL")
+    .replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
 /** The most digits of DuckDB's decimals. It reads wider ones as DOUBLE, with wrong values. */

@@ -4,7 +4,7 @@ import type { ValueLimits } from "../profiles/value-counts.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
-import { exactText } from "./exact-values.js";
+import { exactText } from "../../columnar/json-text.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
 

@@ -25,7 +25,7 @@ const timeTypes: Readonly<Record<string, TimeType>> = {
   "time64[us]": { family: "times of day", nanosPerUnit: 1000n },
   "time64[ns]": { family: "times of day", nanosPerUnit: 1n },
   "timestamp[us]": { family: "timestamps", nanosPerUnit: 1000n, infinity: infiniteMicros },
-  "timestamp[ns]": { family: "timestamps", nanosPerUnit: 1n, infinity: infiniteMicros },
+  "timestamp[ns]": { family: "timestamps", nanosPerUnit: 1n },
   "timestamp[us, UTC]": { family: "instants", nanosPerUnit: 1000n, infinity: infiniteMicros },
 };
 

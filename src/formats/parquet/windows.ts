@@ -1,9 +1,8 @@
 import { columnsInFile } from "../planned-columns.js";
-import { boundsOf } from "../sql/slice-sql.js";
 import type { ColumnChunk, Footer } from "./footer/footer.js";
 import { readFooter } from "./footer/read-footer.js";
 import { groupsBetween } from "./footer/groups.js";
-import type { ByteRange, ShardFile, SliceRequest, SliceWindow } from "../port.js";
+import type { ByteRange, SliceRequest, SliceWindow } from "../port.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
 const slackBytes = 100;
@@ -86,18 +85,13 @@ function bytesIn(ranges: readonly ByteRange[]): number {
   return ranges.reduce((sum, { start, end }) => sum + end - start, 0);
 }
 
-/** Fetches what a query for `rows`, and for those between them, reads, where the file has not all. */
-export async function fetchRows(
-  file: ShardFile,
-  { rows, columns }: { rows: readonly number[]; columns: readonly string[] },
-): Promise<void> {
-  if (file.remote === undefined) {
-    return;
-  }
-  const footer = await readFooter(file);
-  const ranges: ByteRange[] = [];
-  for (const { group } of groupsBetween(footer, boundsOf(rows))) {
-    ranges.push(...rangesOf(footer, chunksOf(footer, group, columns)));
-  }
-  await file.remote.fetch(ranges);
+/** The bytes of some columns in the row groups that have some of these rows. */
+export function rangesBetween(
+  footer: Footer,
+  rows: { readonly rowStart: number; readonly rowEnd: number },
+  columns: readonly string[],
+): ByteRange[] {
+  return Array.from(groupsBetween(footer, rows), ({ group }) =>
+    rangesOf(footer, chunksOf(footer, group, columns)),
+  ).flat();
 }

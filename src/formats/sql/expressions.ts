@@ -8,6 +8,7 @@ import { didYouMean } from "../../util/suggest.js";
 import { checkExpression } from "./check-expression.js";
 import { isZonedTime, type NamesInExpression, sessionValues } from "./expression-parts.js";
 import { expressionAlias, expressionQuery, isReservedName } from "./expression-sql.js";
+import { withMicroseconds } from "./nanoseconds.js";
 import { rowNumberColumn, rowsTable, someRows } from "./slice-sql.js";
 import type { ShardTables } from "./shard-tables.js";
 import type { BoundExpression, Decoder } from "../port.js";
@@ -57,18 +58,27 @@ export async function bindExpression(
   const folders = folderColumns(used);
   const inFile = used.filter(({ partition }) => partition !== true);
   try {
-    const result = await tables.use(file, { rows: [], columns: inFile }, (connection, shard) => {
+    return await tables.use(file, { rows: [], columns: inFile }, async (connection, shard) => {
+      const exact = await withMicroseconds(connection, text, used);
+      if (exact === undefined) {
+        throw invalid(
+          text,
+          "it uses a list or a struct with timestamps in nanoseconds, which functions may cut",
+          "name the field by its path, as in event.at, or carry the column",
+        );
+      }
       const rows = rowsTable({ table: shard, folders, partitions }, `${rowNumberColumn} < 0`);
       // Without the row's number, which is no column of the shard; an expression may need none, and SQL needs one.
       const table = `(SELECT NULL AS ${quoteName(expressionAlias(""))}, * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
-      return connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`);
+      const result = await connection.run(`${expressionQuery(table, `(${exact}\n)`)} LIMIT 0`);
+      const [type] = result.columnTypes();
+      return {
+        text: exact,
+        uses: used.map(({ name }) => name),
+        sourceType: String(type),
+        type: type === undefined ? undefined : columnTypeOf(type),
+      };
     });
-    const [type] = result.columnTypes();
-    return {
-      uses: used.map(({ name }) => name),
-      sourceType: String(type),
-      type: type === undefined ? undefined : columnTypeOf(type),
-    };
   } catch (error) {
     if (error instanceof JobError) {
       throw error;

@@ -7,6 +7,7 @@ import type { Model } from "../../models/port.js";
 import type { ScoringContext, ShardFiles } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 import { tokenizersOf } from "../model.js";
+import { refuseUnreadable } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import { probeRows } from "./probe-rows.js";
 import type { SeenSchema } from "./read-shards.js";
@@ -50,6 +51,9 @@ export async function bindFirstShard(
     ...(spec.output.lineage ? { lineage: true } : {}),
     ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
   };
+  if (seen !== undefined) {
+    refuseUnreadable(contract, seen);
+  }
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
   await probeRows(engine, contract);

@@ -37,16 +37,18 @@ export async function bindExpressions(
   const list: Expression[] = [];
   const computed: SourceColumn[] = [];
   if (where !== undefined) {
-    const { uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
-    list.push({ kind: "where", name: "input.where", text: where, uses });
+    const { text, uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
+    list.push({ kind: "where", name: "input.where", text, uses });
   }
-  for (const [name, text] of Object.entries(columns)) {
-    const { uses, sourceType, type } = await atKey(context, ["input", "columns", name], () => bind(text, requireType));
+  for (const [name, given] of Object.entries(columns)) {
+    const { text, uses, sourceType, type } = await atKey(context, ["input", "columns", name], () =>
+      bind(given, requireType),
+    );
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
   }
-  for (const [name, text] of texts) {
-    const { uses } = await bind(text, requireType);
+  for (const [name, given] of texts) {
+    const { text, uses } = await bind(given, requireType);
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
   }

@@ -60,6 +60,7 @@ export async function planRun(
   warnOfVersion(context, resolved);
   warnOfFolders(context, contract);
   warnOfNulls(context, contract, seen);
+  warnOfLegacyDates(context, contract, schemas);
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
@@ -137,6 +138,27 @@ export function warnOfFolders({ spec, log }: Pick<ScoringContext, "spec" | "log"
   const twice = parquet === undefined ? undefined : twiceText(columns, parquet.path);
   if (twice !== undefined) {
     log.warn(twice);
+  }
+}
+
+/** Warns of columns that Spark wrote in the calendar of Spark 2, each once. Old dates in them are read as other ones. */
+function warnOfLegacyDates(
+  { log }: Pick<ScoringContext, "log">,
+  contract: Contract,
+  schemas: readonly SeenSchema[],
+): void {
+  const left = new Set(usedColumns(contract));
+  for (const { name, legacyDates } of schemas) {
+    for (const { column, key, timeZone } of legacyDates) {
+      if (left.delete(column)) {
+        const zone = timeZone === "" ? "" : `, org.apache.spark.timeZone = ${timeZone}`;
+        log.warn(
+          `column \`${column}\` of ${name} is in Spark's legacy calendar (${key}${zone}): ` +
+            "dates before 1582-10-15 and timestamps before 1900 are read as other ones; " +
+            "write the file again with Spark's datetimeRebaseModeInWrite and int96RebaseModeInWrite = CORRECTED",
+        );
+      }
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 import type { SourceColumn } from "../../columnar/types.js";
-import type { Decoder, ShardFooter, ShardSchema } from "../../formats/port.js";
+import type { Decoder, LegacyDates, ShardFooter, ShardSchema, UnreadableColumn } from "../../formats/port.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { partitionColumns } from "../../plan/partitions.js";
 import type { PlannedShard } from "../../plan/plan.js";
@@ -21,6 +21,8 @@ export interface SeenSchema {
   /** The shard, as messages name it. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
+  readonly unreadable: readonly UnreadableColumn[];
+  readonly legacyDates: readonly LegacyDates[];
 }
 
 export function seenSchema(
@@ -29,7 +31,7 @@ export function seenSchema(
   { schema }: ShardFooter,
 ): SeenSchema {
   const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
-  return { shard, name, columns: [...schema.columns, ...fromFolders] };
+  return { shard, name, ...schema, columns: [...schema.columns, ...fromFolders] };
 }
 
 /** The content of the footers of all shards. */

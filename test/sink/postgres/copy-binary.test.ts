@@ -184,6 +184,22 @@ postgres.describe("rows in COPY's binary format", () => {
     },
   );
 
+  test("the first and the last nanosecond arrive in Postgres as microseconds, not as infinity", async () => {
+    database ??= await postgres.server().createDatabase();
+    await database.query("DROP TABLE IF EXISTS copied; CREATE TABLE copied (v timestamp)");
+    const values = BigInt64Array.of(2n ** 63n - 1n, -(2n ** 63n) + 1n, -(2n ** 63n), -1n);
+    const columns = [{ type: "timestamp[ns]" as const, column: fixed(values) }];
+
+    await copyColumns(database.url, "copied", { columns, types: [pgTypeOf("timestamp[ns]")], rowCount: 4 });
+
+    expect((await database.query("SELECT v::text FROM copied")).map((row) => Object.values(row as object)[0])).toEqual([
+      "2262-04-11 23:47:16.854775",
+      "1677-09-21 00:12:43.145224",
+      "1677-09-21 00:12:43.145224",
+      "1969-12-31 23:59:59.999999",
+    ]);
+  });
+
   test("numbers of any size and scale arrive in Postgres as numeric", async () => {
     database ??= await postgres.server().createDatabase();
     const db = database;

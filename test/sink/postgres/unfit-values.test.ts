@@ -24,6 +24,13 @@ const unfit = (type: ColumnType, column: Column, rowCount: number, target: Parti
   ]);
 const rowsOf = (...args: Parameters<typeof unfit>): number[] => unfit(...args).map(({ row }) => row);
 
+const longs = (...values: bigint[]): Column => ({
+  kind: "fixed",
+  elementsPerValue: 1,
+  data: BigInt64Array.from(values),
+  valid: undefined,
+});
+
 describe("values that Postgres cannot hold", () => {
   test("text with \\u0000 does not fit, at any place, and each row is named once", () => {
     const column = texts(["a", "\u0000", "b\u0000c\u0000d", null, "", "x\u0000", "y"]);
@@ -32,6 +39,19 @@ describe("values that Postgres cannot hold", () => {
       { row: 2, column: "v", found: String.raw`"b\u0000c\u0000d", and text in Postgres cannot hold \u0000` },
       { row: 5, column: "v", found: String.raw`"x\u0000", and text in Postgres cannot hold \u0000` },
     ]);
+  });
+
+  test("a timestamp beyond Postgres's calendar does not fit, nor does a time that is none", () => {
+    expect(unfit("timestamp[us]", longs(0n, -(2n ** 63n)), 2)).toEqual([
+      {
+        row: 1,
+        column: "v",
+        found: "a timestamp -9223372036854775808 microseconds from 1970, out of the range of Postgres",
+      },
+    ]);
+    expect(rowsOf("timestamp[ns]", longs(2n ** 63n - 1n, -(2n ** 63n)), 2)).toEqual([]);
+    expect(rowsOf("time64[us]", longs(0n, 86_400_000_000n, 86_400_000_001n, -1n), 4)).toEqual([2, 3]);
+    expect(rowsOf("time64[ns]", longs(86_400_000_000_000n, 86_400_000_000_001n, -1n), 3)).toEqual([1, 2]);
   });
 
   test("bytes with \\u0000 fit", () => {

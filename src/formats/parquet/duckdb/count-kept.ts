@@ -1,7 +1,9 @@
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
+import { plannedColumns } from "../../planned-columns.js";
 import type { SliceRequest } from "../../port.js";
-import { keptCountSql, parquetTable, slicesTable } from "../../sql/slice-sql.js";
+import { keptCountSql, slicesTable } from "../../sql/slice-sql.js";
+import type { ExactTables } from "./exact-table.js";
 import { areReadableTogether, readableParts } from "./readable-parts.js";
 
 /**
@@ -10,7 +12,11 @@ import { areReadableTogether, readableParts } from "./readable-parts.js";
  * @throws JobError SHARD_CORRUPT; what DuckDB says
  */
 export async function countKept(
-  { pool, memory }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget },
+  {
+    pool,
+    memory,
+    exact,
+  }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget; readonly exact: ExactTables },
   slices: readonly SliceRequest[],
 ): Promise<number> {
   const count = (slice: SliceRequest, table: string): Promise<number> =>
@@ -24,12 +30,15 @@ export async function countKept(
   }
   let kept = 0;
   for (const slice of slices) {
-    const { parts, unfit } = await readableParts(slice, memory);
+    const { parts, footer, unfit } = await readableParts(slice, memory);
     if (unfit !== undefined) {
       throw unfit.error;
     }
     for (const part of parts) {
-      kept += await count(part, parquetTable(part.file.path));
+      for (const { slice: rows, ranges } of await exact.parts(part, footer)) {
+        const columns = plannedColumns(rows.projection);
+        kept += await exact.use({ file: rows.file, footer, columns, ranges }, (table) => count(rows, table));
+      }
     }
   }
   return kept;

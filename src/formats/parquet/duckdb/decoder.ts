@@ -10,11 +10,13 @@ import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
 import { schemaReader } from "./schemas.js";
-import { parquetTable, sliceSql, coalescedSql } from "../../sql/slice-sql.js";
+import { sliceSql, coalescedSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
 import { type Place, placeIn } from "./coalesced.js";
 import type { Decoder, SliceRequest } from "../../port.js";
 import { countKept } from "./count-kept.js";
+import { type ExactTables, exactTables } from "./exact-table.js";
+import { plannedColumns } from "../../planned-columns.js";
 import { areReadableTogether, readableParts } from "./readable-parts.js";
 import { parquetTables } from "./tables.js";
 
@@ -36,28 +38,31 @@ export interface ParquetOptions extends DuckDbReaderOptions {
 
 export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): ParquetByDuckDb {
   const options = { ...others, memoryBytes: memory.duckDbBytes };
+  const exact = exactTables();
   const opened = new Map<number, DuckDbReader>();
   /** DuckDB's threads are fixed when it is opened. */
   const readerOf = (count: number): DuckDbReader => {
-    const reader = opened.get(count) ?? openDuckDbReader({ ...options, threads: count });
+    const reader =
+      opened.get(count) ??
+      openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads: count });
     opened.set(count, reader);
     return reader;
   };
   const { pool } = readerOf(options.threads);
   const check = createExpressionCheck(pool);
-  const tables = parquetTables(pool);
+  const tables = parquetTables(pool, exact);
   return {
     schemas: schemaReader(pool),
     constants: (slice) => folderConstants(pool, slice, 1),
     async *read(slices, threads) {
       await check.all(slices[0].projection.expressions);
-      yield* readSlices({ pool: readerOf(threads).pool, memory }, slices);
+      yield* readSlices({ pool: readerOf(threads).pool, memory, exact }, slices);
     },
     async countKept(slices) {
       for (const { projection } of slices.slice(0, 1)) {
         await check.all(projection.expressions); // the same for all
       }
-      return await countKept({ pool, memory }, slices);
+      return await countKept({ pool, memory, exact }, slices);
     },
     bindExpression: (request) => bindExpression(tables, check, request),
     describeRows: (request) => describeRows(tables, check, request),
@@ -66,6 +71,7 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
       for (const reader of opened.values()) {
         await reader[Symbol.asyncDispose]();
       }
+      await exact[Symbol.asyncDispose]();
     },
   };
 }
@@ -73,6 +79,7 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
 interface ReadTools {
   readonly pool: ConnectionPool;
   readonly memory: MemoryBudget;
+  readonly exact: ExactTables;
 }
 
 async function* readSlices(
@@ -92,30 +99,37 @@ async function* readSlices(
 
 /** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
 async function* readSlice(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const { parts, unfit } = await readableParts(slice, tools.memory);
+  const { parts, footer, unfit } = await readableParts(slice, tools.memory);
   for (const part of parts) {
-    yield* readWhole(tools, part);
+    for (const { slice: rows, ranges } of await tools.exact.parts(part, footer)) {
+      const shard = { file: rows.file, footer, columns: plannedColumns(rows.projection), ranges };
+      yield* tools.exact.stream(shard, (table) => readWhole(tools, rows, table));
+    }
   }
   if (unfit !== undefined) {
     throw unfit.error;
   }
 }
 
-async function* readWhole(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
-  const end = yield* streamRows(tools, slice);
+async function* readWhole(tools: ReadTools, slice: SliceRequest, table: string): AsyncGenerator<RecordBatch> {
+  const end = yield* streamRows(tools, slice, table);
   if (end.cause === undefined && end.reached === slice.rowEnd) {
     return;
   }
   const { error, rowStart } = await findDamage(tools.pool, slice, end);
   if (rowStart > end.reached) {
-    yield* streamRows(tools, { ...slice, rowStart: end.reached, rowEnd: rowStart });
+    yield* streamRows(tools, { ...slice, rowStart: end.reached, rowEnd: rowStart }, table);
   }
   throw error;
 }
 
-async function* streamRows({ pool, memory }: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch, StreamEnd> {
+async function* streamRows(
+  { pool, memory }: ReadTools,
+  slice: SliceRequest,
+  table: string,
+): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
-  const chunks = untilFailure(streamChunks(pool, sliceSql(slice, parquetTable(slice.file.path))));
+  const chunks = untilFailure(streamChunks(pool, sliceSql(slice, table)));
   try {
     for (;;) {
       const step = await chunks.next();

@@ -1,6 +1,9 @@
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { SliceRequest } from "../../port.js";
+import type { Footer } from "../footer/footer.js";
 import { readFooter } from "../footer/read-footer.js";
+import { plannedColumns } from "../../planned-columns.js";
+import { isInexact } from "./exact-table.js";
 import { boundedSlices, hasLongTypes } from "../long-values.js";
 import { findUnfitLevels } from "../pages/levels.js";
 import { findLargePage } from "../pages/page-sizes.js";
@@ -12,6 +15,7 @@ import type { Damage } from "../damage.js";
 export interface ReadableParts {
   /** Parts that DuckDB reads one after the other, as its memory allows. */
   readonly parts: Iterable<SliceRequest>;
+  readonly footer: Footer;
   /** What is wrong with the rows after these; undefined: the parts are the whole slice. */
   readonly unfit: Damage | undefined;
 }
@@ -24,13 +28,18 @@ export async function readableParts(slice: SliceRequest, memory: MemoryBudget): 
   const footer = await withTextSizes(await readFooter(slice.file), slice);
   const large = (await findLargePage(footer, slice, memory)) ?? (await findUnfitPrefixes(footer, slice, memory));
   const unfit = (await findUnfitLevels({ ...slice, rowEnd: large?.rowStart ?? slice.rowEnd })) ?? large;
-  return { parts: boundedSlices(footer, { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd }, memory), unfit };
+  return { parts: boundedSlices(footer, { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd }, memory), footer, unfit };
 }
 
-/** Whether DuckDB may be given whole shards in one query. */
+/** Whether DuckDB may be given whole shards in one query, whose values and types it reads as the plan has them. */
 export async function areReadableTogether(slices: readonly SliceRequest[], memory: MemoryBudget): Promise<boolean> {
   for (const slice of slices) {
-    if ((await findUnfitLevels(slice)) !== undefined || (await isLarge(slice, memory))) {
+    const columns = plannedColumns(slice.projection);
+    if (
+      isInexact(await readFooter(slice.file), columns) ||
+      (await findUnfitLevels(slice)) !== undefined ||
+      (await isLarge(slice, memory))
+    ) {
       return false;
     }
   }

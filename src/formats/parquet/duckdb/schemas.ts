@@ -6,12 +6,13 @@ import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import { rewriteShard } from "../../error-hints.js";
 import type { SchemaReader } from "../footer/footers.js";
+import type { Leaf } from "../footer/leaves.js";
 
 /** Opens a reader of schemas as DuckDB interprets them. */
 export function schemaReader(pool: ConnectionPool): SchemaReader {
   return {
     digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
-    columns: (path) => pool.use((connection) => readSchema(connection, path)),
+    columns: (path, leaves) => pool.use((connection) => readSchema(connection, path, leaves)),
   };
 }
 
@@ -35,9 +36,13 @@ async function readDigests(
   }
 }
 
-async function readSchema(connection: DuckDBConnection, path: string): Promise<SourceColumn[]> {
+async function readSchema(
+  connection: DuckDBConnection,
+  path: string,
+  leaves: readonly Leaf[],
+): Promise<SourceColumn[]> {
   try {
-    return await readColumns(connection, path);
+    return await readColumns(connection, path, leaves);
   } catch (error) {
     throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
       hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",

@@ -1,14 +1,14 @@
-import type { Leaf } from "./leaves.js";
+import type { SchemaLeaves } from "./leaves.js";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */
-export interface Footer {
+export interface Footer extends SchemaLeaves {
   readonly sizeBytes: number;
   readonly rows: number;
   readonly rowGroups: readonly RowGroup[];
-  /** The schema's leaves, in the order of each row group's chunks. */
-  readonly leaves: readonly Leaf[];
   /** Offset of the footer: all pages are before it. */
   readonly pagesEnd: number;
+  /** What the writer says of the file, of those keys that change its meaning. */
+  readonly metadata: ReadonlyMap<string, string>;
   /** Whether a part of the file is encrypted or signed. */
   readonly encrypted: boolean;
 }

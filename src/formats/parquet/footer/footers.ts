@@ -1,9 +1,10 @@
 import type { SourceColumn } from "../../../columnar/types.js";
 import type { Footer } from "./footer.js";
-import { readFooter } from "./read-footer.js";
+import type { Double, Leaf } from "./leaves.js";
+import { readFooter, sparkKeys } from "./read-footer.js";
 import { reservedName, rowNumberColumn } from "../../sql/slice-sql.js";
-import { plainColumns } from "../pages/storage.js";
-import type { ShardFile, ShardFooter, ShardSchema } from "../../port.js";
+import { isPlainName, plainColumns } from "../pages/storage.js";
+import type { LegacyDates, ShardFile, ShardFooter, ShardSchema, UnreadableColumn } from "../../port.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
@@ -14,6 +15,7 @@ const filesAtOnce = 16;
 interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
   readonly schema: ShardSchema | undefined;
+  readonly legacyDates: readonly LegacyDates[];
 }
 
 /** Determines the columns of files whose footer is not enough for that. */
@@ -23,8 +25,8 @@ export interface SchemaReader {
    * SHARD_CORRUPT
    */
   digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** @throws JobError SHARD_CORRUPT */
-  columns(path: string): Promise<readonly SourceColumn[]>;
+  /** Columns with the names that DuckDB gives them. @throws JobError SHARD_CORRUPT */
+  columns(path: string, leaves: readonly Leaf[]): Promise<readonly SourceColumn[]>;
 }
 
 /** `schemas`: those that were met before; files with the same columns get the same object. */
@@ -38,27 +40,69 @@ export async function* readFooters(
     const facts = await readFacts(files.slice(start, start + filesPerQuery), schemas);
     const unknown = facts.flatMap(({ path, schema }) => (schema === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
-    for (const fact of facts) {
-      const { path } = fact;
-      yield {
-        ...fact,
-        schema: fact.schema ?? (await schemaByDuckDb(reader, { path, digest: digests?.get(path) }, schemas)),
-      };
+    for (const [index, { legacyDates, ...fact }] of facts.entries()) {
+      const file = files[start + index] ?? fact;
+      const found = digests?.get(fact.path);
+      const digest = found && `${found} ${JSON.stringify(legacyDates)}`;
+      yield { ...fact, schema: fact.schema ?? (await schemaByDuckDb(reader, { file, digest }, schemas)) };
     }
   }
 }
 
 async function schemaByDuckDb(
   reader: () => Promise<SchemaReader>,
-  { path, digest }: { path: string; digest: string | undefined },
+  { file, digest }: { file: Pick<ShardFile, "path" | "remote">; digest: string | undefined },
   schemas: Map<string, ShardSchema>,
 ): Promise<ShardSchema> {
+  const { path } = file;
   if (digest === undefined) {
     throw new Error(`DuckDB gave no schema for ${path}`);
   }
-  const met = schemas.get(digest) ?? checkedSchema(path, await (await reader()).columns(path));
-  schemas.set(digest, met);
-  return met;
+  const met = schemas.get(digest);
+  if (met !== undefined) {
+    return met;
+  }
+  const footer = await readFooter(file);
+  const found = await (await reader()).columns(path, footer.leaves);
+  const schema = namedSchema(path, found, footer);
+  schemas.set(digest, schema);
+  return schema;
+}
+
+/** Gives columns their names in the file: DuckDB renames those that only case tells from another one. */
+function namedSchema(path: string, found: readonly SourceColumn[], footer: Footer): ShardSchema {
+  const { leaves, doubles } = footer;
+  const names = new Map(leaves.map((leaf) => [leaf.column, leaf.path[0] ?? ""]));
+  const columns = found.map((column, index) => {
+    const name = names.get(index) ?? "";
+    return names.size === found.length && isPlainName(name) ? { ...column, name } : column;
+  });
+  return checkedSchema(path, {
+    columns,
+    unreadable: [...doubles.map(unreadable), ...doubles.flatMap((double) => renamed(double, leaves))],
+    legacyDates: legacyDatesOf(footer),
+  });
+}
+
+function unreadable({ path, other }: Double): UnreadableColumn {
+  const isSame = path.at(-1) === other;
+  const why = isSame ? "has the name of another one" : `differs from \`${other}\` in upper and lower case only`;
+  return { path, why };
+}
+
+/** Columns or fields with a name that DuckDB may give to a double beside them: it calls the second of `a` and `A` `A_1`. */
+function renamed({ path, other }: Double, leaves: readonly Leaf[]): UnreadableColumn[] {
+  const parent = path.slice(0, -1);
+  const why = `has a name that the reader needs, since another one is called \`${other}\` twice, ignoring case`;
+  return leaves
+    .filter((leaf) => parent.every((step, index) => leaf.path[index] === step))
+    .map((leaf) => leaf.path.slice(0, path.length))
+    .filter((beside) => /^_\d/.test(beside.at(-1)?.slice(other.length) ?? "") && startsWith(beside.at(-1), other))
+    .map((beside) => ({ path: beside, why }));
+}
+
+function startsWith(name: string | undefined, start: string): boolean {
+  return name?.toLowerCase().startsWith(start.toLowerCase()) === true;
 }
 
 async function readFacts(files: readonly ShardFile[], schemas: Map<string, ShardSchema>): Promise<FileFacts[]> {
@@ -75,8 +119,18 @@ function summary(path: string, footer: Footer, schemas: Map<string, ShardSchema>
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
-  const schema = columns && plainSchema(path, columns, schemas);
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, schema, nulls: statedNulls(footer) };
+  const legacyDates = legacyDatesOf(footer);
+  const schema = columns && plainSchema(path, { columns, unreadable: [], legacyDates }, schemas);
+  return {
+    path,
+    rows,
+    rowGroups: rowGroups.length,
+    sizeBytes,
+    encrypted,
+    schema,
+    legacyDates,
+    nulls: statedNulls(footer),
+  };
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
@@ -92,16 +146,29 @@ function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
   return nulls;
 }
 
-function plainSchema(path: string, columns: readonly SourceColumn[], schemas: Map<string, ShardSchema>): ShardSchema {
-  const digest = JSON.stringify(columns);
-  const met = schemas.get(digest) ?? checkedSchema(path, columns);
+/** The columns that Spark says to have written in its older calendar. */
+function legacyDatesOf({ leaves, metadata }: Footer): LegacyDates[] {
+  const timeZone = metadata.get(sparkKeys.timeZone) ?? "";
+  return leaves.flatMap(({ path: [column = ""], type, annotation }) => {
+    const isDated = annotation === "date" || annotation.startsWith("timestamp");
+    const key = type === int96 ? sparkKeys.int96 : isDated ? sparkKeys.dateTime : undefined;
+    return key !== undefined && metadata.has(key) ? [{ column, key, timeZone }] : [];
+  });
+}
+
+/** The number of a physical type of parquet.thrift. */
+const int96 = 3;
+
+function plainSchema(path: string, schema: ShardSchema, schemas: Map<string, ShardSchema>): ShardSchema {
+  const digest = JSON.stringify(schema);
+  const met = schemas.get(digest) ?? checkedSchema(path, schema);
   schemas.set(digest, met);
   return met;
 }
 
-function checkedSchema(path: string, columns: readonly SourceColumn[]): ShardSchema {
-  if (columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
+function checkedSchema(path: string, schema: ShardSchema): ShardSchema {
+  if (schema.columns.some(({ name }) => name.toLowerCase() === rowNumberColumn)) {
     throw reservedName(path);
   }
-  return { columns };
+  return schema;
 }

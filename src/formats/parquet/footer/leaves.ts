@@ -2,6 +2,8 @@ import { type Cursor, isNo, isStruct, isYes, readBinary, readI32, readInner } fr
 
 /** A column of values in a footer's schema. */
 export interface Leaf {
+  /** Number of the table's column that it is, or is a part of. */
+  readonly column: number;
   /** Names from the table's column down to the leaf. */
   readonly path: readonly string[];
   /** Number of the physical type. */
@@ -11,6 +13,8 @@ export interface Leaf {
   readonly definition: number;
   /** The leaf's logical type: "" for none, "other" for types that are not distinguished here. */
   readonly annotation: string;
+  /** Set if values are nanoseconds in UTC, which DuckDB cuts to microseconds: the byte of the footer that says "in UTC". */
+  readonly utcNanosAt: number | undefined;
   /** Set if the leaf is the element of a column of lists in the standard form, which has three levels. */
   readonly list: ListLevels | undefined;
 }
@@ -32,6 +36,21 @@ export interface SchemaElement {
   /** 0 required, 1 optional, 2 repeated. */
   readonly repetition: number;
   readonly annotation: string;
+  readonly utcNanosAt: number | undefined;
+}
+
+/** What a footer's schema says of the table's columns. */
+export interface SchemaLeaves {
+  /** In the order of each row group's chunks. */
+  readonly leaves: readonly Leaf[];
+  /** Columns and fields with the name of another one beside them, ignoring case. */
+  readonly doubles: readonly Double[];
+}
+
+export interface Double {
+  readonly path: readonly string[];
+  /** The name of the other one. */
+  readonly other: string;
 }
 
 /** Types by number of the converted type. */
@@ -39,6 +58,7 @@ const convertedTypes = new Map([
   [0, "text"],
   [3, "list"],
   [6, "date"],
+  [9, "timestamp millis"],
   [10, "timestamp micros"],
   [11, "uint8"],
   [12, "uint16"],
@@ -55,9 +75,10 @@ const logicalTypes = new Map([
   [3, "list"],
   [6, "date"],
   [10, "integer"],
+  [11, "null"],
 ]);
 const timestamp = 8;
-const micros = 2;
+const timeUnits = ["", "millis", "micros", "nanos"];
 
 /** The number of `REPEATED` in parquet.thrift. */
 const repeated = 2;
@@ -68,7 +89,7 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
   let repetition = -1;
   let name = "";
   let converted: string | undefined;
-  let logical: string | undefined;
+  let logical: LogicalType | undefined;
   readInner(cursor, type, (id, inner) => {
     if (id === 1) {
       physical = readI32(cursor, inner);
@@ -91,7 +112,8 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
   if (!isRoot && (repetition < 0 || repetition > 2)) {
     throw new Error("a column is neither required nor optional nor repeated");
   }
-  return { name, children, type: physical, repetition, annotation: annotationOf(converted, logical) };
+  const annotation = annotationOf(converted, logical?.name);
+  return { name, children, type: physical, repetition, annotation, utcNanosAt: logical?.utcNanosAt };
 }
 
 /** Returns the type that both annotations state; "other" if they disagree, or if one of them is not known. */
@@ -108,35 +130,47 @@ function annotationOf(converted: string | undefined, logical: string | undefined
   return converted === undefined || logical.startsWith(converted) ? logical : "other";
 }
 
-/** A union: one field, which is a struct; "other" for what is none. */
-function readLogical(cursor: Cursor, type: number): string {
-  let logical: string | undefined;
-  readInner(cursor, type, (id, inner) => {
-    const meaning = isStruct(inner) ? logicalTypes.get(id) : undefined;
-    const isTimestamp = id === timestamp && isStruct(inner);
-    const found = isTimestamp ? readTimestamp(cursor, inner) : (meaning ?? "other");
-    logical = logical === undefined ? found : "other";
-    return isTimestamp;
-  });
-  return logical ?? "other";
+interface LogicalType {
+  readonly name: string;
+  readonly utcNanosAt: number | undefined;
 }
 
-function readTimestamp(cursor: Cursor, type: number): string {
+/** A union: one field, which is a struct; "other" for what is none. */
+function readLogical(cursor: Cursor, type: number): LogicalType {
+  let logical: LogicalType | undefined;
+  readInner(cursor, type, (id, inner) => {
+    const isTimestamp = id === timestamp && isStruct(inner);
+    const found = isTimestamp
+      ? readTimestamp(cursor, inner)
+      : { name: (isStruct(inner) ? logicalTypes.get(id) : undefined) ?? "other", utcNanosAt: undefined };
+    logical = logical === undefined ? found : { ...found, name: "other" };
+    return isTimestamp;
+  });
+  return logical ?? { name: "other", utcNanosAt: undefined };
+}
+
+function readTimestamp(cursor: Cursor, type: number): LogicalType {
   let isUtc: boolean | undefined;
-  const units: number[] = [];
+  let flagAt = 0;
+  const units: (string | undefined)[] = [];
   readInner(cursor, type, (id, inner) => {
     if (id === 2) {
       readInner(cursor, inner, (unit, kind) => {
-        units.push(isStruct(kind) ? unit : 0);
+        units.push(isStruct(kind) ? timeUnits[unit] : undefined);
         return false;
       });
       return true;
     }
-    isUtc = id === 1 && (isYes(inner) || isNo(inner)) ? isYes(inner) : isUtc;
+    if (id === 1 && (isYes(inner) || isNo(inner))) {
+      isUtc = isYes(inner);
+      // The value is in the field's first byte, which the number of the field may follow.
+      flagAt = cursor.bytes[cursor.at - 1] === (0x10 | inner) ? cursor.at - 1 : cursor.at - 2;
+    }
     return false;
   });
-  const isMicros = units.length === 1 && units[0] === micros;
-  return isMicros && isUtc !== undefined ? `timestamp micros${isUtc ? " UTC" : ""}` : "other";
+  const [unit] = units.length === 1 ? units : [];
+  const name = unit === undefined || isUtc === undefined ? "other" : `timestamp ${unit}${isUtc ? " UTC" : ""}`;
+  return { name, utcNanosAt: isUtc === true && units.includes("nanos") ? flagAt : undefined };
 }
 
 /** A group of the schema whose children are read. */
@@ -147,6 +181,8 @@ interface OpenGroup {
   readonly path: readonly string[];
   readonly repetition: number;
   readonly definition: number;
+  /** The names of the children that were read, by their lower case. */
+  readonly names: Map<string, string>;
 }
 
 /** The list that `leaf` is the element of, within `groups`; undefined: it is of none, or of a list in another form. */
@@ -167,8 +203,10 @@ function listOf([outer, inner, ...others]: readonly OpenGroup[], leaf: SchemaEle
  * The schema is a tree, written parents first; its first element is the table. Where their numbers of children do not
  * make one, readers take it for different ones: no leaf's meaning is known then.
  */
-export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
+export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
   const leaves: Leaf[] = [];
+  const doubles: Double[] = [];
+  const topNames = new Map<string, string>();
   const groups: OpenGroup[] = [];
   const isDone = (group: OpenGroup | undefined): boolean => group?.left === 0;
   let isTree = true;
@@ -186,18 +224,29 @@ export function leavesOf(elements: readonly SchemaElement[]): Leaf[] {
     if (parent !== undefined) {
       parent.left -= 1;
     }
+    const names = parent?.names ?? topNames;
+    const other = names.get(element.name.toLowerCase());
+    names.set(element.name.toLowerCase(), element.name);
+    if (other !== undefined) {
+      doubles.push({ path, other }, { path: [...path.slice(0, -1), other], other: element.name });
+    }
     if (element.type === undefined) {
-      groups.push({ element, left: element.children, path, repetition, definition });
+      groups.push({ element, left: element.children, path, repetition, definition, names: new Map() });
     } else {
-      const { type, annotation } = element;
-      leaves.push({ path, type, repetition, definition, annotation, list: listOf(groups, element) });
+      const { type, annotation, utcNanosAt } = element;
+      const list = listOf(groups, element);
+      leaves.push({ column: columns - 1, path, type, repetition, definition, annotation, utcNanosAt, list });
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
-  return isTree ? leaves : withoutMeaning(leaves);
+  return { leaves: isTree ? leaves : withoutMeaning(leaves), doubles };
 }
 
 /** Returns leaves without their logical types, which only DuckDB can interpret. */
 export function withoutMeaning(leaves: readonly Leaf[]): Leaf[] {
-  return leaves.map((leaf) => ({ ...leaf, annotation: "other", list: undefined }));
+  return leaves.map((leaf) => ({
+    ...leaf,
+    annotation: leaf.annotation === "null" ? leaf.annotation : "other",
+    list: undefined,
+  }));
 }

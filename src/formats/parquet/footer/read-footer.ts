@@ -50,7 +50,7 @@ function parse(
   const rowGroups: RowGroup[] = [];
   let rows = -1;
   let encrypted = false;
-  let isGeo = false;
+  const metadata = new Map<string, string>();
   try {
     readStruct(cursor, (id, type) => {
       if (id === 2) {
@@ -61,7 +61,7 @@ function parse(
         readList(cursor, type, (inner) => rowGroups.push(readRowGroup(cursor, inner)));
       } else if (id === 5) {
         readList(cursor, type, (inner) => {
-          isGeo = readKey(cursor, inner) === geoKey || isGeo;
+          readEntry(cursor, inner, metadata);
         });
       } else {
         encrypted ||= id === 8; // encryption_algorithm
@@ -73,22 +73,48 @@ function parse(
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewriteShard, error);
   }
-  const leaves = leavesOf(elements);
+  const { leaves, doubles } = leavesOf(elements);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
-  return { sizeBytes, pagesEnd, rows, rowGroups, leaves: isGeo ? withoutMeaning(leaves) : leaves, encrypted };
+  return {
+    sizeBytes,
+    pagesEnd,
+    rows,
+    rowGroups,
+    leaves: metadata.has(geoKey) ? withoutMeaning(leaves) : leaves,
+    doubles,
+    metadata,
+    encrypted,
+  };
 }
 
 /** The key of GeoParquet's metadata, which declares columns of bytes to be geometries. */
 const geoKey = "geo";
 
-/** The key of an entry of the file's metadata. */
-function readKey(cursor: Cursor, type: number): string {
-  let key = "";
+/** Keys by which Spark says that it wrote dates and timestamps, or INT96, in the calendar of Spark 2, and the zone. */
+export const sparkKeys = {
+  dateTime: "org.apache.spark.legacyDateTime",
+  int96: "org.apache.spark.legacyINT96",
+  timeZone: "org.apache.spark.timeZone",
+} as const;
+
+/** What is kept of an entry of the file's metadata: Arrow's schema there may be long. */
+const keptKeys = new Set([geoKey, ...Object.values(sparkKeys)]);
+
+function readEntry(cursor: Cursor, type: number, metadata: Map<string, string>): void {
+  let [key, value] = ["", ""];
   readInner(cursor, type, (id, inner) => {
-    key = id === 1 ? Buffer.from(readBinary(cursor, inner)).toString() : key;
-    return id === 1;
+    if (id === 1) {
+      key = Buffer.from(readBinary(cursor, inner)).toString();
+    } else if (id === 2 && keptKeys.has(key)) {
+      value = Buffer.from(readBinary(cursor, inner)).toString();
+    } else {
+      return false;
+    }
+    return true;
   });
-  return key;
+  if (keptKeys.has(key)) {
+    metadata.set(key, key === geoKey ? "" : value);
+  }
 }
 
 function readRowGroup(cursor: Cursor, type: number): RowGroup {

@@ -73,6 +73,8 @@ const plainTypes: readonly PlainType[] = [
     physical: physical.int64,
     annotation: "timestamp micros UTC",
   },
+  { type: "timestamp[ns]", sourceType: "TIMESTAMP_NS", physical: physical.int64, annotation: "timestamp nanos" },
+  { type: "timestamp[ns]", sourceType: "TIMESTAMP_NS", physical: physical.int64, annotation: "timestamp nanos UTC" },
   { type: "utf8", sourceType: "VARCHAR", physical: physical.bytes, annotation: "text" },
   { type: "binary", sourceType: "BLOB", physical: physical.bytes, annotation: "" },
 ];
@@ -120,7 +122,7 @@ export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefine
  * Whether a name is not empty and has neither NUL, which ends it in DuckDB's interface, nor the replacement of invalid
  * UTF-8.
  */
-function isPlainName(name: string): boolean {
+export function isPlainName(name: string): boolean {
   return name !== "" && !/[\0\uFFFD]/.test(name);
 }
 

@@ -141,12 +141,12 @@ export function datePut(data: Values): Put {
   };
 }
 
-/** `nanos`: values count nanoseconds, of which Postgres keeps microseconds. */
+/** `nanos`: values count nanoseconds, of which Postgres keeps microseconds, rounded down. None of them is infinite. */
 export function timestampPut(data: Values, nanos: boolean): Put {
   const values = bigintsOf(data);
   return (view, at, row) => {
     const value = values[row] as bigint;
-    if (isInfinite(value)) {
+    if (!nanos && isInfinite(value)) {
       view.setBigInt64(at, value > 0n ? value : -infiniteMicros - 1n);
       return;
     }

@@ -1,6 +1,6 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
 import type { UnfitValue } from "../../unfit-value.js";
-import { floorThousands } from "../../../columnar/dates-and-times.js";
+import { microsPerDay } from "../../../columnar/dates-and-times.js";
 import { hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";
 import type { TargetColumn } from "../table.js";
@@ -207,7 +207,7 @@ function characters(text: Uint8Array, from: number, to: number): number {
   return count;
 }
 
-/** Finds dates and timestamps outside of Postgres's calendar, which is shorter than DuckDB's at both ends. */
+/** Finds dates and timestamps outside of Postgres's calendar, which is shorter than DuckDB's at both ends, and no times. */
 function moments(type: ColumnType, column: Column, rowCount: number, report: Report): void {
   if (column.kind !== "fixed") {
     return;
@@ -220,11 +220,20 @@ function moments(type: ColumnType, column: Column, rowCount: number, report: Rep
         report(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);
       }
     }
-  } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]" || type === "timestamp[ns]") {
+  } else if (type === "timestamp[us]" || type === "timestamp[us, UTC]") {
+    // Each count of nanoseconds is within.
     for (let row = 0; row < rowCount; row += 1) {
       const value = data[row] as bigint;
-      if (!hasMoment(type === "timestamp[ns]" ? floorThousands(value) : value) && valid?.[row] !== 0) {
+      if (!hasMoment(value) && valid?.[row] !== 0) {
         report(row, `a timestamp ${value} microseconds from 1970, out of the range of Postgres`);
+      }
+    }
+  } else if (type === "time64[us]" || type === "time64[ns]") {
+    const end = type === "time64[ns]" ? microsPerDay * 1000n : microsPerDay;
+    for (let row = 0; row < rowCount; row += 1) {
+      const value = data[row] as bigint;
+      if ((value < 0n || value > end) && valid?.[row] !== 0) {
+        report(row, `a time ${value} ${type === "time64[ns]" ? "nano" : "micro"}seconds after midnight, which is none`);
       }
     }
   }

@@ -1,0 +1,167 @@
+import { randomUUID } from "node:crypto";
+import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { ColumnType } from "../../../columnar/types.js";
+import { quoteName, sqlTypeOf } from "../../../duckdb/sql.js";
+import { errnoOf, JobError, reworded } from "../../../util/errors.js";
+import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
+import { plannedColumns } from "../../planned-columns.js";
+import { parquetTable } from "../../sql/slice-sql.js";
+import type { Footer } from "../footer/footer.js";
+import type { Leaf } from "../footer/leaves.js";
+import { sliceWindows } from "../windows.js";
+
+/** The columns of a shard that are read, each with the type that the plan has, where it is known. */
+type ReadColumns = ReadonlyMap<string, ColumnType | undefined>;
+
+/**
+ * Shards as tables of DuckDB with the types of the plan, where DuckDB reads other ones:
+ * - Nanoseconds in UTC are cut to microseconds. It is given a copy whose footer does not say "in UTC", with the bytes
+ *   that a query reads and holes for all others.
+ * - A column of type null is an INTEGER. It is replaced by NULLs of the plan's type.
+ */
+export interface ExactTables extends AsyncDisposable {
+  /** The folder of copies, which DuckDB must be allowed to read. It is made for the first copy. */
+  readonly folder: string;
+  /** Cuts a slice into parts whose copies are small; a slice that needs no copy stays whole. */
+  parts(slice: SliceRequest, footer: Footer): Promise<readonly CopiedSlice[]>;
+  /** `work` is given the table. `ranges`: the bytes that its query reads. */
+  use<T>(shard: ExactShard, work: (table: string) => Promise<T>): Promise<T>;
+  stream<T, R>(shard: ExactShard, work: (table: string) => AsyncGenerator<T, R>): AsyncGenerator<T, R>;
+}
+
+export interface CopiedSlice {
+  readonly slice: SliceRequest;
+  readonly ranges: readonly ByteRange[];
+}
+
+export interface ExactShard {
+  readonly file: ShardFile;
+  readonly footer: Footer;
+  readonly columns: ReadColumns;
+  readonly ranges: readonly ByteRange[];
+}
+
+/** Whether DuckDB reads one of these columns with another type or other values than the plan has. */
+export function isInexact({ leaves }: Footer, columns: ReadColumns): boolean {
+  return leavesIn(leaves, columns).some(
+    ({ annotation, utcNanosAt }) => annotation === "null" || utcNanosAt !== undefined,
+  );
+}
+
+function leavesIn(leaves: readonly Leaf[], columns: ReadColumns): Leaf[] {
+  return leaves.filter(({ path }) => columns.has(path[0] ?? ""));
+}
+
+/** Bytes that one copy should have; a row group is not divided. */
+const copyBytes = 64 * 1024 * 1024;
+
+export function exactTables(): ExactTables {
+  const folder = join(tmpdir(), `infer-batch-copies-${randomUUID()}`);
+  let copies = 0;
+  const openTable = async (shard: ExactShard): Promise<{ path: string; table: string } & AsyncDisposable> => {
+    const { file, footer, columns, ranges } = shard;
+    const path = needsCopy(footer, columns) ? join(folder, `${(copies += 1)}.copy`) : file.path;
+    const dispose = async (): Promise<void> => await (path === file.path ? undefined : rm(path, { force: true }));
+    if (path !== file.path) {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      await copy(shard, path, ranges).catch(async (error: unknown) => {
+        await dispose();
+        throw copyError(error, path);
+      });
+    }
+    return { path, table: withNulls(parquetTable(path), footer, columns), [Symbol.asyncDispose]: dispose };
+  };
+  return {
+    folder,
+    async parts(slice, footer) {
+      return needsCopy(footer, plannedColumns(slice.projection))
+        ? (await sliceWindows(slice, copyBytes)).map(({ ranges, ...rows }) => ({
+            slice: { ...slice, ...rows },
+            ranges,
+          }))
+        : [{ slice, ranges: [] }];
+    },
+    async use(shard, work) {
+      await using opened = await openTable(shard);
+      try {
+        return await work(opened.table);
+      } catch (error) {
+        throw named(error, opened.path, shard.file);
+      }
+    },
+    async *stream(shard, work) {
+      await using opened = await openTable(shard);
+      try {
+        return yield* work(opened.table);
+      } catch (error) {
+        throw named(error, opened.path, shard.file);
+      }
+    },
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
+  };
+}
+
+function needsCopy({ leaves }: Footer, columns: ReadColumns): boolean {
+  return leavesIn(leaves, columns).some(({ utcNanosAt }) => utcNanosAt !== undefined);
+}
+
+/** Columns of type null have the type of the plan; as INTEGER where nothing depends on it. */
+function withNulls(table: string, { leaves }: Footer, columns: ReadColumns): string {
+  const replaced = leavesIn(leaves, columns).flatMap(({ path, annotation }) => {
+    const [name = ""] = path;
+    const type = annotation === "null" && path.length === 1 ? columns.get(name) : undefined;
+    return type === undefined ? [] : [`CAST(NULL AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`];
+  });
+  return replaced.length === 0 ? table : `(SELECT * REPLACE (${replaced.join(", ")}) FROM ${table})`;
+}
+
+const blockBytes = 8 * 1024 * 1024;
+
+async function copy({ file, footer }: ExactShard, path: string, ranges: readonly ByteRange[]): Promise<void> {
+  const { pagesEnd, sizeBytes, leaves } = footer;
+  await using from = await open(file.path);
+  await using to = await open(path, "wx", 0o600);
+  const block = Buffer.allocUnsafe(blockBytes);
+  for (const { start, end } of [{ start: 0, end: 4 }, ...ranges]) {
+    for (let at = start; at < end; ) {
+      const bytes = await readAt(from, block.subarray(0, Math.min(blockBytes, end - at)), at);
+      await to.write(bytes, 0, bytes.length, at);
+      at += bytes.length;
+    }
+  }
+  const tail = await readAt(from, Buffer.allocUnsafe(sizeBytes - pagesEnd), pagesEnd);
+  for (const { utcNanosAt } of leaves) {
+    if (utcNanosAt !== undefined) {
+      tail[utcNanosAt] = ((tail[utcNanosAt] ?? 0) & 0xf0) | falseField;
+    }
+  }
+  await to.write(tail, 0, tail.length, pagesEnd);
+}
+
+/** The type of a field of Thrift's compact protocol that is `false`. */
+const falseField = 2;
+
+async function readAt(file: FileHandle, buffer: Buffer, at: number): Promise<Buffer> {
+  const { bytesRead } = await file.read(buffer, 0, buffer.length, at);
+  if (bytesRead === 0) {
+    throw new RangeError(`the file ends at byte ${at}`);
+  }
+  return buffer.subarray(0, bytesRead);
+}
+
+function copyError(error: unknown, path: string): unknown {
+  const errno = errnoOf(error);
+  return errno === undefined
+    ? error
+    : new JobError("DISK", `copying columns of nanoseconds in UTC to ${path}: ${errno}`, {
+        hint: "set TMPDIR to a folder with space for a row group",
+        cause: error,
+      });
+}
+
+/** An error that names the shard, not its copy. */
+function named(error: unknown, path: string, file: ShardFile): unknown {
+  return error instanceof JobError ? reworded(error, { message: error.message.replaceAll(path, file.path) }) : error;
+}

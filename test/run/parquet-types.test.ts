@@ -1,0 +1,266 @@
+import { rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { runCommand } from "../support/cli.js";
+import { identity, refusalOf, smallJob } from "../support/faulty.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { query, writeRows } from "../support/parquet.js";
+import { makeNanosUtc, replaceBytes } from "../support/parquet-patches.js";
+import { reject } from "../support/rejects.js";
+import { runSpec, scoreHere } from "../support/score.js";
+
+/** A job over `in/*.parquet`, of which `in/a.parquet` has the rows of a SELECT; `x` is the feature. */
+async function jobOver(
+  folder: string,
+  select: string,
+  columns: readonly string[],
+  { input = {}, ...rest }: SpecOverrides = {},
+): Promise<{ spec: string }> {
+  return await smallJob(folder, {
+    ...(rest as object),
+    input,
+    model: identity,
+    select,
+    output: { columns, parquet: { path: "out" } },
+  });
+}
+
+describe("columns that only case tells apart", () => {
+  const select =
+    "SELECT 1::BIGINT AS id, 1.5::DOUBLE AS x, 2 AS col_a, 3 AS kol_a, {'fld_a': 1, 'fle_a': 2, 'y': 3} AS u";
+
+  /** `in/a.parquet` has columns `col_a` and `COL_A`, and a struct with fields `fld_a` and `FLD_A`. */
+  async function job(folder: string, overrides: SpecOverrides, columns = ["id"]) {
+    const made = await jobOver(folder, select, columns, overrides);
+    const path = join(folder, "in/a.parquet");
+    await replaceBytes(path, Buffer.from("kol_a"), Buffer.from("COL_A"));
+    await replaceBytes(path, Buffer.from("fle_a"), Buffer.from("FLD_A"));
+    return made.spec;
+  }
+
+  test.each([
+    { name: "an expression", input: { columns: { x: "COL_A + 1" } }, names: ["`col_a`", "`COL_A`"] },
+    { name: "a filter", input: { where: "col_a > 0" }, names: ["`col_a`", "`COL_A`"] },
+    { name: "an expression over a struct", input: { columns: { x: "u.fld_a" } }, names: ["fld_a`", "FLD_A`"] },
+    { name: "a carried column", carried: ["COL_A"], names: ["`col_a`", "`COL_A`"] },
+    { name: "a carried field", carried: ["u.FLD_A"], names: ["`fld_a`", "`u.FLD_A`"] },
+    { name: "a carried struct", carried: ["u"], names: ["fld_a`", "FLD_A`"] },
+  ])(
+    "$name that uses one of two columns that only case tells apart is refused",
+    async ({ input = {}, carried, names }) => {
+      await using scratch = await scratchFolder();
+
+      const refusal = await refusalOf(scoreHere(await job(scratch.path, { input }, carried)));
+
+      expect(refusal).toMatch(/^65 SCHEMA_MISMATCH\n/);
+      for (const name of names) {
+        expect(refusal).toContain(name);
+      }
+    },
+  );
+
+  test("columns that a job does not use may differ in case only", async () => {
+    await using scratch = await scratchFolder();
+
+    const spec = await job(scratch.path, { input: { columns: { x: "x + 1" } } }, ["id", "u.y"]);
+
+    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 1 });
+    expect(await query(`SELECT score, u_y FROM '${scratch.path}/out/*.parquet'`)).toEqual([{ score: 2.5, u_y: 3 }]);
+  });
+
+  test("a column whose name DuckDB would give to another one is refused", async () => {
+    await using scratch = await scratchFolder();
+    const made = await jobOver(scratch.path, "SELECT 1.5::DOUBLE AS x, 2 AS c, 3 AS d, 4 AS c_1", ["c_1"]);
+    await replaceBytes(join(scratch.path, "in/a.parquet"), Buffer.from("\u0001d"), Buffer.from("\u0001C"));
+
+    expect(await refusalOf(scoreHere(made.spec))).toMatch(/^65 SCHEMA_MISMATCH\n.*`c_1`/);
+  });
+
+  test("inspect shows columns by their names in the file", async () => {
+    await using scratch = await scratchFolder();
+    await job(scratch.path, {});
+
+    const { stdout } = await runCommand(["inspect", join(scratch.path, "in/a.parquet"), "--json"]);
+
+    expect((JSON.parse(stdout) as { columns: { name: string }[] }).columns.map(({ name }) => name)).toEqual([
+      "id",
+      "x",
+      "col_a",
+      "COL_A",
+      "u",
+    ]);
+  });
+});
+
+const sqlOf = (value: bigint | null): string =>
+  // DuckDB's name for the first and the last of them.
+  value === null
+    ? "NULL"
+    : value > 2n ** 62n
+      ? "'infinity'"
+      : value < -(2n ** 62n)
+        ? "'-infinity'"
+        : `make_timestamp_ns(${value})`;
+
+const of = (all: readonly (bigint | null)[]): unknown[] =>
+  Array.from({ length: 4000 }, (_, row) => all[row % all.length]);
+
+describe("nanoseconds in UTC", () => {
+  const values = [1_700_000_000_123_456_789n, -1n, 2n ** 63n - 1n, -(2n ** 63n) + 1n, 999n, null];
+  const floors = values.map((value) => (value === null ? null : value / 1000n - (value % 1000n < 0n ? 1n : 0n)));
+  const years = [2023n, 1969n, 2262n, 1677n, 1970n, null];
+  const cases = values.map((value, index) => `WHEN ${index} THEN ${sqlOf(value)}`).join(" ");
+  const nanos = `(CASE i % ${values.length} ${cases} END)::TIMESTAMP_NS`;
+  const select = `SELECT i AS id, i / 8 AS x, t, {'t': t, 'k': i} AS s, [t, NULL, t] AS l, [{'t': t}] AS ls
+    FROM (SELECT i, ${nanos} AS t FROM range(4000) AS r(i))`;
+
+  async function utcJob(folder: string, columns: readonly string[], overrides: SpecOverrides = {}): Promise<string> {
+    const { spec } = await jobOver(folder, "SELECT 1", columns, overrides);
+    const path = join(folder, "in/a.parquet");
+    await writeRows(path, select, "COMPRESSION snappy, ROW_GROUP_SIZE 2048");
+    await makeNanosUtc(path);
+    return spec;
+  }
+
+  test.each([
+    { name: "read by workers", carried: ["t"], got: ["epoch_ns(t)"] },
+    {
+      name: "read by DuckDB, in structs and lists",
+      carried: ["s", "l", "ls"],
+      got: ["epoch_ns(s.t)", "epoch_ns(l[1])", "epoch_ns(l[3])", "epoch_ns(ls[1].t)"],
+    },
+    { name: "a field by its path", carried: ["s.t"], got: ["epoch_ns(s_t)"] },
+    { name: "beside an expression", input: { where: "id >= 0" }, carried: ["t"], got: ["epoch_ns(t)"] },
+  ])("nanoseconds in UTC are carried exactly: $name", async ({ input = {}, carried, got }) => {
+    await using scratch = await scratchFolder();
+    await scoreHere(await utcJob(scratch.path, ["id", ...carried], { input }));
+
+    for (const value of got) {
+      const rows = await query(`SELECT ${value} AS v FROM '${scratch.path}/out/*.parquet' ORDER BY id`);
+      expect(rows.map(({ v }) => v)).toEqual(of(values));
+    }
+  });
+
+  test("expressions compute with nanoseconds in UTC as they are, and with microseconds rounded down", async () => {
+    await using scratch = await scratchFolder();
+    const columns = {
+      ns: "epoch_ns(t)",
+      same: "t",
+      us: "epoch_us(t)",
+      year: 'year("t")',
+      inside: "year(s.t)",
+      cast: "epoch_us(T::TIMESTAMP)",
+      either: "year(coalesce(t, TIMESTAMP '2000-01-01'))",
+    };
+    const spec = await utcJob(scratch.path, ["id", ...Object.keys(columns)], {
+      input: { columns, where: "epoch_ns(t) IS NULL OR t = t" },
+    });
+
+    await scoreHere(spec);
+
+    const rows = await query(
+      `SELECT * REPLACE (epoch_ns(same) AS same) FROM '${scratch.path}/out/*.parquet' ORDER BY id`,
+    );
+    const column = (name: string): unknown[] => rows.map((row) => row[name]);
+    expect(column("ns")).toEqual(of(values));
+    expect(column("same")).toEqual(of(values));
+    expect(column("us")).toEqual(of(floors));
+    expect(column("cast")).toEqual(of(floors));
+    expect(column("year")).toEqual(of(years));
+    expect(column("inside")).toEqual(of(years));
+    expect(column("either")).toEqual(of(years.map((year) => year ?? 2000n)));
+  });
+
+  test("an expression over a list of nanoseconds is refused", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await utcJob(scratch.path, ["id"], { input: { columns: { y: "year(l[1])" } } });
+
+    expect(await refusalOf(scoreHere(spec))).toMatch(/^64 SPEC_INVALID\n.*nanoseconds/);
+  });
+
+  test("small shards with nanoseconds in UTC are read exactly, and so are their bad rows", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await utcJob(scratch.path, ["id", "t"], { ...reject, input: { columns: { x: "1 / (x * x)" } } });
+    for (const name of ["b", "c"]) {
+      await writeRows(join(scratch.path, `in/${name}.parquet`), `${select} LIMIT 10`);
+      await makeNanosUtc(join(scratch.path, `in/${name}.parquet`));
+    }
+
+    expect(await scoreHere(spec)).toMatchObject({ rowsPlanned: 4020 });
+
+    const rows = await query(
+      `SELECT DISTINCT id % 6 AS k, epoch_ns(t) AS v FROM '${scratch.path}/out/*.parquet' ORDER BY 1`,
+    );
+    expect(rows.map(({ v }) => v)).toEqual(values);
+  });
+});
+
+/** A file that pyarrow wrote: `id`, `x`, and `note` of type null, in two rows. */
+const nullFile =
+  "UEFSMRUAFSwVLCwVBBUAFQYVBhwAAAACAAAABAEBAAAAAAAAAAIAAAAAAAAAFQAVLBUsLBUEFQAVBhUGHAAAAAIAAAAEAQAAAAAAAPA/AAAAAAAAAEAVABUMFQwsFQQVABUGFQYcAAAAAgAAAAQAFQQZTDUAGAZzY2hlbWEVBgAVBCUCGAJpZAAVCiUCGAF4ABUCJQIYBG5vdGVsvAAAABYEGRwZPCYAHBUEGSUGABkYAmlkFQAWBBZSFlImCEkcFQAVABUCADwpBhkmAAQAAAAmABwVChklBgAZGAF4FQAWBBZSFlImWkkcFQAVABUCADwpBhkmAAQAAAAmABwVAhklBgAZGARub3RlFQAWBBYyFjImrAFJHBUAFQAVAgA8KQYZJgQAAAAAFtYBFgQmCBbWAQAoIHBhcnF1ZXQtY3BwLWFycm93IHZlcnNpb24gMjYuMC4xGTwcAAAcAAAcAAAA8wAAAFBBUjE=";
+
+async function nullJob(
+  folder: string,
+  name: string,
+  overrides: SpecOverrides = {},
+  note = "'n' || i",
+): Promise<string> {
+  const select = `SELECT i::BIGINT AS id, i / 8 AS x, ${note} AS note FROM range(5, 8) t(i)`;
+  const { spec } = await jobOver(folder, select, ["id", "note"], overrides);
+  await rename(join(folder, "in/a.parquet"), join(folder, "in/b.parquet"));
+  await writeFile(join(folder, `in/${name}.parquet`), Buffer.from(nullFile, "base64"));
+  return spec;
+}
+
+describe("a Parquet column of type null", () => {
+  test.each(
+    ["a", "z"].flatMap((name) => [
+      { name, note: "'n' || i", found: ["n5", "n6", "n7"] },
+      { name, note: "{'v': i}", found: [{ entries: { v: 5n } }, { entries: { v: 6n } }, { entries: { v: 7n } }] },
+      { name, note: "uuid()", found: undefined },
+    ]),
+  )("it has the type of the other shards, in any order ($name, $note)", async ({ name, note, found }) => {
+    await using scratch = await scratchFolder();
+
+    await scoreHere(await nullJob(scratch.path, name, {}, note));
+
+    const rows = await query(`SELECT note FROM '${scratch.path}/out/*.parquet' ORDER BY id`);
+    expect(rows.slice(0, 2)).toEqual([{ note: null }, { note: null }]);
+    expect(rows.slice(2).map(({ note: value }) => value)).toMatchObject(found ?? [{}, {}, {}]);
+  });
+
+  test("it is refused if an expression depends on its type", async () => {
+    await using scratch = await scratchFolder();
+
+    const refusal = await refusalOf(scoreHere(await nullJob(scratch.path, "c", { input: { where: "note <> 'n7'" } })));
+
+    expect(refusal).toMatch(/^65 SCHEMA_MISMATCH\nplanning: column `note` is NULL in .*c\.parquet/);
+  });
+
+  test("it is refused if no shard has a type for it", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await nullJob(scratch.path, "c");
+    await rename(join(scratch.path, "in/b.parquet"), join(scratch.path, "b.parquet"));
+
+    expect(await refusalOf(scoreHere(spec))).toMatch(/^64 CONTRACT\n.*`note`, whose type NULL is not supported/);
+  });
+});
+
+describe("dates in Spark's legacy calendar", () => {
+  const keys = "KV_METADATA {'org.apache.spark.legacyDateTime': '', 'org.apache.spark.timeZone': 'UTC'}";
+
+  test.each([
+    { used: "d", warned: true },
+    { used: "id", warned: false },
+  ])("a job that uses such a column ($used) is warned: $warned", async ({ used, warned }) => {
+    await using scratch = await scratchFolder();
+    const select = "SELECT 1 AS id, 1.5::DOUBLE AS x, DATE '1500-01-01' AS d";
+    const { spec } = await jobOver(scratch.path, select, [used]);
+    await writeRows(join(scratch.path, "in/a.parquet"), select, keys);
+
+    const { stderr, code } = await runSpec(spec);
+
+    expect(code).toBe(0);
+    expect(/`d`.*org\.apache\.spark\.legacyDateTime.*org\.apache\.spark\.timeZone = UTC/.test(stderr)).toBe(warned);
+  });
+});
