@@ -81,6 +81,13 @@ describe("init", () => {
       note: /^note {5}each run scores the files of all dates/m,
     },
     {
+      what: "the input is the folder of all dates",
+      args: ["--input", "in/"],
+      columns: "[id, dt, region]",
+      path: "out/ds=${ds}",
+      note: /^note {5}each run scores the files of all dates/m,
+    },
+    {
       what: "--columns names the column",
       args: ["--input", "in/dt=2026-11-20/region=EU/*.parquet", "--columns", "id,dt"],
       columns: "[id, dt]",

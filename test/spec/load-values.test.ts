@@ -99,16 +99,16 @@ describe("a value of the wrong kind", () => {
   });
 });
 
-describe("a challenger", () => {
-  const spec = (ofModel: string, ofChallenger: string): string =>
-    `${minimalSpec.replace("model.onnx", `model.onnx\n${ofModel}`)}challenger: { path: b.onnx${ofChallenger} }\n`;
+const challenged = (ofModel: string, ofChallenger: string): string =>
+  `${minimalSpec.replace("model.onnx", `model.onnx\n${ofModel}`)}challenger: { path: b.onnx${ofChallenger} }\n`;
 
+describe("a challenger", () => {
   test.each([
     ["", "", "bad_row", "exact"],
     ["  missing: nan\n  cast: lossy", "", "nan", "lossy"],
     ["  missing: nan\n  cast: lossy", ", missing: bad_row, cast: exact", "bad_row", "exact"],
     ["", ", missing: nan, cast: lossy", "nan", "lossy"],
   ])("takes the rows that the model takes, unless it says otherwise: %j and %j", (model, own, missing, cast) => {
-    expect(load(spec(model, own)).challenger).toMatchObject({ missing, cast });
+    expect(load(challenged(model, own)).challenger).toMatchObject({ missing, cast });
   });
 });

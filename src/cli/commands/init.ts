@@ -82,10 +82,10 @@ function dateIn(paths: readonly string[]): string | undefined {
   return dates.size === 1 && date !== "" ? date : undefined;
 }
 
-/** Says that each run would score the files of all dates, if the pattern matches folders of dates. */
+/** Says that each run would score the files of all dates, if there are folders of dates below what was named. */
 function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[] {
   const date = dateIn([dirname(shard)]);
-  return date === undefined || !hasWildcards(dirname(pattern))
+  return date === undefined || (pattern.includes(date) && !hasWildcards(dirname(pattern)))
     ? []
     : [
         `each run scores the files of all dates. For a run a day, name in --input the folder of one day, such as ${date}: init writes \${ds} in its place`,
