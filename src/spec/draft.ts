@@ -49,7 +49,7 @@ function literalSource(source: DraftSource): DraftSource {
 
 function remarkOn(source: DraftSource): string {
   return "length" in source
-    ? "columns in the model's order; check it"
+    ? "columns in the order in which the model takes them"
     : "column" in source
       ? "lists are padded with 0 (pad.value) up to this length, and a longer one is a bad row; check both"
       : "1 where that input's lists have elements, 0 where they are padded";

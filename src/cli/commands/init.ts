@@ -4,6 +4,7 @@ import { proposeBinding } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
 import { errnoOf, JobError, reworded } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
+import { featureOrderOf } from "../../app/models/feature-order.js";
 import { previewContract, previewSchema } from "../../run/previewing/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { editorSchema } from "../../spec/editor-schema.js";
@@ -50,7 +51,17 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   const carry = options.columns?.split(",").map((column) => column.trim());
   const target = options.output?.includes("${") ? base.target : withFolderName(base.target, { ...survey, carry, date });
   const ofFolders = "parquet" in target ? foldersIn(target.parquet) : new Set<string>();
-  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding({ ...survey, carry, ofFolders });
+  const {
+    inputs,
+    columns,
+    outputs,
+    notes: ofBinding,
+  } = proposeBinding({
+    ...survey,
+    order: await featureOrderOf(survey.resolved),
+    carry,
+    ofFolders,
+  });
   const types = new Map(
     [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
   );
