@@ -106,7 +106,13 @@ async function bindModels(
 ): Promise<BoundModels> {
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const challenger = await planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
+  const planned = planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
+  const challenger = await planned.catch(async (error: unknown) => {
+    // If the input does not fit the champion either, the input is what is wrong, and not the challenger.
+    const takenElsewhere = new Set(Object.keys(context.spec.input.columns));
+    await bindShards(context, typed, { ...tools, takenElsewhere });
+    throw error;
+  });
   const takenElsewhere = challenger === undefined ? undefined : computedColumns(challenger.contract);
   const bound = await bindShards(context, typed, { ...tools, takenElsewhere });
   const contract = challenger === undefined ? bound : withUsedExpressions(bound);
