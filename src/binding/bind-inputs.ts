@@ -3,7 +3,7 @@ import { didYouMean } from "../util/suggest.js";
 import { bindMask, bindPadded, isList, isNumeric, padExample, requireNumbers } from "./bind-padded.js";
 import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "./contract.js";
 import { bindTokens, isMadeWithTokens } from "./bind-tokens.js";
-import { type ContractRequest, findColumn, refuse, sourceOf } from "./contract-request.js";
+import { type ContractRequest, findColumn, incompleteHint, refuse, sourceOf } from "./contract-request.js";
 import { findPromptColumn } from "./prompt-columns.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
@@ -137,11 +137,16 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
     }
     return features;
   }
-  const names = request.columns.map(({ name }) => name);
+  const similar = didYouMean(
+    input.name,
+    request.columns.map(({ name }) => name),
+  );
+  const mask = maskHint(input, request);
+  const first = similar === "" && mask === "" ? `${incompleteHint}; else ` : "";
   throw refuse(
     request,
-    `no column is called like input \`${input.name}\`${didYouMean(input.name, names)}`,
-    `name its columns under model.inputs: { ${input.name}: [column, …] }${maskHint(input, request)}`,
+    `no column is called like input \`${input.name}\`${similar}`,
+    `${first}name its columns under model.inputs: { ${input.name}: [column, …] }${mask}`,
   );
 }
 
@@ -230,7 +235,9 @@ function countMismatch(input: TensorSignature, found: number, request: ContractR
   return refuse(
     request,
     `input \`${input.name}\` needs ${needs}; the numeric columns that are not in output.columns are ${found}`,
-    `list its columns in the model's order under model.inputs.${input.name}, or put ids and labels under output.columns`,
+    found < (width ?? 1)
+      ? `if earlier runs had enough, the input is incomplete: write it again; else list its columns in the model's order under model.inputs.${input.name}`
+      : `list its columns in the model's order under model.inputs.${input.name}, or put ids and labels under output.columns`,
   );
 }
 
@@ -241,7 +248,9 @@ function requireNumber(column: ColumnRef, input: TensorSignature, request: Contr
       `input \`${input.name}\` takes ${input.dtype}, column \`${column.name}\` is ${showType(column.type)}`,
       isList(column.type)
         ? "a list column fills an input alone"
-        : "integer, float, decimal and bool columns can be cast; dates and texts cannot",
+        : column.type === "utf8" && /^\w+$/.test(column.name)
+          ? `if its texts are numbers, add a line under input.columns: ${column.name}: try_cast(${column.name} as ${input.dtype?.startsWith("float") === true ? "double" : "bigint"})`
+          : "integer, float, decimal and bool columns can be cast; dates and texts cannot",
     );
   }
 }

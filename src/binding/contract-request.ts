@@ -42,6 +42,9 @@ export function refuse(request: ContractRequest, found: string, hint: string): J
   return new JobError("CONTRACT", message, { hint });
 }
 
+/** For a column that is not there: a spec that has worked is not what is wrong. */
+export const incompleteHint = "if earlier runs had it, the input is incomplete: write it again";
+
 /** The column of this name; else, where the name has dots, the field of a struct column that it leads to. */
 export function findColumn(name: string, what: string, request: ContractRequest): ColumnRef {
   const found = request.columns.find((candidate) => candidate.name === name);
@@ -54,10 +57,11 @@ export function findColumn(name: string, what: string, request: ContractRequest)
     const names = request.columns.flatMap((candidate) =>
       fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate),
     );
+    const similar = didYouMean(name, names);
     throw refuse(
       request,
-      `${what} names column \`${name}\`, which is not there${didYouMean(name, names)}`,
-      "names must match exactly",
+      `${what} names column \`${name}\`, which is not there${similar}`,
+      similar === "" ? `${incompleteHint}; else correct the name` : "names must match exactly",
     );
   }
   let at = column;

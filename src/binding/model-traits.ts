@@ -1,3 +1,5 @@
+import type { FeatureOrder } from "./feature-order.js";
+
 /** What is known of a model from its file, apart from its inputs and outputs. */
 export interface ModelTraits {
   /** The program that exported it; "" where the file does not say. */
@@ -8,6 +10,8 @@ export interface ModelTraits {
   readonly batchScales: readonly string[];
   /** It has decision trees that may be compiled: not where it has external data, since compiling reads its file alone. */
   readonly hasTrees: boolean;
+  /** The order of its columns, if its metadata has it. */
+  readonly features: FeatureOrder | undefined;
 }
 
 /** How an output becomes a tensor, by the program that exported the model. */

@@ -2,6 +2,7 @@ import { parseOutputReference } from "../spec/model-spec.js";
 import { outputName } from "../spec/values.js";
 import { isList, padExample } from "./bind-padded.js";
 import { type ContractRequest, refuse } from "./contract-request.js";
+import type { FeatureOrder } from "./feature-order.js";
 import { batchDependence, type ModelTraits, tensorRemedy } from "./model-traits.js";
 import { type ProposedSource, proposeTokens } from "./propose-tokens.js";
 import { showTensor } from "./side-by-side.js";
@@ -16,6 +17,8 @@ export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "sha
   /** Columns that the names of the output's folders give, in lower case: its files should have no column of these names. */
   readonly ofFolders: ReadonlySet<string>;
   readonly traits: ModelTraits;
+  /** The order of the columns that the model takes; undefined: nothing says it. */
+  readonly order: FeatureOrder | undefined;
 };
 
 /** How a spec could bind them: a beginning, to be read by its author. */
@@ -33,7 +36,10 @@ export interface Proposal {
  * Proposes bindings for a model.
  * @throws JobError CONTRACT if only the author of the model knows which columns are features
  */
-export function proposeBinding(request: ProposalRequest): Proposal {
+export function proposeBinding(given: ProposalRequest): Proposal {
+  const isIndex = ({ name }: SourceColumn): boolean =>
+    pandasIndex.test(name) && given.order?.names.includes(name) !== true && given.carry?.includes(name) !== true;
+  const request = { ...given, columns: given.columns.filter((column) => !isIndex(column)) };
   const inputs = proposeInputs(request);
   const features = new Set(
     inputs === undefined ? request.signature.inputs.map(({ name }) => name) : Object.values(inputs).flatMap(columnsOf),
@@ -44,8 +50,30 @@ export function proposeBinding(request: ProposalRequest): Proposal {
     inputs,
     columns,
     outputs: outputs.bound,
-    notes: [...outputs.notes, note, batchDependence(request.traits)].filter((one) => one !== undefined),
+    notes: [
+      ...orderNotes(inputs ?? {}, request),
+      ...outputs.notes,
+      note,
+      ...given.columns.filter(isIndex).map(({ name }) => `${name} is left out: it is the index of a pandas DataFrame`),
+      batchDependence(request.traits),
+    ].filter((one) => one !== undefined),
   };
+}
+
+/** What pandas calls an index without a name when it writes a file. */
+const pandasIndex = /^__index_level_\d+__$/;
+
+/** Says where the order of an input's columns is from: in a wrong one, the model predicts something else and nothing fails. */
+function orderNotes(inputs: NonNullable<Proposal["inputs"]>, { order }: ProposalRequest): string[] {
+  return Object.entries(inputs).flatMap(([input, source]) =>
+    !("length" in source) || source.length < 2
+      ? []
+      : order?.names.join("\n") === source.join("\n")
+        ? [`the columns of input ${input} are in the order of ${order.from}`]
+        : [
+            `the columns of input ${input} are in the order of the file, since the model does not say its own. In another order the predictions are wrong without any error. Compare it with that of the training data (model.feature_names_in_) and correct model.inputs, or write the names into feature_names.json beside the model and make the spec anew`,
+          ],
+  );
 }
 
 function columnsOf(source: ProposedSource): readonly string[] {
@@ -92,8 +120,36 @@ function asked(request: ProposalRequest): ContractRequest {
   return { ...request, ...rest, passthrough: request.carry ?? [] };
 }
 
-/** The columns of a lone input: all numbers but those that are called like ids, or else like labels, too. */
-function featuresFor(input: TensorSignature, request: ProposalRequest): string[] {
+/**
+ * The columns in the order that the model says; undefined: it says none, or knows none of the columns by name, as where
+ * it was trained with a matrix.
+ */
+function orderedFeatures(input: TensorSignature, request: ProposalRequest): readonly string[] | undefined {
+  const { order, columns } = request;
+  const missing = order?.names.filter((name) => !columns.some((column) => column.name === name)) ?? [];
+  if (order === undefined || missing.length === order.names.length) {
+    return undefined;
+  }
+  const { names, from } = order;
+  const [, width = 1] = input.shape;
+  if (missing.length > 0 || (width !== null && names.length !== width)) {
+    throw refuse(
+      asked(request),
+      missing.length > 0
+        ? `${from} has ${missing.map((name) => `\`${name}\``).join(", ")}, which is no column`
+        : `${from} has ${names.length} names, and input \`${input.name}\` is ${showTensor(input)}`,
+      "correct the names, rename the columns, or write model.inputs by hand",
+    );
+  }
+  return names;
+}
+
+/** The columns of a lone input: in the order that the model says; else all numbers but those that are called like ids, or else like labels, too. */
+function featuresFor(input: TensorSignature, request: ProposalRequest): readonly string[] {
+  const ordered = orderedFeatures(input, request);
+  if (ordered !== undefined) {
+    return ordered;
+  }
   const [, width = 1] = input.shape;
   const free = request.columns.filter(
     ({ name, partition }) => partition !== true && !(request.carry ?? []).includes(name),

@@ -26,4 +26,10 @@ export interface ServedFacts {
 }
 
 /** Traits of a model whose file is not known. */
-export const unknownTraits: ModelTraits = { producer: "", otherOutputs: [], batchScales: [], hasTrees: false };
+export const unknownTraits: ModelTraits = {
+  producer: "",
+  otherOutputs: [],
+  batchScales: [],
+  hasTrees: false,
+  features: undefined,
+};

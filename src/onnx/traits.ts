@@ -1,4 +1,5 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import { orderInMetadata } from "../binding/feature-order.js";
 import type { ModelTraits } from "../binding/model-traits.js";
 import { endOfMessage, type OnnxProto, readFields } from "./proto.js";
 
@@ -19,7 +20,7 @@ const outputField = 12;
 /** Reads traits of a serialized ModelProto that `readOnnxProto` has parsed. Damage is left for ONNX Runtime to report. */
 export function readTraits(
   bytes: Uint8Array,
-  { producerName, externalData }: Pick<OnnxProto, "producerName" | "externalData">,
+  { producerName, externalData, metadataProps }: Pick<OnnxProto, "producerName" | "externalData" | "metadataProps">,
 ): ModelTraits {
   const found: FoundTraits = { operators: new Set(), outputs: [] };
   try {
@@ -32,6 +33,7 @@ export function readTraits(
     otherOutputs: found.outputs.filter(({ type }) => !type.startsWith("tensor(")),
     hasTrees: externalData.length === 0 && [...found.operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...found.operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
+    features: orderInMetadata(metadataProps),
   };
 }
 

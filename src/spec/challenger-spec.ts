@@ -23,6 +23,8 @@ export const challenger = z
     server: server.optional(),
     sha256: modelSha256.optional().describe("SHA-256 that the challenger's file must have."),
     ...bindingKeys,
+    cast: bindingKeys.cast.unwrap().optional().describe("As model.cast, which is the default."),
+    missing: bindingKeys.missing.unwrap().optional().describe("As model.missing, which is the default."),
     tolerance: z
       .number("expected a number")
       .min(0, "expected 0 or more")
@@ -49,7 +51,7 @@ export const challenger = z
       const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
       context.addIssue({ code: "custom", path: ["sha256"], message });
     }
-  }) satisfies z.ZodType<ChallengerSpec>;
+  });
 
 /** Expects one target for the predictions of a challenger. */
 function checkOutput({ output }: Pick<ChallengerSpec, "output">, context: z.RefinementCtx): void {

@@ -49,7 +49,7 @@ function literalSource(source: DraftSource): DraftSource {
 
 function remarkOn(source: DraftSource): string {
   return "length" in source
-    ? "columns in the model's order; check it"
+    ? "columns in the order in which the model takes them"
     : "column" in source
       ? "lists are padded with 0 (pad.value) up to this length, and a longer one is a bad row; check both"
       : "1 where that input's lists have elements, 0 where they are padded";
@@ -68,7 +68,7 @@ export function draftSpec(draft: SpecDraft): string {
     version: 1,
     name,
     timezone: "UTC",
-    params: { ds: "${today}" },
+    params: { ds: { type: "date", default: "${today}" } },
     input: { path: others.length === 0 ? path : inputPath },
     model: {
       path: model.path,
@@ -83,6 +83,7 @@ export function draftSpec(draft: SpecDraft): string {
   });
   document.commentBefore = header(draft);
   const comment = commenter(document);
+  flow(document, ["params", "ds"]);
   comment(["timezone"], "for ${today}; an IANA name such as Europe/Berlin");
   comment(["params", "ds"], "the day of the run; another one: --param ds=2026-01-31");
   const dated = path.includes("${ds}") ? "" : "; ${ds} may be part of it: features/dt=${ds}/*.parquet";
@@ -124,7 +125,7 @@ function postgresOf({ url, table }: { readonly url: string; readonly table: stri
 function commenter(document: Document): (path: Path, text: string) => void {
   return (path, text) => {
     const node = document.getIn(path, true);
-    if (text !== "" && (isScalar(node) || isSeq(node))) {
+    if (text !== "" && (isScalar(node) || isSeq(node) || isMap(node))) {
       (node as Node).comment = ` ${text}`;
     }
   };

@@ -246,6 +246,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       }
       return value.text;
     };
+    scope.problems.push(...bareNames(template, path, scope.declared));
     const filled = fillTemplate(template, lookup, inSql ? "sql" : "plain");
     if ("text" in filled) {
       node.value = filled.text;
@@ -255,6 +256,15 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       scope.problems.push({ path, text: faultText(filled.fault, path, scope.declared) });
     }
   }
+}
+
+/** Finds `{ds}` in the name of a place, where `${ds}` is meant: every run would have the same. */
+function bareNames(template: string, path: Path, declared: readonly string[]): Problem[] {
+  const isPlace = /(^|\.)(path|ready|table)(\.\d+)?$/.test(path.join("."));
+  const [found, name = ""] = (isPlace && /(?<!\$)\{(\w+)\}/.exec(template)) || [];
+  return found !== undefined && (declared.includes(name) || clockNames.has(name))
+    ? [{ path, text: `found ${found} without a $; the value of ${name} is written \${${name}}` }]
+    : [];
 }
 
 function fileProblems(template: string, path: Path): Problem[] {

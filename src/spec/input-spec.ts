@@ -66,7 +66,7 @@ export const input = z.strictObject({
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
     .describe(
-      "Parquet or Arrow files: a path, a glob, or a list of both, relative to the spec or in S3 (s3://bucket/key).",
+      "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in S3 (s3://bucket/key).",
     ),
   format: z
     .enum(["parquet", "arrow"])

@@ -153,12 +153,20 @@ const schema = named
   .superRefine(checkChecks)
   .superRefine(checkPromptedChecks)
   .superRefine(checkReuse)
-  .transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
-const pipeSchema = named.superRefine(checkPlaces).transform(withRejectLimit) satisfies z.ZodType<JobSpec>;
+  .transform(withDefaults) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.superRefine(checkPlaces).transform(withDefaults) satisfies z.ZodType<JobSpec>;
 
-/** Where checks hold a run with too many rejects, a person decides in place of the default limit. */
-function withRejectLimit({ max_rejects: given, ...spec }: z.output<typeof job>): JobSpec {
-  return { ...spec, max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%") };
+/**
+ * Fills in defaults that depend on other keys. Where checks hold a run with too many rejects, a person decides in place of
+ * the default limit. A challenger that took fewer rows than the champion would be compared on those only.
+ */
+function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.output<typeof job>): JobSpec {
+  const { cast, missing } = spec.model;
+  return {
+    ...spec,
+    max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%"),
+    ...(other && { challenger: { ...other, cast: other.cast ?? cast, missing: other.missing ?? missing } }),
+  };
 }
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {

@@ -1,4 +1,4 @@
-import { isS3Uri } from "./s3/s3-uri.js";
+import { isS3Uri, otherStoreProblem } from "./s3/s3-uri.js";
 
 /** Whether `model.path` is a URL, rightly written or not. */
 export function isHttpUri(path: string): boolean {
@@ -124,8 +124,6 @@ export function parseHubUri(uri: string): HubUri {
 const others: readonly (readonly [RegExp, string])[] = [
   [/^azureml:/i, "Azure's registry is not read; download the model (az ml model download) and name its file"],
   [/^arn:/i, "SageMaker's registry is not read; name the model's file in S3"],
-  [/^gs:/i, "Google Cloud Storage is not read; download the model (gcloud storage cp) and name its file"],
-  [/^(abfss?|wasbs?|az):/i, "Azure's storage is not read; download the model (azcopy) and name its file"],
 ];
 
 /** Parts of a query that are secrets. A URI becomes part of the plan, which is stored at the target. */
@@ -133,7 +131,8 @@ const secretQuery = /(?:^|[?&])[^=&]*(?:sig|signature|token|key|secret|password|
 
 /** What is wrong with `model.path` as a URI, or undefined. URIs in S3 are checked by `s3UriProblem`. */
 export function modelUriProblem(path: string): string | undefined {
-  const [, problem] = others.find(([scheme]) => scheme.test(path)) ?? [];
+  const [, registry] = others.find(([scheme]) => scheme.test(path)) ?? [];
+  const problem = registry ?? otherStoreProblem(path);
   if (problem !== undefined) {
     return problem;
   }

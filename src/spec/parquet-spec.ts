@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import type { PostgresOutputSpec } from "./postgres-spec.js";
 import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3/s3-spec.js";
-import { isS3Uri, s3UriProblem } from "./s3/s3-uri.js";
+import { isS3Uri, otherStoreProblem, s3UriProblem } from "./s3/s3-uri.js";
 import { count, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
@@ -92,6 +92,10 @@ const folderLimitBytes = 700;
 export function parquetProblems(output: ParquetOutputSpec): Problem[] {
   const at = ["output", "parquet"];
   const { path, sse } = output;
+  const elsewhere = otherStoreProblem(path);
+  if (elsewhere !== undefined) {
+    return [{ path: [...at, "path"], message: elsewhere }];
+  }
   if (!isS3Uri(path)) {
     const needless = Object.keys(s3OutputKeys).filter((name) => output[name as keyof S3OutputSpec] !== undefined);
     return needless.map((name) => ({ path: [...at, name], message: needlessError }));

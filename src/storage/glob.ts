@@ -50,6 +50,28 @@ export function compileGlob(pattern: string): Glob {
   };
 }
 
+/** Whether a path without wildcards can only be a folder, even if nothing is there yet: `in/`, `in/dt=2026-01-31`. */
+export function isFolderName(path: string): boolean {
+  return /\/$|(?:^|\/)[^/=]+=[^/]*$/.test(path);
+}
+
+/**
+ * Matches the files below a folder as Spark and pyarrow read it: all but those whose name, or folder, marks what is no
+ * data. Files of `_temporary` match, since planning refuses them: a part of the folder's rows may still be in there.
+ * @param prefix with which the paths of these files start
+ */
+export function folderGlob(prefix: string): Glob {
+  return {
+    pattern: prefix,
+    matches: (path) => path.startsWith(prefix) && areData(path.slice(prefix.length).split("/")),
+    mayMatchBelow: areData,
+  };
+}
+
+function areData(names: readonly string[]): boolean {
+  return names.every((name) => !/^\.|^_[^=]*$/.test(name) || name === "_temporary");
+}
+
 /** Splits a pattern at its slashes, except for those inside brackets and braces. */
 function splitPattern(pattern: string): string[] {
   const parts: string[] = [];

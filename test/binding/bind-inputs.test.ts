@@ -122,7 +122,7 @@ describe("the columns of a lone matrix", () => {
                                            tags    MAP(VARCHAR, INTEGER)
                                            rate    float64
 
-      hint: integer, float, decimal and bool columns can be cast; dates and texts cannot"
+      hint: if its texts are numbers, add a line under input.columns: city: try_cast(city as double)"
     `);
   });
 
@@ -148,7 +148,7 @@ describe("the columns of a lone matrix", () => {
     ).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`features\` needs 2 columns; the numeric columns that are not in output.columns are 0
-      hint: list its columns in the model's order under model.inputs.features, or put ids and labels under output.columns"
+      hint: if earlier runs had enough, the input is incomplete: write it again; else list its columns in the model's order under model.inputs.features"
     `);
   });
 });
@@ -196,7 +196,7 @@ describe("an input of one value a row", () => {
     expect(finding(refused(withInputs(tensor("city", "float32", null))))).toMatchInlineSnapshot(`
       "64 CONTRACT
       binding models/churn.onnx to the columns of in/a.parquet: input \`city\` takes float32, column \`city\` is utf8
-      hint: integer, float, decimal and bool columns can be cast; dates and texts cannot"
+      hint: if its texts are numbers, add a line under input.columns: city: try_cast(city as double)"
     `);
   });
 });

@@ -3,7 +3,7 @@ import { type Proposal, proposeBinding, type ProposalRequest } from "#src/bindin
 import { column, finding, list, tensor, typed } from "../support/contracts.js";
 import { refusal } from "../support/spec.js";
 
-const noTraits = { producer: "", otherOutputs: [], batchScales: [], hasTrees: false };
+const noTraits = { producer: "", otherOutputs: [], batchScales: [], hasTrees: false, features: undefined };
 const numbers = ["a", "b", "c"].map((name) => typed(name, "float64"));
 const label = tensor("label", "int64", null);
 const probabilities = tensor("probabilities", "float32", null, 2);
@@ -17,6 +17,7 @@ function propose(overrides: Partial<ProposalRequest> = {}): Proposal {
     carry: undefined,
     ofFolders: new Set(),
     traits: noTraits,
+    order: undefined,
     ...overrides,
   });
 }
@@ -34,8 +35,42 @@ describe("features", () => {
       inputs: { input: ["a", "b", "c"] },
       columns: ["customer_id", "signup"],
       outputs: { label: "label", probabilities_0: "probabilities[0]", probabilities_1: "probabilities[1]" },
-      notes: [],
+      notes: [expect.stringContaining("the columns of input input are in the order of the file, since the model")],
     });
+  });
+
+  test("the features are in the order that the model says, whatever the file's, and even if named like ids", () => {
+    const order = { names: ["c", "customer_id", "a"], from: "feature_names in the model's metadata" };
+    expect(propose({ order })).toMatchObject({
+      inputs: { input: ["c", "customer_id", "a"] },
+      columns: ["b", "signup"],
+      notes: ["the columns of input input are in the order of feature_names in the model's metadata"],
+    });
+    expect(propose({ ...inputOf(null, null), order }).inputs).toEqual({ input: order.names });
+  });
+
+  test("an order of names that no column has is that of a matrix, and is not taken", () => {
+    const order = { names: ["Column_0", "Column_1", "Column_2"], from: "x" };
+    expect(propose({ order })).toEqual(propose());
+  });
+
+  test.each([
+    [["a", "b", "d", "e"], "x has `d`, `e`, which is no column"],
+    [["a", "b"], "x has 2 names, and input `input` is float32 [N,3]"],
+  ])("an order that does not fit is refused: %j", (names, found) => {
+    expect(finding(refusal(() => propose({ order: { names, from: "x" } })))).toContain(found);
+  });
+
+  test("the index of a pandas DataFrame is neither a feature nor carried through, unless somebody names it", () => {
+    const index = typed("__index_level_0__", "int64");
+    const columns = [...numbers, index];
+    const left = propose({ columns, ...inputOf(null, null) });
+    expect(left).toMatchObject({ inputs: { input: ["a", "b", "c"] }, columns: [] });
+    expect(left.notes).toContain("__index_level_0__ is left out: it is the index of a pandas DataFrame");
+    expect(propose({ columns, carry: [index.name] }).columns).toEqual([index.name]);
+    expect(propose({ columns, order: { names: ["a", "b", index.name], from: "x" } }).inputs?.["input"]).toContain(
+      index.name,
+    );
   });
 
   test("the features are all numbers if their count fits, even if one is named like an id", () => {
@@ -144,7 +179,7 @@ describe("output columns", () => {
 
   test("proposed output columns leave out outputs that are no tensors, and say so", () => {
     const found = propose(outputs(label, tensor("maps", undefined)));
-    expect([found.outputs, found.notes]).toEqual([
+    expect([found.outputs, found.notes.slice(1)]).toEqual([
       { label: "label" },
       [
         "output maps is no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows",
@@ -163,5 +198,6 @@ describe("output columns", () => {
 
 test("columns that cannot be carried through are named", () => {
   const columns = [...numbers, column("tags", "MAP(VARCHAR, INTEGER)", undefined), typed("first name", "utf8")];
-  expect(propose({ columns })).toMatchObject({ columns: [], notes: ["not carried through: tags, first name"] });
+  const found = propose({ columns });
+  expect([found.columns, found.notes.at(-1)]).toEqual([[], "not carried through: tags, first name"]);
 });

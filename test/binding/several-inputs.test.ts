@@ -52,7 +52,7 @@ describe("several inputs", () => {
           probabilities  float32 [N,2]     tags    MAP(VARCHAR, INTEGER)
                                            rate    float64
 
-      hint: name its columns under model.inputs: { features: [column, …] }"
+      hint: if earlier runs had it, the input is incomplete: write it again; else name its columns under model.inputs: { features: [column, …] }"
     `);
     expect(
       finding(refused(withInputs(tensor("age", "float32", null), tensor("rates", "float32", null)))),

@@ -1,6 +1,8 @@
-import { cp, mkdir, readFile, readdir, writeFile } from "node:fs/promises";
+import { appendFile, cp, mkdir, readFile, readdir, writeFile } from "node:fs/promises";
 import { join, relative, resolve } from "node:path";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { describe, expect, test } from "vitest";
+import { parse, stringify } from "yaml";
 import { projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
@@ -81,6 +83,13 @@ describe("init", () => {
       note: /^note {5}each run scores the files of all dates/m,
     },
     {
+      what: "the input is the folder of all dates",
+      args: ["--input", "in/"],
+      columns: "[id, dt, region]",
+      path: "out/ds=${ds}",
+      note: /^note {5}each run scores the files of all dates/m,
+    },
+    {
       what: "--columns names the column",
       args: ["--input", "in/dt=2026-11-20/region=EU/*.parquet", "--columns", "id,dt"],
       columns: "[id, dt]",
@@ -111,6 +120,47 @@ describe("init", () => {
     expect(text).toContain(`  columns: ${columns} #`);
     expect(text).toContain(`    path: ${path} #`);
     expect(stdout).toMatch(note);
+  });
+
+  test("init takes the order of the columns from the model's metadata, MLmodel or a file beside it, and says which", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    const args = ["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet"];
+    const written = async (spec: string): Promise<{ names: readonly string[]; text: string; stdout: string }> => {
+      const { code, stdout, stderr } = await runHere([...args, spec], { cwd });
+      expect(code, stderr).toBe(0);
+      const text = await readFile(join(cwd, spec), "utf8");
+      const { model } = parse(text) as { model: { inputs: { input: readonly string[] } } };
+      return { names: model.inputs.input, text, stdout };
+    };
+    const unknown = await written("a.yaml");
+    for (const said of [unknown.stdout, unknown.text]) {
+      expect(said).toMatch(
+        /[Nn]ote:? +the columns of input input are in the order of the file, since the model does not/,
+      );
+    }
+
+    const names = unknown.names.toReversed();
+    await writeFile(join(cwd, "feature_names.json"), JSON.stringify(names));
+    const beside = await written("b.yaml");
+    expect(beside.names).toEqual(names);
+    expect(beside.stdout).toContain("in the order of feature_names.json beside the model\n");
+
+    const shuffled = names.toSorted();
+    const inputs = JSON.stringify(shuffled.map((name) => ({ name, type: "double" })));
+    await writeFile(join(cwd, "MLmodel"), stringify({ flavors: { onnx: {} }, signature: { inputs } }));
+    const declared = await written("c.yaml");
+    expect(declared.names).toEqual(shuffled);
+    expect(declared.stdout).toContain("in the order of the model's signature in MLflow\n");
+
+    // A field of a serialized message may follow all others: `metadata_props` is the 14th.
+    const { LengthDelimited: text } = WireType;
+    const entry = new BinaryWriter().tag(1, text).string("feature_names").tag(2, text).string(names.join(","));
+    const field = new BinaryWriter().tag(14, text).bytes(entry.finish());
+    await appendFile(join(cwd, "cancer-logistic.onnx"), field.finish());
+    const inFile = await written("d.yaml");
+    expect(inFile.names).toEqual(names);
+    expect(inFile.text).toContain("in the order of feature_names in the model's metadata\n");
   });
 
   test("init names another folder where the folder out is there, whose run would refuse the new job's", async () => {

@@ -84,7 +84,7 @@ describe("a model that quantises by all values of a batch", () => {
   });
 });
 
-const proto = { producerName: "made here", externalData: [] };
+const proto = { producerName: "made here", externalData: [], metadataProps: new Map<string, string>() };
 
 async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
   return readTraits(await readFile(join(projectFolder, "fixtures/models", name)), proto);
@@ -92,7 +92,7 @@ async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
 
 describe("readTraits", () => {
   test("readTraits finds nothing when all outputs are tensors", async () => {
-    const nothing = { producer: "made here", otherOutputs: [], batchScales: [], hasTrees: false };
+    const nothing = { producer: "made here", otherOutputs: [], batchScales: [], hasTrees: false, features: undefined };
     expect(await traitsOf("cancer-logistic.onnx")).toEqual(nothing);
     expect(await traitsOf("penguins-pipeline.onnx")).toEqual(nothing);
   });

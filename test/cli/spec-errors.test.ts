@@ -180,15 +180,43 @@ describe("a spec that does not fit its model, input or output", () => {
     `);
   });
 
-  test("a folder as input is refused", async () => {
+  test("a folder as input that is empty, or whose parent is there, is not ready", async () => {
     await using folder = await scratchFolder();
     await mkdir(join(folder.path, "in"));
-    const spec = await writeSpec(folder.path, wine, { input: { path: "in/" } });
-    expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
-      "exit 64
+    const found = [];
+    for (const path of ["in", "in/dt=2026-01-31", "in/dt=1/"]) {
+      const spec = await writeSpec(folder.path, wine, { input: { path } });
+      found.push(await shownCli(["run", spec], folder.path));
+    }
+    expect(found.join("\n")).toMatchInlineSnapshot(`
+      "exit 75
       --- stderr
-      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in is not a plain file
-        hint: for the files of a folder write folder/*.parquet
+      error: planning wine-forest: no file matches in
+        hint: run the same command again when the input is there, or correct input.path
+
+      exit 75
+      --- stderr
+      error: planning wine-forest: there is no folder <folder>/in/dt=2026-01-31 (in/dt=2026-01-31)
+        hint: run the same command again when the input is there, or correct input.path
+
+      exit 75
+      --- stderr
+      error: planning wine-forest: there is no folder <folder>/in/dt=1 (in/dt=1/)
+        hint: run the same command again when the input is there, or correct input.path
+      "
+    `);
+  });
+
+  test("a folder as input that has other files is refused as they are", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "in"));
+    await writeFile(join(folder.path, "in/notes.txt"), "later");
+    const spec = await writeSpec(folder.path, wine, { input: { path: "in" } });
+    expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
+      "exit 65
+      --- stderr
+      error: reading the footer of <folder>/in/notes.txt: it is not Parquet: it begins with "late", not "PAR1"
+        hint: shards are Parquet, or Arrow under names that end in .arrow; write the shard again, or take it out of input.path
       "
     `);
   });

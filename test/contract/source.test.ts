@@ -113,6 +113,57 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       expect(missingFiles).toEqual([world.uri("in/b.parquet")]);
     });
 
+    test.each(["in", "in/", "in/dt=1"])(
+      "lists the files below the folder %s, but those whose names say that they are no data",
+      async (folder) => {
+        await using world = await worldOf();
+        const data = [
+          "in/a.parquet",
+          "in/b.arrow",
+          "in/dt=1/000000_0",
+          "in/dt=1/hh=2/c.parquet",
+          "in/dt=1/_x=1/d.parquet",
+        ];
+        for (const key of [
+          ...data,
+          "input.parquet",
+          ...["_SUCCESS", ".a.parquet.crc", "_infer-batch/plan.json", ".git/a", "dt=1/_metadata", "dt=1/.b"].map(
+            (path) => `in/${path}`,
+          ),
+        ]) {
+          await world.put(key, key);
+        }
+
+        const { shards, unreadable } = await world.source.list([world.uri(folder)]);
+
+        const below = data.filter((key) => key.startsWith(folder)).toSorted();
+        expect(shards.map(({ uri }) => uri)).toEqual(below.map((key) => world.uri(key)));
+        expect(unreadable).toEqual([]);
+      },
+    );
+
+    test("lists what a job of Spark has not committed to a folder, so that planning refuses it", async () => {
+      await using world = await worldOf();
+      const key = "in/_temporary/0/_temporary/attempt_0/a.parquet";
+      await world.put(key, "a");
+
+      expect((await world.source.list([world.uri("in")])).shards).toMatchObject([{ uri: world.uri(key) }]);
+    });
+
+    test("a path that is not there is a missing file, but for one that can only be a folder", async () => {
+      await using world = await worldOf();
+      await world.put("in/a.parquet", "a");
+      for (const [path, isFile] of [
+        ["in/b.parquet", true],
+        ["in/b", true],
+        ["in/b/", false],
+        ["in/dt=2", false],
+      ] as const) {
+        const { missingFiles, unmatched } = await world.source.list([world.uri(path)]);
+        expect([missingFiles, unmatched], path).toEqual(isFile ? [[world.uri(path)], []] : [[], [world.uri(path)]]);
+      }
+    });
+
     test("tells whether a marker is there", async () => {
       await using world = await worldOf();
       await world.put("in/_SUCCESS", "");

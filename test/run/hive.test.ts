@@ -241,6 +241,33 @@ test("columns of Hive folders that the name of the output folder has, too, are w
   expect((await runHere(["run", job.spec])).stderr).not.toContain("pyarrow");
 });
 
+test("an output folder without the date of the run, which refuses the run of the next day, is warned of on the first", async () => {
+  await using scratch = await scratchFolder();
+  const warning =
+    /(?:WARN|warning): output\.parquet\.path, \S*out, is the same every day: [^]*as in \S*out\/dt=\$\{ds\}/;
+  const daily = async (path: string): Promise<(command: string, ds: string) => ReturnType<typeof runHere>> => {
+    const params = { ds: "${today}" };
+    const { spec } = await smallJob(scratch.path, {
+      model: identity,
+      select: one(1),
+      params,
+      output: { parquet: { path } },
+    });
+    return async (command, ds) => await runHere([command, spec, "--param", `ds=${ds}`]);
+  };
+  const night = await daily("out");
+  for (const command of ["validate", "plan", "run"]) {
+    const { code, stderr } = await night(command, "2026-01-31");
+    expect([code, stderr]).toEqual([0, expect.stringMatching(warning)]);
+  }
+  expect((await night("run", "2026-02-01")).code).toBe(64);
+
+  for (const path of ["days/dt=${ds}", "months/${start_of_month(ds)}"]) {
+    const { code, stderr } = await (await daily(path))("plan", "2026-01-31");
+    expect([code, stderr]).toEqual([0, expect.not.stringContaining("every day")]);
+  }
+});
+
 test.skipIf(!hasPyarrow)(
   "columns of Hive folders in the output folders' names are what pyarrow cannot read",
   async () => {

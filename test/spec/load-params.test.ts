@@ -97,6 +97,21 @@ describe("--param", () => {
     expect(load(withParams("  ds: a\n"), { params: { ds: "" } }).params).toEqual({ ds: "" });
   });
 
+  test.each(["yesterday", "today", "Yesterday", "${yesterday}", "${today - 1d}", "tomorrow"])(
+    "--param ds=%s is refused for the date of the run, which is waited for in vain",
+    (given) => {
+      for (const ds of ["${today}", '{ type: date, default: "${today}" }']) {
+        const said = specRefusal(withParams(`  ds: ${ds}\n`), { params: { ds: given } });
+        expect(said).toMatch(/^64 /);
+        expect(said).toContain(`params.ds: found ${given}, expected a date such as 2026-11-23: --param takes the date`);
+      }
+    },
+  );
+
+  test("a name of the clock is a value like any other for a param that is no date", () => {
+    expect(load(withParams("  which: x\n"), { params: { which: "yesterday" } }).params).toEqual({ which: "yesterday" });
+  });
+
   test("--param that the spec does not declare is refused", () => {
     expect(specRefusal(withParams("  ds: x\n"), { params: { sd: "y", dss: "z" } })).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
@@ -121,6 +136,19 @@ const path = (text: string, env: Record<string, string> = {}): readonly string[]
   ).input.path;
 
 describe("${…}", () => {
+  test.each(["path: 'out/dt={ds}'", "path: 'out/{today}/x'", "table: 't_{ds}'"])(
+    "a param without its $ in the name of a place is refused: %s",
+    (place) => {
+      const target = place.startsWith("table") ? `postgres: { ${place} }` : `parquet: { ${place} }`;
+      const said = specRefusal(withParams("  ds: x\n").replace(/ {2}parquet:\n.*\n/, `  ${target}\n`));
+      expect(said).toContain("without a $; the value of");
+    },
+  );
+
+  test("braces of a pattern, and those of other names, are left alone", () => {
+    expect(path("in/{a,ds}/{b}/x")).toEqual(["in/{a,ds}/{b}/x"]);
+  });
+
   test("${…} takes the environment variable, or the default if the variable is unset or empty", () => {
     const env = { SET: "v", EMPTY: "" };
     expect(path("${SET}/${SET:-d}/${EMPTY:-e}/${NONE:-f}/x${EMPTY}x/${NONE:-}", env)).toEqual(["v/v/e/f/xx/"]);

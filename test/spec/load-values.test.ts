@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { minimalSpec, specRefusal } from "../support/spec.js";
+import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const withInput = (source: string): string =>
   minimalSpec.replace("  path: model", `  inputs: { ids: { ${source} } }\n  path: model`);
@@ -96,5 +96,19 @@ describe("a value of the wrong kind", () => {
     const said = specRefusal(minimalSpec.replace("daily", "X".repeat(1000)));
     expect(said.length).toBeLessThan(250);
     expect(said).toContain("…");
+  });
+});
+
+const challenged = (ofModel: string, ofChallenger: string): string =>
+  `${minimalSpec.replace("model.onnx", `model.onnx\n${ofModel}`)}challenger: { path: b.onnx${ofChallenger} }\n`;
+
+describe("a challenger", () => {
+  test.each([
+    ["", "", "bad_row", "exact"],
+    ["  missing: nan\n  cast: lossy", "", "nan", "lossy"],
+    ["  missing: nan\n  cast: lossy", ", missing: bad_row, cast: exact", "bad_row", "exact"],
+    ["", ", missing: nan, cast: lossy", "nan", "lossy"],
+  ])("takes the rows that the model takes, unless it says otherwise: %j and %j", (model, own, missing, cast) => {
+    expect(load(challenged(model, own)).challenger).toMatchObject({ missing, cast });
   });
 });

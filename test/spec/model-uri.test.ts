@@ -47,6 +47,7 @@ describe("model.path", () => {
     "azureml://registries/r/models/m/versions/1",
     "arn:aws:sagemaker:eu-west-1:1:model-package/m/1",
     "gs://bucket/m.onnx",
+    "s3a://bucket/m.onnx",
   ])("%s is refused, with what to write or do", (path) => {
     expect(modelUriProblem(path)).toMatchSnapshot();
   });

@@ -104,3 +104,33 @@ describe("an output in S3", () => {
     );
   });
 });
+
+describe("a store that is neither a disk nor S3", () => {
+  test.each([
+    ["s3a://lake/x", "write s3:// in its place"],
+    ["S3N://lake/x", "write s3:// in its place"],
+    ["gs://lake/x", "Google Cloud Storage is not supported yet; copy the files (gcloud storage cp)"],
+    ["abfss://c@a.dfs.core.windows.net/x", "Azure's storage is not supported yet; copy the files (azcopy)"],
+    ["hdfs://n/x", "this file system is not supported; copy the files"],
+    ["file:///lake/x", "expected a path without file://"],
+  ])("%s is refused at each key that names a place, with what to do", (uri, said) => {
+    const { input, ready, model, output } = {
+      input: minimalSpec.replace("in/*.parquet", uri),
+      ready: minimalSpec.replace("in/*.parquet", `in/*.parquet\n  ready: ${uri}`),
+      model: minimalSpec.replace("model.onnx", uri),
+      output: minimalSpec.replace("path: out", `path: ${uri}`),
+    };
+    for (const [spec, key] of [
+      [input, "input.path"],
+      [ready, "input.ready"],
+      [model, "model.path"],
+      [output, "output.parquet.path"],
+    ] as const) {
+      const text = specRefusal(spec);
+      expect(text).toMatch(/^64 /);
+      expect(text).toContain(`: ${key}: `);
+      expect(text).toContain(said);
+      expect(text.split("\n")).toHaveLength(2);
+    }
+  });
+});

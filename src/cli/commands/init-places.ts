@@ -4,6 +4,7 @@ import type { SourceColumn } from "../../columnar/types.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import type { SpecDraft } from "../../spec/draft.js";
 import { isModelUri } from "../../spec/model-uri.js";
+import { otherStoreProblem } from "../../spec/s3/s3-uri.js";
 import { JobError } from "../../util/errors.js";
 
 /** The options of `init` that say where things are. */
@@ -22,7 +23,11 @@ export function placesOf(
   { folder, name, into: own }: { readonly folder: string; readonly name: string; readonly into: string },
 ): Pick<SpecDraft, "inputPath" | "model" | "target"> {
   const place = (given: string): string =>
-    isModelUri(given) || isAbsolute(given) || given.startsWith("${") || folder === process.cwd()
+    isModelUri(given) ||
+    otherStoreProblem(given) !== undefined ||
+    isAbsolute(given) ||
+    given.startsWith("${") ||
+    folder === process.cwd()
       ? given
       : relative(folder, resolve(given)) || ".";
   const into = output === undefined ? own : place(output);

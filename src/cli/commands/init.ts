@@ -4,6 +4,7 @@ import { proposeBinding } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
 import { errnoOf, JobError, reworded } from "../../util/errors.js";
 import { contractText } from "../../report/plan-text.js";
+import { featureOrderOf } from "../../app/models/feature-order.js";
 import { previewContract, previewSchema } from "../../run/previewing/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { editorSchema } from "../../spec/editor-schema.js";
@@ -50,7 +51,17 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   const carry = options.columns?.split(",").map((column) => column.trim());
   const target = options.output?.includes("${") ? base.target : withFolderName(base.target, { ...survey, carry, date });
   const ofFolders = "parquet" in target ? foldersIn(target.parquet) : new Set<string>();
-  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding({ ...survey, carry, ofFolders });
+  const {
+    inputs,
+    columns,
+    outputs,
+    notes: ofBinding,
+  } = proposeBinding({
+    ...survey,
+    order: await featureOrderOf(survey.resolved),
+    carry,
+    ofFolders,
+  });
   const types = new Map(
     [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
   );
@@ -82,10 +93,10 @@ function dateIn(paths: readonly string[]): string | undefined {
   return dates.size === 1 && date !== "" ? date : undefined;
 }
 
-/** Says that each run would score the files of all dates, if the pattern matches folders of dates. */
+/** Says that each run would score the files of all dates, if there are folders of dates below what was named. */
 function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[] {
   const date = dateIn([dirname(shard)]);
-  return date === undefined || !hasWildcards(dirname(pattern))
+  return date === undefined || (pattern.includes(date) && !hasWildcards(dirname(pattern)))
     ? []
     : [
         `each run scores the files of all dates. For a run a day, name in --input the folder of one day, such as ${date}: init writes \${ds} in its place`,

@@ -118,7 +118,13 @@ async function bindModels(
 ): Promise<BoundModels> {
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const challenger = await planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
+  const planned = planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
+  const challenger = await planned.catch(async (error: unknown) => {
+    // If the input does not fit the champion either, the input is what is wrong, and not the challenger.
+    const takenElsewhere = new Set(Object.keys(context.spec.input.columns));
+    await bindShards(context, typed, { ...tools, takenElsewhere });
+    throw error;
+  });
   const takenElsewhere = challenger === undefined ? undefined : computedColumns(challenger.contract);
   const bound = await bindShards(context, typed, { ...tools, takenElsewhere });
   const contract = challenger === undefined ? bound : withUsedExpressions(bound);
@@ -131,13 +137,27 @@ async function bindModels(
   return { contract, challenger };
 }
 
-/** Warns of output columns that the names of the output's folders give, too, when a run is planned. */
-export function warnOfFolders({ spec, log }: Pick<ScoringContext, "spec" | "log">, contract: Contract): void {
+const someDate = /\d{4}-?\d{2}-?\d{2}/;
+
+/**
+ * Warns when a run is planned: of output columns that the names of the output's folders give, too; and of a folder without
+ * the date of the run, which refuses the run of the next day.
+ */
+export function warnOfFolders(
+  { spec, log, dateParam, limited }: Pick<JobContext, "spec" | "log" | "dateParam" | "limited">,
+  contract: Contract,
+): void {
   const { parquet } = spec.output;
+  const date = dateParam === undefined || limited !== undefined ? undefined : spec.params[dateParam];
   const columns = outputColumns(contract).map(({ name }) => name);
   const twice = parquet === undefined ? undefined : twiceText(columns, parquet.path);
   if (twice !== undefined) {
     log.warn(twice);
+  }
+  if (parquet !== undefined && date !== undefined && !parquet.path.includes(date) && !someDate.test(parquet.path)) {
+    log.warn(
+      `output.parquet.path, ${parquet.path}, is the same every day: a folder belongs to one run, and the next date would be refused. Write \${${dateParam}} into it, as in ${parquet.path.replace(/\/$/, "")}/dt=\${${dateParam}}`,
+    );
   }
 }
 

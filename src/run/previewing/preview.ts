@@ -162,21 +162,21 @@ export interface SchemaPreview {
   readonly sha256: string;
   readonly signature: ModelSignature;
   readonly traits: ModelTraits;
+  readonly resolved: FoundModel;
   readonly columns: readonly SourceColumn[];
 }
 
 /** Reads what a binding is made from. @throws JobError FILE_MISSING if there is no shard */
 export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
-  const found = await lookAtFirst(context, ({ resolved: { model }, engine, seen }) =>
-    Promise.resolve({
-      model: model.name,
-      shard: seen.name,
-      sha256: model.sha256,
-      signature: engine.signature,
-      traits: model.traits,
-      columns: seen.columns,
-    }),
-  );
+  const found = await lookAtFirst(context, async ({ resolved, engine, seen }) => ({
+    model: resolved.model.name,
+    shard: seen.name,
+    sha256: resolved.model.sha256,
+    signature: engine.signature,
+    traits: resolved.model.traits,
+    resolved,
+    columns: seen.columns,
+  }));
   if (found === undefined) {
     throw new JobError(
       "FILE_MISSING",

@@ -119,15 +119,27 @@ function isRange(text: string): boolean {
   return ends.length === 2 && ends.every(isDateText);
 }
 
+/** A name of the spec's clock, where only a date can be: nothing ever appears in a folder called dt=yesterday. */
+function clockProblem(text: string): string | undefined {
+  const [, body = text] = /^\$\{(.*)\}$/s.exec(text) ?? [];
+  return /^(today|yesterday|tomorrow|now)$/i.test(parseDateExpression(body)?.name ?? "")
+    ? `: --param takes the date itself, and \${${body.trim().toLowerCase()}} is what the spec may say`
+    : undefined;
+}
+
 const takesRange = "; infer-batch backfill takes a range";
 
 /**
  * Checks the value of an untyped param that is the logical date. A text that looks like a date, but is none as the checks read
- * it, would be compared with no earlier run. Any other text is allowed: such runs have no date.
+ * it, would be compared with no earlier run; one that names a date of the clock stands for none. Any other text is allowed: such runs have no date.
  */
 export function dateProblems(name: string, text: string): Problem[] {
   if (isRange(text)) {
     return [{ path: ["params", name], text: `found ${text}, expected one date${takesRange}` }];
+  }
+  const clock = clockProblem(text);
+  if (clock !== undefined) {
+    return [{ path: ["params", name], text: `found ${text}, expected a date such as 2026-11-23${clock}` }];
   }
   const [, year = "", month = "", day = ""] = almostDate.exec(text) ?? [];
   if (year === "" || isCalendarDate(text)) {
@@ -148,7 +160,9 @@ function expectedOf(text: string, type: ParamType): string | undefined {
     return type.values.includes(text) ? undefined : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
   }
   if (type.type === "date") {
-    return isCalendarDate(text) ? undefined : `a date such as ${exampleOf(type)}${isRange(text) ? takesRange : ""}`;
+    return isCalendarDate(text)
+      ? undefined
+      : `a date such as ${exampleOf(type)}${isRange(text) ? takesRange : (clockProblem(text) ?? "")}`;
   }
   return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
 }

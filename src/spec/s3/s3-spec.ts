@@ -1,6 +1,6 @@
 import { z } from "../../util/zod.js";
 import { isMlflowUri } from "../model-uri.js";
-import { isS3Uri, s3UriProblem } from "./s3-uri.js";
+import { isS3Uri, otherStoreProblem, s3UriProblem } from "./s3-uri.js";
 import { count, text } from "../values.js";
 
 /** How a place in S3 is reached; credentials come from the environment, never from the spec. */
@@ -81,7 +81,12 @@ export function inputProblems(
     { path: ["input", "ready"], text: input.ready },
     { path: ["checks", "golden", "path"], text: golden },
   ];
-  return problemsAt("input", input, [...paths, ...others]);
+  const all = [...paths, ...others];
+  const elsewhere = all.flatMap(({ path, text: given }) => {
+    const message = typeof given === "string" ? otherStoreProblem(given) : undefined;
+    return message === undefined ? [] : [{ path, message }];
+  });
+  return elsewhere.length > 0 ? elsewhere : problemsAt("input", input, all);
 }
 
 /** Checks the place of the model. */

@@ -26,6 +26,29 @@ export function s3UriText({ bucket, key }: S3Uri): string {
   return `${scheme}${bucket}/${key}`;
 }
 
+/** Stores that are not read or written, by the schemes of their URIs, and what to do instead. */
+const otherStores: readonly (readonly [RegExp, string])[] = [
+  [/^s3[an]:/i, "this is Hadoop's name of a place in S3; write s3:// in its place"],
+  [
+    /^(gs|gcs):/i,
+    "Google Cloud Storage is not supported yet; copy the files (gcloud storage cp), or mount the bucket (gcsfuse) and name the path",
+  ],
+  [
+    /^(abfss?|wasbs?|az|adl):/i,
+    "Azure's storage is not supported yet; copy the files (azcopy), or mount the container (blobfuse2) and name the path",
+  ],
+  [
+    /^(hdfs|dbfs|viewfs):/i,
+    "this file system is not supported; copy the files to a disk or to S3, or mount it and name the path",
+  ],
+  [/^file:/i, "expected a path without file://"],
+];
+
+/** What is wrong with a URI of a store that is neither a disk nor S3, or undefined. */
+export function otherStoreProblem(path: string): string | undefined {
+  return otherStores.find(([store]) => store.test(path))?.[1];
+}
+
 /** Names that AWS gives, and the older and looser ones of other stores. */
 const bucketName = /^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$/;
 

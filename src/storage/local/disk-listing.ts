@@ -6,7 +6,15 @@ import type { ListedShard } from "../../plan/compare.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import { diskError, isDenied, isNotFound } from "./disk-error.js";
 import { plannedPath } from "./planned-path.js";
-import { compileGlob, hasWildcards, splitStaticFolder, withoutFoldersOfFiles } from "../glob.js";
+import {
+  compileGlob,
+  folderGlob,
+  type Glob,
+  hasWildcards,
+  isFolderName,
+  splitStaticFolder,
+  withoutFoldersOfFiles,
+} from "../glob.js";
 import { type OutputFolder, outputHint } from "../output-folder.js";
 import { joinListings } from "../join-listings.js";
 import type { Listing } from "../port.js";
@@ -54,11 +62,13 @@ async function listOnce(patterns: readonly string[], { folder, output, fileSyste
   const matched = new Set<string>();
   const findings: Partial<Listing>[] = [];
   for (const pattern of patterns) {
-    if (await isPlainPath(pattern, folder)) {
+    const kind = await kindOf(pattern, folder);
+    if (kind === "file") {
       plain.add(normalize(pattern, resolve(folder, pattern), folder));
       continue;
     }
-    const walked = await expandPattern(pattern, { folder, planned, fileSystem });
+    const start = kind === "folder" ? { folder: pattern, glob: folderGlob("") } : startOf(pattern);
+    const walked = await walkFrom(start, { pattern, folder, planned, fileSystem });
     for (const path of walked.files) {
       matched.add(normalize(pattern, path, folder));
     }
@@ -80,16 +90,23 @@ async function listOnce(patterns: readonly string[], { folder, output, fileSyste
   return { ...listing, unreadable };
 }
 
-/** Whether a pattern is a plain path: without wildcards, or the name of an existing file that contains some. */
-async function isPlainPath(pattern: string, folder: string): Promise<boolean> {
-  return !hasWildcards(pattern) || (await statOrUndefined(resolve(folder, pattern)))?.isFile() === true;
+/** What a text of `input.path` is. A file that exists may have wildcards in its name. */
+async function kindOf(pattern: string, folder: string): Promise<"file" | "folder" | "pattern"> {
+  const found = await statOrUndefined(resolve(folder, pattern));
+  if (hasWildcards(pattern)) {
+    return found?.isFile() === true ? "file" : "pattern";
+  }
+  return (found?.isDirectory() ?? isFolderName(pattern)) ? "folder" : "file";
 }
 
-/** Walks for a pattern. @throws JobError SPEC_INVALID when it matches `planned`, a file that will be written */
-async function expandPattern(
-  pattern: string,
-  { folder, planned, fileSystem }: Pick<ListingContext, "folder" | "fileSystem"> & { planned: string | undefined },
-): Promise<WalkResult> {
+interface WalkStart {
+  /** The folder that all matches are below, as the spec names it. */
+  readonly folder: string;
+  readonly glob: Glob;
+}
+
+/** @throws JobError SPEC_INVALID for a pattern that goes up */
+function startOf(pattern: string): WalkStart {
   // The folder before the first wildcard is a literal path: its name may contain brackets.
   const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
   if (hasParentStep(rest) || hasParentStep(splitStaticFolder(pattern).rest)) {
@@ -97,7 +114,20 @@ async function expandPattern(
       hint: "write each folder as a pattern of its own: input.path takes a list",
     });
   }
-  const walked = await walk({ glob: compileGlob(rest), base: resolve(folder, named), planned, fileSystem });
+  return { folder: named, glob: compileGlob(rest) };
+}
+
+interface WalkTools extends Pick<ListingContext, "folder" | "fileSystem"> {
+  readonly pattern: string;
+  readonly planned: string | undefined;
+}
+
+/** @throws JobError SPEC_INVALID when `planned` matches, a file that will be written */
+async function walkFrom(
+  { folder: named, glob }: WalkStart,
+  { pattern, folder, planned, fileSystem }: WalkTools,
+): Promise<WalkResult> {
+  const walked = await walk({ glob, base: resolve(folder, named), planned, fileSystem });
   if (walked.planned !== undefined) {
     throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${walked.planned}`, {
       hint: outputHint,
@@ -187,7 +217,7 @@ async function statShard(uri: string, path: string): Promise<FoundFile | undefin
   }
   if (!found.isFile()) {
     throw new JobError("FILE_MISSING", `${path} is not a plain file`, {
-      hint: "for the files of a folder write folder/*.parquet",
+      hint: "a path of input.path is a file, a folder or a pattern; remove this one",
     });
   }
   await assertReadable(path);

@@ -6,9 +6,11 @@ import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../../spec/s3/s3-uri.js";
 import {
   compileGlob,
+  folderGlob,
   unreadableFolder,
   type Glob,
   hasWildcards,
+  isFolderName,
   matchesFolderOnly,
   literalPrefix,
   withoutFoldersOfFiles,
@@ -69,20 +71,41 @@ async function expandPattern(
   output: OutputFolder | undefined,
 ): Promise<Partial<Listing>> {
   const { bucket, key } = parseS3Uri(pattern);
-  if (!hasWildcards(key)) {
-    const stat = await reader.stat({ bucket, key });
-    const shard = stat === undefined ? undefined : shardOf({ bucket, key }, stat);
-    return shard === undefined ? { missingFiles: [pattern] } : { shards: [shard] };
+  if (hasWildcards(key)) {
+    const start = literalPrefix(key);
+    const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
+    return await matchesOf(reader, { pattern, glob: compileGlob(key), start, inOneFolder }, output);
   }
-  const glob = compileGlob(key);
+  const stat = key.endsWith("/") ? undefined : await reader.stat({ bucket, key });
+  if (stat !== undefined) {
+    return { shards: [shardOf({ bucket, key }, stat)] };
+  }
+  const start = key.endsWith("/") ? key : `${key}/`;
+  const found = await matchesOf(reader, { pattern, glob: folderGlob(start), start, inOneFolder: false }, output);
+  return found.shards?.length === 0 && !isFolderName(key) ? { missingFiles: [pattern] } : found;
+}
+
+interface Search {
+  readonly pattern: string;
+  readonly glob: Glob;
+  /** With which all matching keys start. */
+  readonly start: string;
+  readonly inOneFolder: boolean;
+}
+
+/** Lists what matches a pattern, or is below a folder. */
+async function matchesOf(
+  reader: S3Reader,
+  { pattern, glob, start, inOneFolder }: Search,
+  output: OutputFolder | undefined,
+): Promise<Partial<Listing>> {
+  const { bucket, key } = parseS3Uri(pattern);
   rejectOutput(pattern, glob, output);
   const uriOf = (one: string): string => (one === "" ? `s3://${bucket}` : s3UriText({ bucket, key: one }));
   const matched: Matched = { objects: [], folders: new Set(), slashed: [], logged: new Set() };
   const collect = createCollector(matched, glob);
-  const start = literalPrefix(key);
-  const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
   for await (const object of reader.list(bucket, start, { folder: inOneFolder })) {
-    if (object.key === key) {
+    if (object.key === key && hasWildcards(key)) {
       return { shards: [shardOf({ bucket, key }, object)] }; // the key itself contains a wildcard
     }
     collect(object);
