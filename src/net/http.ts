@@ -1,5 +1,6 @@
 import { open } from "node:fs/promises";
 import { JobError } from "../util/errors.js";
+import { strictText } from "../util/strict-text.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
@@ -97,7 +98,7 @@ async function* linesOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<string>
 }
 
 function filled(line: Buffer): string[] {
-  const text = line.toString("utf8").trim();
+  const text = textIn(line).trim();
   return text === "" ? [] : [text];
 }
 
@@ -106,7 +107,15 @@ async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<st
   for await (const bytes of bodyOf(response, watch)) {
     pieces.push(bytes);
   }
-  return Buffer.concat(pieces).toString("utf8");
+  return textIn(Buffer.concat(pieces));
+}
+
+function textIn(bytes: Uint8Array): string {
+  try {
+    return strictText(bytes);
+  } catch {
+    throw new BrokenTransfer("the answer is not UTF-8");
+  }
 }
 
 /**

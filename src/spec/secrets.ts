@@ -31,3 +31,8 @@ export function secretFile(value: string): string | undefined {
 export function hideCredentials(text: string): string {
   return text.replaceAll(/(:\/\/)[^\s"'`]*@/g, "$1***@").replaceAll(/([?&](?:ssl)?password=)[^\s"'`&]*/gi, "$1***");
 }
+
+/** A path without its query, which may have a secret. */
+export function withoutQuery(path: string): string {
+  return path.replace(/\?.*$/s, "?***");
+}

@@ -111,17 +111,18 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
     if (asked === undefined) {
       return { ...requireJudged(last), ms };
     }
-    if (asked.kind !== "answered") {
-      return { kind: "fault", reason: asked.reason, message: asked.message, ms };
+    if (asked.kind === "answered") {
+      ms += asked.ms;
+      const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
+      if (judged.kind === "values") {
+        return { ...judged, answer: asked.answer, ms };
+      }
+      last = judged;
+    } else {
+      last = { kind: "fault", reason: asked.reason, message: asked.message };
     }
-    ms += asked.ms;
-    const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
-    if (judged.kind === "values") {
-      return { ...judged, answer: asked.answer, ms };
-    }
-    last = judged;
-    if (judged.reason !== "answer_invalid" || number >= state.tries) {
-      return { ...judged, ms };
+    if (last.reason !== "answer_invalid" || number >= state.tries) {
+      return { ...last, ms };
     }
   }
 }

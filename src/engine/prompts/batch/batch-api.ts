@@ -4,10 +4,10 @@ import { readJson, readLines } from "../../../net/http.js";
 import type { HttpEndpoint } from "../../../net/http-endpoint.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import { tryAgain } from "../../../util/retry.js";
-import { encodedRequest } from "../../served/message.js";
-import { judge, ServerFault } from "../../served/outcome.js";
-import { type ModelServer, placeOf, refusalOf, serverText } from "../../served/server.js";
-import { post, type Received } from "../../served/transport.js";
+import { encodedRequest, ServerFault } from "../../served/message.js";
+import { judge } from "../../served/outcome.js";
+import { type ModelServer, placeOf, refusalOf, serverText, urlAt } from "../../served/server.js";
+import { post, type Received, usualAnswerBytes } from "../../served/transport.js";
 import { promptRefusal } from "../refusals.js";
 import { type Batch, batchOf, type Page, pageOf, type UploadedFile, uploadedFileOf } from "./batch-object.js";
 
@@ -40,7 +40,7 @@ export interface NewBatch {
 const batchesOfPage = 100;
 
 export function openBatchApi(server: ModelServer): BatchApi {
-  const at = (path: string): string => `${server.url}${path}`;
+  const at = (path: string): string => urlAt(server, path);
   const placed = (act: string): HttpEndpoint => batchPlace(server, `${act} of ${serverText(server)}`);
   return {
     batches: () => everyItem(placed("listing the batches"), at(`/batches?limit=${batchesOfPage}`), batchOf),
@@ -147,14 +147,14 @@ async function postRetried<T>(
     if (made !== undefined) {
       return made;
     }
-    const received = await post(server, url, encoded, { mayResend: false });
+    const received = await post(server, url, encoded, { mayResend: false, mostBytes: usualAnswerBytes });
     return requireItem(place, await jsonOf(server, place, received), read);
   });
 }
 
 async function jsonOf(server: ModelServer, { doing, retry }: HttpEndpoint, received: Received): Promise<unknown> {
-  const { status, headers, body } = received;
-  const said = Buffer.from(body).toString("utf8");
+  const { status, headers } = received;
+  const said = received.said();
   if (status >= 200 && status < 300) {
     try {
       return JSON.parse(said) as unknown;

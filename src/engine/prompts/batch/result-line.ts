@@ -1,5 +1,6 @@
 import { fieldsOf } from "../../../util/checks.js";
 import { BrokenTransfer } from "../../../net/http-failures.js";
+import { ServerFault } from "../../served/message.js";
 import { type ModelAnswer, readAnswer } from "../answer.js";
 import { type PromptRefusal, promptRefusal } from "../refusals.js";
 import type { PromptTask, RequestForm } from "../request.js";
@@ -52,7 +53,7 @@ function answered(body: unknown, kind: PromptTask["kind"]): LineOutcome {
   try {
     return { kind: "answered", answer: readAnswer(body, kind) };
   } catch (error) {
-    if (error instanceof BrokenTransfer) {
+    if (error instanceof ServerFault) {
       return { kind: "fault", message: error.message };
     }
     throw error;
