@@ -37,17 +37,15 @@ export function openClient({ protocol, servers, version, isPlanned }: ClientOpti
   const place = placeOf(first, `scoring with ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const counter = countTraffic();
-  const warnedMs = Number.NEGATIVE_INFINITY;
-  const state: ClientState = { protocol, version, isPlanned, endpoints, pool, place, counter, warnedMs };
+  const state: ClientState = { protocol, version, isPlanned, endpoints, pool, place, counter };
   return { traffic: trafficOf(state), infer: (request) => infer(state, request) };
 }
 
 async function infer(state: ClientState, request: InferenceRequest): Promise<Outcome> {
   const { place } = state;
-  const retry = { ...place.retry, warn: (message: string) => warnSometimes(state, message) };
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
   const tries: Tries = { faults: 0, last: undefined };
-  const tried = tryAgain(place.doing, retry, rules, async () => {
+  const tried = tryAgain(place.doing, place.retry, rules, async () => {
     const turn = await state.pool.begin(tries.last);
     let end: RequestEnd = { kind: "other" };
     try {
@@ -153,17 +151,6 @@ async function failureOf(
 
 function inferUrl({ protocol, version }: Pick<ClientState, "protocol" | "version">, server: ModelServer): string {
   return protocol.inferUrl(server, version);
-}
-
-/** Seconds between two warnings about retries: all requests in flight fail together. */
-const warningSeconds = 10;
-
-function warnSometimes(state: ClientState, message: string): void {
-  const { nowMs, warn } = state.place.retry;
-  if (nowMs() - state.warnedMs >= warningSeconds * 1000) {
-    state.warnedMs = nowMs();
-    warn(message);
-  }
 }
 
 /**

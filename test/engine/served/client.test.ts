@@ -49,6 +49,7 @@ async function worldOf({
         return Promise.resolve();
       },
       warn() {},
+      warnedMs: new Map(),
       ...retry,
     },
     signal: new AbortController().signal,
