@@ -214,5 +214,5 @@ function freeName(wanted: string, taken: ReadonlySet<string>): string {
     `${plain}_predicted`,
     ...Array.from({ length: taken.size + 1 }, (_, index) => `${plain}_${index + 2}`),
   ];
-  return names.find((name) => !taken.has(name.toLowerCase())) ?? plain;
+  return names.find((name) => outputName.test(name) && !taken.has(name.toLowerCase())) ?? plain;
 }
