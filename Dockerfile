@@ -48,7 +48,10 @@ COPY --from=app-gpu /app /app
 RUN ldd /app/node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so > /tmp/needs \
  && awk '/not found/ && !/libcuda\.so/ { print; missing = 1 } END { exit missing }' /tmp/needs \
  && rm /tmp/needs
+# Text vectorizers of scikit-learn name the locale en_US.UTF-8. The bases have C.UTF-8, with the same rules for the case of letters.
 RUN ln -s /app/bin/infer-batch.js /usr/local/bin/infer-batch \
+ && ln -s C.utf8 /usr/lib/locale/en_US.utf8 \
+ && test -e /usr/lib/locale/en_US.utf8/LC_CTYPE \
  && install -d -m 1777 /scratch
 ENV NODE_ENV=production HOME=/scratch TMPDIR=/scratch XDG_CACHE_HOME=/scratch/cache
 # What is fetched and what is on its way to a store. With --read-only, all that is written outside of the output.
@@ -63,6 +66,8 @@ CMD ["infer-batch", "--help"]
 FROM ${NODE} AS cpu
 COPY --from=app /app /app
 RUN ln -s /app/bin/infer-batch.js /usr/local/bin/infer-batch \
+ && ln -s C.utf8 /usr/lib/locale/en_US.utf8 \
+ && test -e /usr/lib/locale/en_US.utf8/LC_CTYPE \
  && install -d -m 1777 /scratch
 ENV NODE_ENV=production HOME=/scratch TMPDIR=/scratch XDG_CACHE_HOME=/scratch/cache
 VOLUME /scratch

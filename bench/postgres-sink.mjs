@@ -64,6 +64,7 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
     random: Math.random,
     sleep: () => Promise.resolve(),
     warn: console.error,
+    warnedMs: new Map(),
   };
   const settings = connectionOf(spec, {});
   const spool = {

@@ -34,6 +34,7 @@ async function readAsJobsDo() {
     random: Math.random,
     sleep: () => Promise.resolve(),
     warn: (message) => console.error(message),
+    warnedMs: new Map(),
   };
   const signal = new AbortController().signal;
   const spool = openSpool({ root: folder, writer: "bench", use: "in", isDead: () => false, maxBytes: 1024 ** 3 });

@@ -22,6 +22,7 @@ const server = {
     random: Math.random,
     sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
     warn: console.error,
+    warnedMs: new Map(),
   },
   signal: new AbortController().signal,
   findProxy: () => undefined,

@@ -31,6 +31,7 @@ export function attemptServices(
     random: Math.random,
     sleep: (ms: number) => interruptibleSleep(ms, signal),
     warn,
+    warnedMs: new Map(),
   };
   const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
   ownWriters.add(writer);

@@ -55,7 +55,9 @@ function bindingOf(bound: readonly InputBinding[], input: string): InputBinding 
 
 /** The batch dimension that the inputs share. */
 function fixedRows(request: ContractRequest): number | null {
-  const sizes = new Set(request.signature.inputs.map(({ shape }) => shape[0] ?? null).filter((rows) => rows !== null));
+  const { inputs } = request.signature;
+  const fixed = inputs.filter(({ shape }) => typeof shape[0] === "number");
+  const sizes = new Set(fixed.map(({ shape }) => shape[0] ?? null));
   const [rows = null, ...others] = sizes;
   if (others.length > 0) {
     throw refuse(
@@ -66,6 +68,14 @@ function fixedRows(request: ContractRequest): number | null {
   }
   if (rows === 0) {
     throw refuse(request, "the model takes batches of no row", "export it with a batch dimension");
+  }
+  const [input] = fixed;
+  if (input !== undefined && rows !== 1 && fixed.length < inputs.length) {
+    throw refuse(
+      request,
+      `input \`${input.name}\` is ${showTensor(input)}: its first dimension is fixed, and those of other inputs are not, so it may have a constant for all rows in place of a value for each row`,
+      "export the model with the constant in it, or with a batch dimension that all inputs share",
+    );
   }
   return rows;
 }

@@ -4,6 +4,7 @@ import { didYouMean } from "../util/suggest.js";
 import { keepRows } from "./batch-rows.js";
 import type { OutputBinding } from "./contract.js";
 import { type ContractRequest, refuse } from "./contract-request.js";
+import { tensorRemedy } from "./model-traits.js";
 import { showTensor } from "./side-by-side.js";
 import { columnTypeOfTensor, isTensorType, type TensorSignature } from "../columnar/tensor.js";
 
@@ -22,7 +23,7 @@ export function bindOutputs(request: ContractRequest, { shrinks }: { readonly sh
     throw refuse(
       request,
       "the model has no tensor output",
-      "a scikit-learn classifier must be exported with zipmap=False",
+      tensorRemedy(request.traits, request.signature.outputs[0]?.name),
     );
   }
   const taken = new Set(request.passthrough.map((name) => name.replaceAll(".", "_").toLowerCase()));
@@ -47,11 +48,21 @@ export function bindOutputs(request: ContractRequest, { shrinks }: { readonly sh
 }
 
 function bindOutput(column: string, reference: string, request: ContractRequest, shrinks: boolean): OutputBinding {
-  const parsed = parseOutputReference(reference);
-  const wanted = parsed?.tensor ?? reference;
   const names = request.signature.outputs.map((output) => output.name);
+  const parsed = parseOutputReference(reference);
+  // An output may be called `y[0]` itself.
+  const isName = names.includes(reference);
+  if (isName && parsed?.element !== undefined && names.includes(parsed.tensor)) {
+    throw refuse(
+      request,
+      `model.outputs.${column} names \`${reference}\`, which is an output and also an element of output \`${parsed.tensor}\``,
+      "rename one of the two outputs in the model",
+    );
+  }
+  const { tensor: wanted, element } =
+    isName || parsed === undefined ? { tensor: reference, element: undefined } : parsed;
   const output = request.signature.outputs.find((candidate) => candidate.name === wanted);
-  if (output === undefined || parsed === undefined) {
+  if (output === undefined) {
     throw refuse(
       request,
       `model.outputs.${column} names \`${wanted}\`, which is no output of the model${didYouMean(wanted, names)}`,
@@ -59,10 +70,11 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
     );
   }
   if (output.dtype === undefined) {
+    const type = request.traits.otherOutputs.find(({ name }) => name === output.name)?.type ?? "a sequence or map";
     throw refuse(
       request,
-      `output \`${output.name}\` is a sequence or map, not a tensor`,
-      "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor",
+      `output \`${output.name}\` is ${type}, not a tensor`,
+      tensorRemedy(request.traits, output.name),
     );
   }
   if (!isTensorType(output.dtype)) {
@@ -81,9 +93,9 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
       "set shrink: false, or export the model with an output of a fixed width",
     );
   }
-  if (parsed.element !== undefined) {
-    requireElement(column, parsed.element, output, { width, request });
-    return { kind: "element", column, tensor: output.name, element: parsed.element, type };
+  if (element !== undefined) {
+    requireElement(column, element, output, { width, request });
+    return { kind: "element", column, tensor: output.name, element, type };
   }
   return width === 1
     ? { kind: "scalar", column, tensor: output.name, type }

@@ -4,6 +4,7 @@ import type { InputSource, ModelSpec } from "../spec/model-spec.js";
 import { JobError } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
 import type { ColumnRef, Contract, Expressions } from "./contract.js";
+import type { ModelTraits } from "./model-traits.js";
 import { sideBySide } from "./side-by-side.js";
 import type { TokenizerFacts } from "./tokenizer-facts.js";
 
@@ -12,6 +13,7 @@ export interface ContractRequest {
   /** The model's name in messages. */
   readonly model: string;
   readonly signature: ModelSignature;
+  readonly traits: ModelTraits;
   /** Where the columns were read, named in messages. */
   readonly shard: string;
   /** The columns of the file, of its folders, and of `expressions`. */

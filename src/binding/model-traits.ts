@@ -26,9 +26,12 @@ const exporters: readonly { readonly producer: RegExp; readonly remedy: string }
 const anyExporter =
   "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows";
 
-/** What to do for an output that is no tensor. */
-export function tensorRemedy({ producer }: Pick<ModelTraits, "producer">): string {
-  return exporters.find((exporter) => exporter.producer.test(producer))?.remedy ?? anyExporter;
+/** What to do for an output that is no tensor. A classifier's map of probabilities is made by a ZipMap, a sequence is not. */
+export function tensorRemedy({ producer, otherOutputs }: ModelTraits, output: string | undefined): string {
+  const type = otherOutputs.find(({ name }) => name === output)?.type ?? "map(";
+  return type.includes("map(")
+    ? (exporters.find((exporter) => exporter.producer.test(producer))?.remedy ?? anyExporter)
+    : "export the model with one tensor in its place, whose first dimension is the batch's";
 }
 
 /** Outputs that a job would write if they were tensors, one text each: none where it names the outputs that it wants. */
@@ -37,7 +40,7 @@ export function lostOutputs(traits: ModelTraits, outputs: Readonly<Record<string
     ? []
     : traits.otherOutputs.map(
         ({ name, type }) =>
-          `output \`${name}\` of the model is ${type}, no tensor, and is not written: ${tensorRemedy(traits)}; or name under model.outputs those that are wanted`,
+          `output \`${name}\` of the model is ${type}, no tensor, and is not written: ${tensorRemedy(traits, name)}; or name under model.outputs those that are wanted`,
       );
 }
 

@@ -3,7 +3,7 @@ import { outputName } from "../spec/values.js";
 import { isList, padExample } from "./bind-padded.js";
 import { type ContractRequest, refuse } from "./contract-request.js";
 import type { FeatureOrder } from "./feature-order.js";
-import { batchDependence, type ModelTraits, tensorRemedy } from "./model-traits.js";
+import { batchDependence, tensorRemedy } from "./model-traits.js";
 import { type ProposedSource, proposeTokens } from "./propose-tokens.js";
 import { showTensor } from "./side-by-side.js";
 import { isTensorType, type TensorSignature } from "../columnar/tensor.js";
@@ -11,12 +11,11 @@ import type { SourceColumn } from "../columnar/types.js";
 import { isElementType } from "../columnar/values.js";
 
 /** A model and the columns of a shard that it is to score. */
-export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "shard" | "columns"> & {
+export type ProposalRequest = Pick<ContractRequest, "model" | "signature" | "traits" | "shard" | "columns"> & {
   /** Columns that are not features, if the caller names any. */
   readonly carry: readonly string[] | undefined;
   /** Columns that the names of the output's folders give, in lower case: its files should have no column of these names. */
   readonly ofFolders: ReadonlySet<string>;
-  readonly traits: ModelTraits;
   /** The order of the columns that the model takes; undefined: nothing says it. */
   readonly order: FeatureOrder | undefined;
 };
@@ -232,13 +231,13 @@ function proposeOutputs(
     if (dtype === undefined) {
       const type = traits.otherOutputs.find((other) => other.name === name)?.type;
       notes.push(
-        `output ${name} is ${type === undefined ? "" : `${type}, `}no tensor, and left out: ${tensorRemedy(traits)}`,
+        `output ${name} is ${type === undefined ? "" : `${type}, `}no tensor, and left out: ${tensorRemedy(traits, name)}`,
       );
     } else if (
       !isTensorType(dtype) ||
       shape.length < 1 ||
       shape.length > 2 ||
-      parseOutputReference(name) === undefined
+      parseOutputReference(name)?.tensor !== name
     ) {
       notes.push(`output ${name} is ${showTensor(output)}, which is not supported`);
     } else {
@@ -271,5 +270,5 @@ function freeName(wanted: string, taken: ReadonlySet<string>): string {
     `${plain}_predicted`,
     ...Array.from({ length: taken.size + 1 }, (_, index) => `${plain}_${index + 2}`),
   ];
-  return names.find((name) => !taken.has(name.toLowerCase())) ?? plain;
+  return names.find((name) => outputName.test(name) && !taken.has(name.toLowerCase())) ?? plain;
 }

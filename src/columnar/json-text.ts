@@ -73,7 +73,7 @@ function scalarJson(type: ScalarType, column: Column, row: number): string {
     case "float32":
     case "float64": {
       const number = type === "float32" ? shortest(Number(value)) : Number(value);
-      return Number.isFinite(number) ? String(number) : JSON.stringify(String(number));
+      return Object.is(number, -0) ? "-0" : Number.isFinite(number) ? String(number) : JSON.stringify(String(number));
     }
     case "uuid":
       return JSON.stringify(uuidText(data[row * 2] ?? 0, data[row * 2 + 1] ?? 0));

@@ -177,7 +177,7 @@ function createBodyBuffer(): { readonly collect: (chunk: Uint8Array) => void; re
 }
 
 function headersOf(pairs: readonly string[]): Record<string, string> {
-  const headers: Record<string, string> = {};
+  const headers = Object.create(null) as Record<string, string>;
   for (let index = 0; index < pairs.length; index += 2) {
     headers[(pairs[index] ?? "").toLowerCase()] = pairs[index + 1] ?? "";
   }

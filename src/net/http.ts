@@ -1,5 +1,6 @@
 import { open } from "node:fs/promises";
 import { JobError } from "../util/errors.js";
+import { strictText } from "../util/strict-text.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
 import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
@@ -63,7 +64,15 @@ async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<st
   for await (const bytes of bodyOf(response, watch)) {
     pieces.push(bytes);
   }
-  return Buffer.concat(pieces).toString("utf8");
+  return textIn(Buffer.concat(pieces));
+}
+
+function textIn(bytes: Uint8Array): string {
+  try {
+    return strictText(bytes);
+  } catch {
+    throw new BrokenTransfer("the answer is not UTF-8");
+  }
 }
 
 /**

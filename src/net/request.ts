@@ -154,7 +154,7 @@ function loginTo({ username, password }: URL): { readonly "proxy-authorization"?
  * like that.
  */
 function decompressed(response: IncomingMessage): Readable {
-  const decoder = decoders[response.headers["content-encoding"] ?? ""];
+  const decoder = decoders.get(response.headers["content-encoding"] ?? "");
   if (decoder === undefined) {
     return response;
   }
@@ -163,9 +163,9 @@ function decompressed(response: IncomingMessage): Readable {
   return response.pipe(plain);
 }
 
-const decoders: Readonly<Record<string, () => ReturnType<typeof createGunzip>>> = {
-  gzip: createGunzip,
-  "x-gzip": createGunzip,
-  deflate: createInflate,
-  br: createBrotliDecompress,
-};
+const decoders: ReadonlyMap<string, () => ReturnType<typeof createGunzip>> = new Map([
+  ["gzip", createGunzip],
+  ["x-gzip", createGunzip],
+  ["deflate", createInflate],
+  ["br", createBrotliDecompress],
+]);

@@ -132,11 +132,14 @@ interface Param extends ReturnType<typeof takeDefaults> {
   readonly ofRun: SpecContext["ofRun"];
 }
 
+/** JavaScript loses this key of a mapping. */
+const noName = "nothing can have this name; choose another";
+
 /** Fills in the value of a param, and returns it. "": it has none, which is reported as a problem. */
 function fillParam(node: unknown, { name, given, isDate, ofRun, types, required }: Param, scope: Scope): string {
   const path = ["params", name];
   if (name === "__proto__") {
-    scope.problems.push({ path, atKey: true, text: "a param cannot have this name; choose another" });
+    scope.problems.push({ path, atKey: true, text: noName });
   }
   if (!isScalar(node)) {
     scope.problems.push({ path, text: paramForms });
@@ -197,26 +200,12 @@ function unknownParams(given: Readonly<Record<string, string>>, declared: readon
     }));
 }
 
-/** Mappings whose keys are not the spec's: JavaScript would lose a certain one of them. */
-const namesOfOwn: ReadonlySet<string> = new Set([
-  "input.columns",
-  "input.partitions",
-  "model.inputs",
-  "model.outputs",
-  "model.server.headers",
-  "model.server.request",
-  "challenger.inputs",
-  "challenger.outputs",
-  "challenger.server.headers",
-  "challenger.server.request",
-]);
-
 function fillNode(node: unknown, path: Path, scope: Scope): void {
   if (isMap(node)) {
     for (const pair of node.items) {
       const inner = [...path, isScalar(pair.key) ? String(pair.key.value) : ""];
-      if (inner.at(-1) === "__proto__" && namesOfOwn.has(path.join("."))) {
-        scope.problems.push({ path: inner, atKey: true, text: "a column cannot have this name; choose another" });
+      if (inner.at(-1) === "__proto__") {
+        scope.problems.push({ path: inner, atKey: true, text: noName });
       }
       fillNode(pair.value, inner, scope);
     }

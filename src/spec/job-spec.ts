@@ -57,7 +57,10 @@ const showFound = { showFound: true };
 /** A column, or a field of a struct column; its dots become `_` in the output. */
 const columnPath = z
   .string()
-  .regex(/^[A-Za-z_][A-Za-z0-9_.]{0,62}$/, "expected a column, or column.field, of letters, digits and _, at most 63");
+  .regex(
+    /^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.]{0,62}$/,
+    "expected a column, or column.field, of letters, digits and _, at most 63",
+  );
 
 const output = z.strictObject({
   columns: z

@@ -3,6 +3,7 @@ import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri
 import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
 import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
+import { withoutQuery } from "./secrets.js";
 import { tokenizerPath } from "./tokenizer-path.js";
 import { anyNumber, count, name, text } from "./values.js";
 
@@ -275,7 +276,7 @@ type ModelPlaces = Pick<ModelSpec, "path" | "server" | "sha256" | "inputs">;
 
 /** The model as plans name it: its path, or protocol and name (json: path) of a model that a server has ("v2:churn"). */
 export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "server">): string {
-  return served === undefined ? (path ?? "") : `${served.protocol}:${served.name ?? served.path ?? ""}`;
+  return served === undefined ? (path ?? "") : `${served.protocol}:${served.name ?? withoutQuery(served.path ?? "")}`;
 }
 
 /** `probabilities[1]` -> tensor and element; undefined when the text is neither a name nor `name[i]`. */

@@ -1,6 +1,6 @@
 import { didYouMean } from "../util/suggest.js";
 import { type SpecIssue, specJsonSchema } from "./job-spec.js";
-import { hideCredentials, isSecretKey } from "./secrets.js";
+import { hideCredentials, isSecretKey, isServerPlace } from "./secrets.js";
 import { outputName } from "./values.js";
 
 /** One thing that is wrong with a spec, and where. */
@@ -75,7 +75,7 @@ export function describeIssue(issue: SpecIssue, described: Described): Problem[]
     const made = `something else, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
     return [{ path, text: `found ${made}, ${expectation(issue).replace(adviceOfSecret, "")}` }];
   }
-  const shown = isSecretKey(path) ? "something else" : show(found);
+  const shown = isSecretKey(path) || isServerPlace(path) ? "something else" : show(found);
   return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 

@@ -20,6 +20,11 @@ export function isSecretKey(path: readonly (string | number)[]): boolean {
   return secretKeys.has(path.join(".")) || /^(model|challenger)\.server\.headers$/.test(path.slice(0, -1).join("."));
 }
 
+/** Whether a key is where a model server is: its path or query may have a secret. */
+export function isServerPlace(path: readonly (string | number)[]): boolean {
+  return /^(model|challenger)\.server\.(url|path)\b/.test(path.join("."));
+}
+
 const fileReference = /^\$\{file:([^}\0]+)\}$/;
 
 /** The path in `${file:PATH}`: the value is what that file holds, each time that it is needed. undefined: it is given. */
@@ -30,4 +35,9 @@ export function secretFile(value: string): string | undefined {
 /** Removes user and password of URLs from a text: any text may contain `postgres://user:secret@db/x`. */
 export function hideCredentials(text: string): string {
   return text.replaceAll(/(:\/\/)[^\s"'`]*@/g, "$1***@").replaceAll(/([?&](?:ssl)?password=)[^\s"'`&]*/gi, "$1***");
+}
+
+/** A path without its query, which may have a secret. */
+export function withoutQuery(path: string): string {
+  return path.replace(/\?.*$/s, "?***");
 }

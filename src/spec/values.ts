@@ -1,6 +1,7 @@
 import { z } from "../util/zod.js";
 
-export const outputName = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/;
+/** JavaScript loses a key `__proto__` of many objects. */
+export const outputName = /^(?!__proto__$)[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
 /** A number, or the text of one where `${…}` put it. */
 export function count(minimum: number, maximum: number): z.ZodType<number> {

@@ -26,6 +26,8 @@ export function parseTemplate(text: string): PromptTemplate | { readonly problem
     } else if (name === undefined || name.trim() === "") {
       const shown = text.slice(index, index + 20).replaceAll(/\s+/g, " ");
       return { problem: `\`${shown}\` begins no {{column}}; write \\{{ for two braces` };
+    } else if (name.trim() === "__proto__") {
+      return { problem: "no column of a prompt can have the name __proto__" };
     } else {
       texts.push(before);
       columns.push(name.trim());

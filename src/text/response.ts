@@ -44,7 +44,9 @@ export function responseSchema(columns: ResponseColumns): object {
 /** Reads an answer in JSON, which may be in a Markdown code fence. Other keys than the columns are left out. */
 export function readAnswer(answer: string, columns: ResponseColumns | undefined): ReadAnswer {
   if (columns === undefined) {
-    return { values: new Map([[wholeAnswer, answer]]) };
+    return answer.isWellFormed()
+      ? { values: new Map([[wholeAnswer, answer]]) }
+      : { problem: `the answer ${halfCharacter}`, column: undefined };
   }
   const found = parsed(answer);
   if (found === undefined) {
@@ -61,6 +63,9 @@ export function readAnswer(answer: string, columns: ResponseColumns | undefined)
   }
   return { values };
 }
+
+/** `\ud83d` without the other half: what is written in UTF-8 would have U+FFFD in its place. */
+const halfCharacter = "has half of a character, which no text can hold";
 
 const fenced = /^\s*```(?:json)?\s*\n([\s\S]*?)\n?\s*```\s*$/;
 
@@ -99,6 +104,9 @@ function problemOf(value: unknown, column: ResponseColumn): string | undefined {
 function textProblem(value: unknown, { enum: allowed, max_length: most }: ResponseColumn): string | undefined {
   if (typeof value !== "string") {
     return `is ${kindOf(value)}, expected a text`;
+  }
+  if (!value.isWellFormed()) {
+    return halfCharacter;
   }
   if (allowed !== undefined && !allowed.includes(value)) {
     return `is not one of ${allowed.join(", ")}`;

@@ -24,6 +24,8 @@ export interface RetryTools {
   /** Throws early if the job is stopped. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly warn: (message: string) => void;
+  /** When retries were last warned of, by what was found: requests in flight fail together. */
+  readonly warnedMs: Map<string, number>;
 }
 
 /** The verdict on a failed try: retry a transient error, or end with an error. */
@@ -41,6 +43,8 @@ export interface RetryRules {
 
 const firstDelayMs = 100;
 const longestDelayMs = 10_000;
+/** An outage is warned of when it begins, and once in this time. */
+const warnAgainMs = 60_000;
 
 /**
  * Returns the pause before try `tries` + 1: random, up to a limit that doubles, so that clients do not return at once.
@@ -79,7 +83,12 @@ export async function tryAgain<T>(doing: string, tools: RetryTools, rules: Retry
           cause: error,
         });
       }
-      tools.warn(`${doing}: ${verdict.found}; trying again in ${(waitMs / 1000).toFixed(1)} s`);
+      if (tools.nowMs() - (tools.warnedMs.get(verdict.found) ?? Number.NEGATIVE_INFINITY) >= warnAgainMs) {
+        tools.warnedMs.set(verdict.found, tools.nowMs());
+        tools.warn(
+          `${doing}: ${verdict.found}; trying again for up to ${Math.ceil(tools.maxSeconds - goneMs / 1000)} s`,
+        );
+      }
       await tools.sleep(waitMs);
     }
   }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { ContractRequest } from "#src/binding/contract-request.js";
+import { unknownTraits } from "#src/binding/served-model.js";
 import { columnTypeOfTensor, type TensorType } from "#src/columnar/tensor.js";
 import { bind, refused, tensor, withOutput } from "../support/contracts.js";
 
@@ -46,6 +47,32 @@ describe("outputs", () => {
       { kind: "element", column: "b", tensor: "probabilities", element: 1, type: "float32" },
       { kind: "element", column: "c", tensor: "label", element: 0, type: "int64" },
     ]);
+  });
+
+  test("an output may be called as an element is, unless both are there", () => {
+    const [named, wide] = [tensor("y[0]", "int64", null), tensor("y", "float32", null, 2)];
+    expect(bind({ ...withOutput(named), outputs: { a: "y[0]" } }).outputs).toEqual([
+      { kind: "scalar", column: "a", tensor: "y[0]", type: "int64" },
+    ]);
+    expect(bind({ ...withOutput(wide, named), outputs: { a: "y[1]", b: "y" } }).outputs).toMatchObject([
+      { kind: "element", tensor: "y", element: 1 },
+      { kind: "vector", tensor: "y" },
+    ]);
+    expect(refused({ ...withOutput(wide, named), outputs: { a: "y[0]" } })).toContain(
+      "model.outputs.a names `y[0]`, which is an output and also an element of output `y`",
+    );
+  });
+
+  test("the message about an output that is no tensor says what it is", () => {
+    const traits = { ...unknownTraits, otherOutputs: [{ name: "s", type: "seq(tensor(float))" }] };
+    for (const outputs of [{ a: "s" }, undefined]) {
+      const said = refused({ ...withOutput(tensor("s", undefined)), traits, outputs });
+      expect(said).toContain("hint: export the model with one tensor in its place");
+      expect(said).not.toMatch(/zipmap/i);
+    }
+    expect(refused({ ...withOutput(tensor("s", undefined)), traits, outputs: { a: "s" } })).toContain(
+      "output `s` is seq(tensor(float)), not a tensor",
+    );
   });
 
   test("an element beyond the width of an output is refused", () => {
@@ -102,7 +129,7 @@ describe("outputs", () => {
                                                   tags    MAP(VARCHAR, INTEGER)
                                                   rate    float64
 
-      hint: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), which makes it a tensor"
+      hint: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows"
     `);
     expect(refused({ ...withOutput(tensor("output_probability", undefined)), outputs: undefined })).toContain(
       "the model has no tensor output",

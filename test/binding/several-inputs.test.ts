@@ -63,10 +63,20 @@ describe("several inputs", () => {
     `);
   });
 
-  test("several inputs share the batch size that one of them fixes", () => {
-    expect(bind(batches(null, 16)).fixedBatchRows).toBe(16);
-    expect(bind(batches(16, null)).fixedBatchRows).toBe(16);
+  // An input [4] beside [N,4] is a constant for all rows: filled with a column, it would mix four rows.
+  test.each([
+    ["age", batches(16, null)],
+    ["rate", batches(null, 16)],
+  ])("a fixed first dimension of input %s alone is refused", (input, given) => {
+    expect(finding(refused(given))).toContain(
+      `64 CONTRACT
+binding models/churn.onnx to the columns of in/a.parquet: input \`${input}\` is float32 [16]: its first dimension is fixed, and those of other inputs are not`,
+    );
+  });
+
+  test("several inputs share their batch size", () => {
     expect(bind(batches(16, 16)).fixedBatchRows).toBe(16);
+    expect(bind(batches(1, null)).fixedBatchRows).toBe(1);
     expect(bind(batches(null, null)).fixedBatchRows).toBeNull();
     expect(finding(refused(batches(16, 8)))).toMatchInlineSnapshot(`
       "64 CONTRACT

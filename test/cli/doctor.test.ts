@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openTinyModel, tryProvider } from "#src/app/providers/provider-trial.js";
@@ -36,6 +36,7 @@ describe("doctor", () => {
       { name: "onnxruntime-node", state: "ok" },
       { name: "DuckDB", state: "ok", found: expect.stringMatching(/^\d/) as string },
       { name: "tokenizers", state: "ok", found: expect.stringMatching(/^\d/) as string },
+      { name: "locale en_US.UTF-8", state: expect.stringMatching(/^(ok|optional)$/) as string },
       {
         name: "provider library",
         state: "missing",
@@ -51,6 +52,16 @@ describe("doctor", () => {
       { name: "Vulkan drivers", state: "missing", found: expect.stringContaining("/nowhere/icd.json") as string },
     ]);
     expect(found["trials"]).toMatchObject([{ provider: "cpu", state: "ok", operators: { cpu: 2 }, fault: null }]);
+  });
+
+  test.runIf(process.platform === "linux")("doctor finds the locale of text models where LOCPATH has it", async () => {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "en_US.utf8"));
+    const { stdout } = await runHere(["doctor", "--json"], { env: { ...noGpu, LOCPATH: `/nowhere:${folder.path}` } });
+    const { parts } = JSON.parse(stdout) as { parts: object[] };
+    expect(parts).toContainEqual(
+      expect.objectContaining({ name: "locale en_US.UTF-8", state: "ok", found: folder.path }),
+    );
   });
 
   test("doctor says that a provider's part is missing if another provider does without it", async () => {

@@ -103,7 +103,7 @@ describe("a spec that does not fit its model, input or output", () => {
       outputs: { p: "output_probability" },
     };
     const said = await shownRun({ model }, ["plan"]);
-    expect(said).toContain("zipmap=False");
+    expect(said).toContain("zipmap': False");
     expect(said).toMatchSnapshot();
   });
 

@@ -18,6 +18,7 @@ const texts = (bytes: readonly number[]): Column => ({
 
 test.each<[string, ColumnType, Column, string]>([
   ["a float32 has the shortest text that reads back", "float32", fixed(Float32Array.of(0.1)), "0.1"],
+  ["a zero keeps its sign", "float64", fixed(Float64Array.of(-0)), "-0"],
   ["a number that is not finite is a text", "float64", fixed(Float64Array.of(Number.NaN)), '"NaN"'],
   ["an int64 keeps all digits", "int64", fixed(BigInt64Array.of(9_007_199_254_740_993n)), "9007199254740993"],
   ["a date is written as in ISO 8601", "date32", fixed(Int32Array.of(20_454)), '"2026-01-01"'],

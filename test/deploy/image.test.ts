@@ -67,6 +67,15 @@ test("the image needs no init: it starts the command that it is given", async ()
   expect(text).not.toMatch(/apt-get|tini/); // packages of a distribution, which no lock pins
 });
 
+test("each image has the locale of text models", async () => {
+  const text = await readFile(dockerfile, "utf8");
+  const images = text.split(/^FROM /m).filter((stage) => stage.includes("ENTRYPOINT"));
+  expect(images).toHaveLength(2);
+  for (const image of images) {
+    expect(image).toContain("ln -s C.utf8 /usr/lib/locale/en_US.utf8");
+  }
+});
+
 test("an image without a native package of its platform is not built", async () => {
   const text = await readFile(dockerfile, "utf8");
   const { dependencies } = JSON.parse(await readFile(join(projectFolder, "package.json"), "utf8")) as {

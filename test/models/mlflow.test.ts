@@ -60,6 +60,7 @@ async function openWorld(more: Partial<MlflowModelOptions> = {}): Promise<World>
           return Promise.resolve();
         },
         warn() {},
+        warnedMs: new Map(),
       },
       signal: new AbortController().signal,
       findProxy: () => undefined,

@@ -52,6 +52,7 @@ async function openWorld({ maxSeconds = 5 } = {}): Promise<World> {
     warn: (message: string) => {
       warnings.push(message);
     },
+    warnedMs: new Map(),
   };
   const { signal } = new AbortController();
 

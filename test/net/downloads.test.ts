@@ -14,7 +14,14 @@ const half = 500;
 
 const place: HttpEndpoint = {
   doing: "fetching a model",
-  retry: { maxSeconds: 60, nowMs: () => 0, random: () => 0, sleep: () => Promise.resolve(), warn() {} },
+  retry: {
+    maxSeconds: 60,
+    nowMs: () => 0,
+    random: () => 0,
+    sleep: () => Promise.resolve(),
+    warn() {},
+    warnedMs: new Map(),
+  },
   signal: new AbortController().signal,
   refused: ({ status }) => new JobError("PERMISSION", `HTTP ${status}`),
   hint: "",

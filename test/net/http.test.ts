@@ -94,7 +94,14 @@ async function openWorld({ refusing }: { readonly refusing?: number } = {}): Pro
 
 const placeWith = (more: Partial<HttpEndpoint>): HttpEndpoint => ({
   doing: "loading a model",
-  retry: { maxSeconds: 0, nowMs: () => 0, random: () => 1, sleep: () => Promise.resolve(), warn() {} },
+  retry: {
+    maxSeconds: 0,
+    nowMs: () => 0,
+    random: () => 1,
+    sleep: () => Promise.resolve(),
+    warn() {},
+    warnedMs: new Map(),
+  },
   signal: new AbortController().signal,
   refused: ({ status }) => new JobError("PERMISSION", `HTTP ${status}`),
   hint: "",

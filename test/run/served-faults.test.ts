@@ -62,6 +62,30 @@ describe("a fault of the server that has the model", () => {
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
+  const endless = { text: Buffer.alloc(70 * 1024 * 1024, " ") };
+
+  test("an answer that is far longer than was asked for rejects its row, if the server answers others", async () => {
+    await using job = await servedJob({ keys: { concurrency: 1 }, overrides: { ...small, ...reject } });
+    job.server.misbehave = poisoned(endless);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 1 } });
+    expect(await rejectLines(job.out)).toMatchObject([
+      { reason: "model_failed", value: "the answer has more than 64 MiB, far more than was asked for" },
+    ]);
+  });
+
+  test("a server whose answers all are far longer than was asked for ends the attempt with 75", async () => {
+    await using job = await servedJob({ keys: { concurrency: 1 }, overrides: { ...small, retry: { max_seconds: 1 } } });
+    job.server.misbehave = onRows(() => endless);
+
+    const ended = await job.run();
+
+    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    expect(ended.stderr).toContain("the answer has more than 64 MiB, far more than was asked for (tried");
+  });
+
   test("a silent server is asked again after model.server.timeout", async () => {
     await using job = await servedJob({ keys: { timeout: 1 }, overrides: small });
     let silences = 0;

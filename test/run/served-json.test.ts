@@ -158,7 +158,7 @@ describe("a model whose server takes and answers JSON", () => {
 
     expect([noKeys.code, noRegion.code], `${noKeys.stderr}${noRegion.stderr}`).toEqual([64, 64]);
     expect(noKeys.stderr).toContain("looking for AWS credentials: there are none");
-    expect(noRegion.stderr).toMatch(/model\.server\.auth: the region of http:.* is not known.*set AWS_REGION/s);
+    expect(noRegion.stderr).toMatch(/model\.server\.auth: the region of 127.* is not known.*set AWS_REGION/s);
   });
 
   test("a row with NaN is never sent: it is a bad row, all others are scored", async () => {

@@ -1,9 +1,12 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
+import { createServer as createHttpServer, request as sendHttp } from "node:http";
 import { connect, type AddressInfo } from "node:net";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { createServer } from "node:tls";
 import { describe, expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder } from "../support/job.js";
@@ -100,6 +103,102 @@ describe("a model that several servers have", () => {
     const ended = await job.run();
     expect(ended, ended.stderr).toMatchObject({ code: 64 });
     expect(ended.stderr).toMatch(/it has version 1, and http:\S+ has version 8/);
+  });
+});
+
+describe("a secret in the URL of a model server", () => {
+  const [inPath, inQuery] = ["s3cret-of-path", "s3cret-of-query"];
+
+  /** A gateway that takes the secrets of URLs, and says the URL of what it refuses. */
+  async function gateTo(
+    server: () => string,
+    prefix: string,
+  ): Promise<AsyncDisposable & { readonly url: string; readonly events: string[] }> {
+    const events: string[] = [];
+    const gate = createHttpServer((request, response) => {
+      const { pathname, searchParams } = new URL(request.url ?? "", "http://gate");
+      if (pathname === "/api/v1/lineage") {
+        request.on("data", (bytes: Buffer) => events.push(bytes.toString("utf8"))).on("end", () => response.end());
+        return;
+      }
+      if (!pathname.startsWith(prefix) || searchParams.get("code") !== inQuery) {
+        response.writeHead(404).end(`cannot ${request.method} ${request.url}`);
+        return;
+      }
+      const { method, headers } = request;
+      const onward = sendHttp(`${server()}${pathname.slice(prefix.length)}`, { method, headers }, (answer) => {
+        response.writeHead(answer.statusCode ?? 0, answer.headers);
+        answer.pipe(response);
+      });
+      onward.on("error", () => response.destroy());
+      request.pipe(onward);
+    });
+    await new Promise<void>((done) => {
+      gate.listen(0, "127.0.0.1", done);
+    });
+    return {
+      url: `http://127.0.0.1:${(gate.address() as AddressInfo).port}`,
+      events,
+      async [Symbol.asyncDispose]() {
+        gate.closeAllConnections();
+        await new Promise((done) => {
+          gate.close(done);
+        });
+      },
+    };
+  }
+
+  async function textsIn(folder: string): Promise<string> {
+    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+    const files = entries.filter((entry) => entry.isFile());
+    return (await Promise.all(files.map((entry) => readFile(join(entry.parentPath, entry.name), "latin1")))).join("\n");
+  }
+
+  test.each([
+    ["v2", { protocol: "v2", name: "m" }, {}],
+    [
+      "json",
+      {
+        protocol: "json",
+        path: "/invocations",
+        signature: { inputs: { features: "float32[10]" }, outputs: { score: "float32" } },
+      },
+      { rest: { kind: "json" } },
+    ],
+    [
+      "json with a query in its path",
+      { protocol: "json", path: `/invocations?code=${inQuery}` },
+      { rest: { kind: "json" } },
+    ],
+  ] as const)("is in no message, report or file: %s", async (_what, place, options) => {
+    await using job = await servedJob({ ...options, overrides: small });
+    await using gate = await gateTo(() => job.server.url, `/v1/${inPath}`);
+    const signature = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+    const query = "path" in place && place.path.includes("?") ? "" : `?code=${inQuery}`;
+    const server = (prefix: string): object => ({
+      ...place,
+      ...("path" in place ? { signature } : {}),
+      url: `${gate.url}/v1/${prefix}${query}`,
+    });
+    const report = { html: "reports/page.html", metrics: "reports/metrics.prom", openlineage: { url: gate.url } };
+    await job.rewrite({ ...small, report, model: { server: server(inPath) } });
+
+    const planned = await runHere(["plan", job.spec]);
+    const doctored = await runHere(["doctor", job.spec]);
+    const ended = await job.run();
+    const status = await runHere(["status", job.spec]);
+    await job.rewrite({ ...small, retry: { max_seconds: 1 }, model: { server: server(`${inPath}/gone`) } });
+    const refused = await job.run("--new-run");
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(refused.code, refused.stderr).toBe(64);
+    const texts = [planned, doctored, ended, status, refused]
+      .map(({ stdout, stderr }) => `${stdout}${stderr}`)
+      .join("\n");
+    expect(texts).toContain(`${gate.url}/v1/***`);
+    expect(gate.events.length).toBeGreaterThan(0);
+    const files = await Promise.all([job.out, join(dirname(job.out), "reports")].map(textsIn));
+    expect([texts, ...gate.events, ...files].join("\n")).not.toMatch(/s3cret/);
   });
 });
 

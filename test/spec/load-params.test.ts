@@ -79,7 +79,7 @@ describe("params", () => {
   );
 
   test("a param called __proto__ is refused, because it would not identify the run", () => {
-    expect(specRefusal(withParams("  __proto__: x\n"))).toContain("params.__proto__: a param cannot have this name");
+    expect(specRefusal(withParams("  __proto__: x\n"))).toContain("params.__proto__: nothing can have this name");
   });
 });
 

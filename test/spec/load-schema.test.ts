@@ -66,9 +66,28 @@ describe("a key that is not known", () => {
     (key) => {
       const said = specRefusal(minimalSpec.replace("  path: in", `  ${key}: 1\n  path: in`));
       expect(said).toMatch(/^64 SPEC_INVALID\n/);
-      expect(said).toContain(`job.yaml:4:3: input.${key}: unknown key`);
+      expect(said).toContain(
+        `job.yaml:4:3: input.${key}: ${key === "__proto__" ? "nothing can have this name" : "unknown key"}`,
+      );
     },
   );
+
+  test.each([
+    ["model.response", "  response: { __proto__: { type: string } }"],
+    ["model.sampling", "  sampling: { __proto__: 1 }"],
+    ["model.server.signature.outputs", "  server: { signature: { outputs: { __proto__: float32 } } }"],
+    ["model.server.request.a", "  server: { request: { a: { __proto__: 1 } } }"],
+    ["model.outputs", "  outputs: { __proto__: y }"],
+  ])("a name in %s that JavaScript loses is refused", (key, line) => {
+    expect(specRefusal(minimalSpec.replace("  path: model.onnx", line))).toContain(
+      `${key}.__proto__: nothing can have this name; choose another`,
+    );
+  });
+
+  test("a carried column whose name JavaScript loses is refused", () => {
+    const spec = minimalSpec.replace("output:\n", "output:\n  columns: [__proto__]\n");
+    expect(specRefusal(spec)).toContain('output.columns[0]: found "__proto__", expected a column');
+  });
 });
 
 describe("a key that must be there", () => {

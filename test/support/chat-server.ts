@@ -22,7 +22,7 @@ export type ChatReply =
       readonly cached?: number;
     }
   | { readonly status: number; readonly headers?: Readonly<Record<string, string>>; readonly body: object }
-  | { readonly raw: string }
+  | { readonly raw: string | Uint8Array }
   | { readonly vector: readonly number[] }
   /** The connection is cut, after an answer that was paid for. */
   | { readonly cut: true };

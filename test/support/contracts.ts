@@ -1,6 +1,7 @@
 import { bindContract } from "#src/binding/bind-contract.js";
 import { type Contract, featureColumns } from "#src/binding/contract.js";
 import type { ContractRequest } from "#src/binding/contract-request.js";
+import { unknownTraits } from "#src/binding/served-model.js";
 import type { TensorSignature } from "#src/columnar/tensor.js";
 import { type ColumnType, showType, type SourceColumn } from "#src/columnar/types.js";
 import { refusal } from "./spec.js";
@@ -33,6 +34,7 @@ function request(overrides: Partial<ContractRequest> = {}): ContractRequest {
   return {
     model: "models/churn.onnx",
     signature: { inputs: [features], outputs },
+    traits: unknownTraits,
     shard: "in/a.parquet",
     columns,
     expressions: null,

@@ -31,6 +31,7 @@ function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
     random: Math.random,
     sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
     warn: (message) => void warnings.push(message),
+    warnedMs: new Map(),
   };
 }
 

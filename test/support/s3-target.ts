@@ -22,6 +22,7 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
       random: Math.random,
       sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
       warn,
+      warnedMs: new Map(),
     },
     signal: new AbortController().signal,
     writer: "test",

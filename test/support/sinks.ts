@@ -178,6 +178,7 @@ export function pgSink({
       random: Math.random,
       sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
       warn,
+      warnedMs: new Map(),
     },
     writer: `test.${writers}`,
     allowOlder,

@@ -31,7 +31,7 @@ export type Misbehaviour =
   /** The connection is reset before the answer, or in the middle of its body. */
   | { readonly reset: "before" | "in the body" }
   | { readonly silent: true }
-  | { readonly text: string }
+  | { readonly text: string | Uint8Array }
   | { readonly outputs: (outputs: readonly V2Tensor[]) => readonly V2Tensor[] }
   | { readonly delayMs: number }
   /** The answer waits for this. */

@@ -25,7 +25,7 @@ export function signAws({ urls, key, signal, env }: SignatureOptions): SignReque
     scopeOfHost(url.hostname) ?? (region === undefined ? undefined : { region, service: "sagemaker" });
   const unknown = urls.find((url) => scopeOf(new URL(url)) === undefined);
   if (unknown !== undefined) {
-    throw new JobError("SPEC_INVALID", `reading ${key}: the region of ${unknown} is not known`, {
+    throw new JobError("SPEC_INVALID", `reading ${key}: the region of ${new URL(unknown).host} is not known`, {
       hint: "set AWS_REGION, or write the URL of the service, such as https://runtime.sagemaker.eu-west-1.amazonaws.com",
     });
   }

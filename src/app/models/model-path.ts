@@ -7,16 +7,12 @@ import { JobError } from "../../util/errors.js";
  * @param why the reason that a file is needed
  */
 export function requireModelPath(
-  { model: { path, server } }: Pick<JobSpec, "model">,
+  { model: { path } }: Pick<JobSpec, "model">,
   why: string,
   { hint = "`infer-batch validate` asks the server for the model and checks it against the input" } = {},
 ): string {
   if (path === undefined) {
-    throw new JobError(
-      "USAGE",
-      `reading model.server: ${why}, and ${server?.url.join(", ") ?? "a server"} has this one`,
-      { hint },
-    );
+    throw new JobError("USAGE", `reading model.server: ${why}, and a server has this one`, { hint });
   }
   return path;
 }

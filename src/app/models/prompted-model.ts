@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { unknownTraits } from "../../binding/served-model.js";
 import { ask } from "../../engine/served/ask.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
-import { type ModelServer, serversText, serverText, withoutRetry } from "../../engine/served/server.js";
+import { type ModelServer, placeAt, serversText, serverText, urlAt, withoutRetry } from "../../engine/served/server.js";
 import { openPromptEngine } from "../../engine/prompts/engine.js";
 import { promptSignature } from "../../engine/prompts/signature.js";
 import type { PromptTask } from "../../engine/prompts/request.js";
@@ -147,7 +147,7 @@ async function promptServers(
 }
 
 function atBase(server: ModelServer): ModelServer {
-  return new URL(server.url).pathname === "/" ? { ...server, url: `${server.url}/v1` } : server;
+  return new URL(server.base).pathname === "/" ? { ...server, ...placeAt(urlAt(server, "/v1")) } : server;
 }
 
 /** Asks each server whether it answers. Ignores unavailable ones, unless all of them are. */
@@ -176,7 +176,7 @@ async function requireServers(servers: readonly [ModelServer, ...ModelServer[]])
 async function requireServer(server: ModelServer): Promise<void> {
   const doing = `asking for ${serverText(server)}`;
   try {
-    await ask(server, doing, `${server.url}/models`);
+    await ask(server, doing, urlAt(server, "/models"));
   } catch (error) {
     if (!(error instanceof JobError) || error.code === "PERMISSION" || error.code === "NETWORK") {
       throw error;

@@ -4,7 +4,14 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import { type ModelServer, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
+import {
+  type ModelServer,
+  placeAt,
+  serversText,
+  type SignRequest,
+  urlAt,
+  withoutRetry,
+} from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
@@ -18,7 +25,7 @@ import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
-import { secretFile } from "../../spec/secrets.js";
+import { secretFile, withoutQuery } from "../../spec/secrets.js";
 import { readSecret } from "../secrets.js";
 import { readTls } from "./tls-files.js";
 
@@ -162,11 +169,14 @@ export async function serversOf(
   const { url: urls, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? auto : concurrency;
-  const serverAt = (url: string): ModelServer => ({ ...shared, url: url.replace(/\/+$/, "") });
+  const serverAt = (url: string): ModelServer => {
+    const place = placeAt(url);
+    return { ...shared, ...place, base: urlAt(place, path) };
+  };
   const tls = await readTls(spec.tls, options);
   const timeoutMs = (timeout ?? defaultTimeout) * 1000;
   const shared = {
-    model: name ?? path,
+    model: name ?? withoutQuery(path),
     headers: await headersOf(spec, options),
     sign: await signingOf(spec, options),
     tls,

@@ -2,6 +2,7 @@ import { dirname, resolve } from "node:path";
 import { libraryFolder, type Machine, packageFolder, thisMachine } from "../../engine/devices/machine.js";
 import type { Part } from "../../engine/devices/part.js";
 import { partsOf, providersOn } from "../../engine/devices/provider-parts.js";
+import { installLocale } from "../../engine/onnx/runtime-text.js";
 import type { ModelFile } from "../../models/port.js";
 import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
@@ -66,7 +67,12 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
   const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
   const duckdb = await tryDuckDb();
   const tokenizers = tryTokenizers(loaded);
-  const always = [...runtimeParts(machine), duckDbPart(duckdb), tokenizersPart(tokenizers)];
+  const always = [
+    ...runtimeParts(machine),
+    duckDbPart(duckdb),
+    tokenizersPart(tokenizers),
+    ...(await localeParts(machine)),
+  ];
   const parts = [...always, ...(await partsOfAll(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
@@ -167,6 +173,21 @@ function tokenizersPart({ fault, error }: TokenizersState): Part {
   return error === undefined
     ? { name, state: "optional", found: `only jobs that tokenize texts need it: ${installTokenizers}` }
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
+}
+
+/** Looks for the locale that ONNX Runtime's StringNormalizer has by default. */
+async function localeParts(machine: Machine): Promise<Part[]> {
+  if (!machine.platform.startsWith("linux/")) {
+    return [];
+  }
+  const name = "locale en_US.UTF-8";
+  const folders = [...(machine.env["LOCPATH"] ?? "").split(":"), "/usr/lib/locale"];
+  const isFolder = (entry: string): boolean => /^en_US\.utf-?8$/i.test(entry);
+  const folder = folders.find((one) => one !== "" && machine.list(one).some(isFolder));
+  const known = ((await machine.run("locale", ["-a"])) ?? "").split("\n");
+  return folder === undefined && !known.some(isFolder)
+    ? [{ name, state: "optional", found: `only models that change the case of texts need it: ${installLocale}` }]
+    : [{ name, state: "ok", found: folder ?? "as locale -a says" }];
 }
 
 /** Checks what the spec's providers need; without one for a GPU, what CUDA and WebGPU need. */

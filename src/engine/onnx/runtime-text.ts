@@ -33,6 +33,10 @@ function functionEnd(text: string, from: number): number {
   return text.length;
 }
 
+/** What to do without the locale of text models. C.utf8 has the same rules for the case of letters. */
+export const installLocale =
+  "install it: apt-get install locales && localedef -i en_US -f UTF-8 en_US.UTF-8; or, without being root: mkdir locale && ln -s /usr/lib/locale/C.utf8 locale/en_US.utf8 && export LOCPATH=$PWD/locale";
+
 /** Returns why ONNX Runtime refuses a model, and a hint for its author; names the versions if they do not fit. */
 export function refusalOf(message: string): { readonly found: string; readonly hint: string } {
   const said = withoutSource(message);
@@ -49,6 +53,13 @@ export function refusalOf(message: string): { readonly found: string; readonly h
     return {
       found: `it has IR version ${version}; this ONNX Runtime reads IR versions up to ${most}`,
       hint: `save it with an older version of the onnx package, or set model.ir_version = ${most} before onnx.save`,
+    };
+  }
+  const [, locale] = /Failed to construct locale with name:([\w.@-]+)/.exec(said) ?? [];
+  if (locale !== undefined) {
+    return {
+      found: `it changes the case of texts by the rules of the locale ${locale}, which this machine does not have`,
+      hint: installLocale,
     };
   }
   return { found: said, hint: "check it with Python: onnxruntime.InferenceSession(path)" };

@@ -159,7 +159,7 @@ type Count = ReturnType<typeof countRepeats>["add"];
 async function runOn(loaded: Loaded, request: EngineRequest, count: Count): Promise<Tensor[]> {
   const { session, texts } = loaded;
   const isNumbered = (name: string): boolean => texts.outputs.includes(name);
-  const feeds: Record<string, OrtTensor> = {};
+  const feeds = Object.create(null) as Record<string, OrtTensor>; // an input may be called `__proto__`
   for (const input of request.inputs) {
     Object.assign(feeds, feedsOf(input, loaded, count));
   }

@@ -1,6 +1,6 @@
 import { fieldsOf, isCount } from "../../util/checks.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
-import { MalformedAnswer } from "../served/message.js";
+import { strictText } from "../../util/strict-text.js";
+import { MalformedAnswer, ServerFault } from "../served/message.js";
 import type { TokenCount } from "../paid-engine.js";
 import type { PromptTask } from "./request.js";
 
@@ -24,31 +24,44 @@ type Json = Readonly<Record<string, unknown>>;
 
 /**
  * Reads the body of an answer with status 200.
- * @throws BrokenTransfer if it is not JSON; MalformedAnswer if it is none of the protocol
+ * @throws MalformedAnswer if it has no answer to a prompt; ServerFault if it has an error in its place, or is not JSON
  */
 export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): ModelAnswer {
+  let text: string;
+  try {
+    text = strictText(body);
+  } catch {
+    throw new MalformedAnswer("it is not UTF-8");
+  }
   let json: unknown;
   try {
-    json = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"));
+    json = JSON.parse(text);
   } catch {
-    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
+    throw new ServerFault("the answer is not JSON"); // of a proxy, or cut off
   }
   return readAnswer(json, kind);
 }
 
 /**
  * Reads an answer.
- * @throws BrokenTransfer if it has an error; MalformedAnswer if it is none of the protocol
+ * @throws MalformedAnswer if it has no answer to a prompt; ServerFault if it has an error in its place
  */
 function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
   const answer = fieldsOf(json);
   const { model, usage, error } = answer;
   if (error !== undefined && error !== null) {
-    throw new BrokenTransfer("the answer has an error in place of a result"); // some gateways answer 200 to it
+    throw new ServerFault(`the answer has an error in place of a result${codeIn(error)}`); // some gateways answer 200 to it
   }
   const named = typeof model === "string" && model !== "" ? model : undefined;
   const common = { model: named, tokens: tokensOf(usage) };
   return kind === "embedding" ? { ...common, ...readEmbedding(answer) } : { ...common, ...readChoice(answer) };
+}
+
+/** The code of an error. Its message may quote the row, which belongs in no log. */
+function codeIn(error: unknown): string {
+  const { code, type } = fieldsOf(error);
+  const found = typeof code === "number" ? String(code) : [code, type].find((one) => typeof one === "string");
+  return typeof found === "string" && /^[\w.-]{1,60}$/.test(found) ? `: ${found}` : "";
 }
 
 type Read = Omit<ModelAnswer, "model" | "tokens">;

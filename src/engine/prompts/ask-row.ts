@@ -96,16 +96,19 @@ async function askUntilValid(state: PromptState, makeRequest: () => AskedPrompt)
   let ms = 0;
   for (let number = 1; ; number += 1) {
     const asked = await askOnce(state, makeRequest, number);
-    if (asked.kind !== "answered") {
-      return { kind: "fault", reason: asked.reason, message: asked.message, ms };
+    let fault: PromptFault;
+    if (asked.kind === "answered") {
+      ms += asked.ms;
+      const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
+      if (judged.kind === "values") {
+        return { ...judged, answer: asked.answer, ms };
+      }
+      fault = judged;
+    } else {
+      fault = { kind: "fault", reason: asked.reason, message: asked.message };
     }
-    ms += asked.ms;
-    const judged = judgeAnswer(state.task, asked.answer, (width) => (state.width ??= width));
-    if (judged.kind === "values") {
-      return { ...judged, answer: asked.answer, ms };
-    }
-    if (judged.reason !== "answer_invalid" || number >= state.tries) {
-      return { ...judged, ms };
+    if (fault.reason !== "answer_invalid" || number >= state.tries) {
+      return { ...fault, ms };
     }
   }
 }

@@ -4,16 +4,15 @@ import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { Endpoint } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
-import { encodedRequest } from "../served/message.js";
-import { judge, ServerFault } from "../served/outcome.js";
+import { encodedRequest, ServerFault } from "../served/message.js";
+import { judge } from "../served/outcome.js";
 import type { Pool } from "../served/pool.js";
-import type { ModelServer } from "../served/server.js";
+import { type ModelServer, urlAt } from "../served/server.js";
 import type { TrafficCounter } from "../served/traffic.js";
-import { post } from "../served/transport.js";
+import { post, usualAnswerBytes } from "../served/transport.js";
 import { type ModelAnswer, readAnswerBody } from "./answer.js";
 import type { Gate } from "./gate.js";
 import type { HeaderPace } from "./pace.js";
-import type { PromptRefusal } from "./refusals.js";
 import type { AskedPrompt, PromptTask, RequestForm } from "./request.js";
 
 /** What became of a request, after retries. */
@@ -170,25 +169,26 @@ export async function postPrompt(
   { body }: AskedPrompt,
 ): ReturnType<typeof post> {
   const path = kind === "embedding" ? "/embeddings" : "/chat/completions";
-  return await post(server, `${server.url}${path}`, encodedRequest([body], { "content-type": "application/json" }), {
+  return await post(server, urlAt(server, path), encodedRequest([body], { "content-type": "application/json" }), {
     mayResend: false,
+    mostBytes: usualAnswerBytes,
   });
 }
 
-/** @throws JobError MODEL_INVALID if the server has refused each of the first rows for the same reason */
+/** Counts a request without a result. @throws JobError MODEL_INVALID if each of the first ones was, for the same reason */
 export function countRefusal(
   state: ClientState,
   doing: string,
-  { reason, message }: Extract<PromptRefusal, { kind: "row" }>,
+  { message, hint }: { readonly message: string; readonly hint: string },
 ): void {
-  if (state.answers > 0 || reason !== undefined) {
+  if (state.answers > 0) {
     return;
   }
   const count = (state.refusals.get(message) ?? 0) + 1;
   state.refusals.set(message, count);
   if (count >= equalRefusals) {
-    throw new JobError("MODEL_INVALID", `${doing}: each of the first ${count} requests was refused: ${message}`, {
-      hint: "check model.sampling, model.response and model.server.name: only what they name is sent",
+    throw new JobError("MODEL_INVALID", `${doing}: none of the first ${count} requests has a result: ${message}`, {
+      hint,
     });
   }
 }

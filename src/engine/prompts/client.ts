@@ -4,8 +4,8 @@ import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";
-import { MalformedAnswer } from "../served/message.js";
-import { judge, pauseAsAsked, ServerFault } from "../served/outcome.js";
+import { MalformedAnswer, ServerFault } from "../served/message.js";
+import { judge, pauseAsAsked } from "../served/outcome.js";
 import { createPool } from "../served/pool.js";
 import { placeOf, refusalOf, serversText } from "../served/server.js";
 import { countTraffic } from "../served/traffic.js";
@@ -150,7 +150,7 @@ async function send(
     throw error;
   });
   const { status, headers, body } = received;
-  const refusal = status === 200 ? undefined : { status, headers, said: Buffer.from(body).toString("utf8") };
+  const refusal = status === 200 ? undefined : { status, headers, said: received.said() };
   const found = refusal && promptRefusal(refusal, request.form);
   endpoint.pace.heard(mark, headers);
   if (refusal !== undefined && found !== undefined) {
@@ -160,7 +160,7 @@ async function send(
   }
   const ms = nowMs() - startedMs;
   try {
-    const answer = readAnswerBody(received.body, state.kind);
+    const answer = readAnswerBody(body, state.kind);
     state.counter.answered(ms);
     endpoint.counter.answered(ms);
     state.answers += 1;
@@ -168,9 +168,12 @@ async function send(
   } catch (error) {
     lostUnlessUnsent(request.onLost, error);
     if (error instanceof MalformedAnswer) {
-      throw new JobError("MODEL_INVALID", `${endpoint.place.doing}: reading the answer: ${error.message}`, {
+      const { message } = error;
+      countRefusal(state, `${endpoint.place.doing}: reading the answer`, {
+        message,
         hint: "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input",
       });
+      return { kind: "refused", reason: "answer_invalid", message: `reading the answer: ${message}` };
     }
     throw error;
   }
@@ -188,7 +191,12 @@ function refusedOutcome(
   const { doing } = endpoint.place;
   switch (found.kind) {
     case "row":
-      countRefusal(state, doing, found);
+      if (found.reason === undefined) {
+        countRefusal(state, doing, {
+          message: found.message,
+          hint: "check model.sampling, model.response and model.server.name: only what they name is sent",
+        });
+      }
       return { kind: "refused", reason: found.reason, message: found.message };
     case "form":
       return found;

@@ -37,7 +37,6 @@ export interface ClientState extends Pick<ClientOptions, "protocol" | "version" 
   control?: EncodedRequest;
   /** The version in the answers so far. */
   answered?: string | undefined;
-  warnedMs: number;
 }
 
 export interface EndpointOptions {

@@ -1,13 +1,15 @@
+import { constants } from "node:buffer";
 import { JobError } from "../../util/errors.js";
 import { tryAgain } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { type ClientOptions, type ClientState, type Endpoint, openEndpoint, trafficOf } from "./client-state.js";
 import type { RequestEnd } from "./in-flight-limit.js";
-import { type InferenceRequest, judge, type Outcome, outcomeOf, ServerFault, UnknownModel } from "./outcome.js";
+import { ServerFault } from "./message.js";
+import { type InferenceRequest, judge, type Outcome, outcomeOf, UnknownModel } from "./outcome.js";
 import { createPool, type PooledTurn } from "./pool.js";
 import { type ModelServer, placeOf, serversText } from "./server.js";
 import { countTraffic } from "./traffic.js";
-import { post } from "./transport.js";
+import { post, usualAnswerBytes } from "./transport.js";
 
 /** Sends requests for predictions. */
 export interface InferenceClient {
@@ -35,17 +37,15 @@ export function openClient({ protocol, servers, version, isPlanned }: ClientOpti
   const place = placeOf(first, `scoring with ${serversText(servers)}`);
   const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
   const counter = countTraffic();
-  const warnedMs = Number.NEGATIVE_INFINITY;
-  const state: ClientState = { protocol, version, isPlanned, endpoints, pool, place, counter, warnedMs };
+  const state: ClientState = { protocol, version, isPlanned, endpoints, pool, place, counter };
   return { traffic: trafficOf(state), infer: (request) => infer(state, request) };
 }
 
 async function infer(state: ClientState, request: InferenceRequest): Promise<Outcome> {
   const { place } = state;
-  const retry = { ...place.retry, warn: (message: string) => warnSometimes(state, message) };
   const rules = { judge: (error: unknown) => judge(place, error), code: "NETWORK", hint: place.hint } as const;
   const tries: Tries = { faults: 0, last: undefined };
-  const tried = tryAgain(place.doing, retry, rules, async () => {
+  const tried = tryAgain(place.doing, place.retry, rules, async () => {
     const turn = await state.pool.begin(tries.last);
     let end: RequestEnd = { kind: "other" };
     try {
@@ -88,8 +88,24 @@ async function send(
   state.counter.sent(isRetry);
   endpoint.counter.sent(isRetry);
   const startedMs = server.retry.nowMs();
-  const received = await post(server, inferUrl(state, server), request.encoded);
+  const received = await post(server, inferUrl(state, server), request.encoded, {
+    mayResend: true,
+    mostBytes: answerBytes(request),
+  });
   return await outcomeOf(state, request, { endpoint, received, startedMs });
+}
+
+/** A text cannot be longer: 512 MiB. */
+const largestAnswer = constants.MAX_STRING_LENGTH;
+/** Bytes of a value in JSON, of a text, and values of a row where the model does not say how many it has. */
+const [numberBytes, textBytes, anyWidth] = [64, 4096, 16_384];
+
+/** The most bytes of the answer to a request. It may quote the request. */
+function answerBytes({ wanted, rows, encoded }: InferenceRequest): number {
+  const bytesOfRow = wanted.reduce((sum, { dtype, shape: [, width = 1] }) => {
+    return sum + (width ?? anyWidth) * (dtype === "string" ? textBytes : numberBytes);
+  }, 0);
+  return Math.min(largestAnswer, usualAnswerBytes + encoded.sizeBytes + rows * bytesOfRow);
 }
 
 interface FailedTry {
@@ -137,17 +153,6 @@ function inferUrl({ protocol, version }: Pick<ClientState, "protocol" | "version
   return protocol.inferUrl(server, version);
 }
 
-/** Seconds between two warnings about retries: all requests in flight fail together. */
-const warningSeconds = 10;
-
-function warnSometimes(state: ClientState, message: string): void {
-  const { nowMs, warn } = state.place.retry;
-  if (nowMs() - state.warnedMs >= warningSeconds * 1000) {
-    state.warnedMs = nowMs();
-    warn(message);
-  }
-}
-
 /**
  * Whether a server answers a request that was answered before: then it works, and the values make it fail. undefined:
  * none was answered.
@@ -158,7 +163,8 @@ async function controlAnswers(state: ClientState, { server, counter }: Endpoint)
   }
   state.counter.sent(false);
   counter.sent(false);
-  const received = await post(server, inferUrl(state, server), state.control).catch(() => undefined);
+  const options = { mayResend: true, mostBytes: largestAnswer };
+  const received = await post(server, inferUrl(state, server), state.control, options).catch(() => undefined);
   server.signal.throwIfAborted();
   return received?.status === 200;
 }

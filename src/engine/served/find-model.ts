@@ -31,7 +31,7 @@ export async function findServedModel(
   });
   const identity = identityOf(protocol, found, served);
   for (const server of servers.filter((one) => one !== found)) {
-    const other = await ifThere(server, () => factsOf(protocol, withoutRetry(server), wanted));
+    const other = await ifThere(() => factsOf(protocol, withoutRetry(server), wanted), server.retry.warn);
     if (other !== undefined && identityOf(protocol, server, other) !== identity) {
       const what =
         other.version === served.version ? "other inputs or outputs" : `version ${other.version ?? "unknown"}`;
@@ -66,9 +66,16 @@ async function firstThatAnswers(
   }
   const doing = `asking for ${serversText(servers)}`;
   return await untilReady(first, doing, async () => {
+    const away: string[] = [];
     for (const found of servers) {
-      const served = await ifThere(found, () => factsOf(protocol, withoutRetry(found), wanted));
+      const served = await ifThere(
+        () => factsOf(protocol, withoutRetry(found), wanted),
+        (message) => away.push(message),
+      );
       if (served !== undefined) {
+        for (const message of away) {
+          first.retry.warn(message);
+        }
         return { found, served };
       }
     }
@@ -76,13 +83,13 @@ async function firstThatAnswers(
   });
 }
 
-/** The result of `work`; undefined if the server cannot be reached, which is logged as a warning. */
-async function ifThere<T>({ retry }: ModelServer, work: () => Promise<T>): Promise<T | undefined> {
+/** The result of `work`; undefined if the server cannot be reached, which `warn` is called with. */
+async function ifThere<T>(work: () => Promise<T>, warn: (message: string) => void): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
     if (error instanceof JobError && error.code === "NETWORK") {
-      retry.warn(`${error.message}; it is left out for now`);
+      warn(`${error.message}; it is left out for now`);
       return undefined;
     }
     throw error;

@@ -9,6 +9,7 @@ import {
 } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
+import { strictText } from "../../util/strict-text.js";
 import { assertNever } from "../../util/errors.js";
 
 /** A tensor's values as the text of a JSON array; undefined if one of them is NaN or infinite, which JSON lacks. */
@@ -45,7 +46,12 @@ export function elementTexts(tensor: Tensor): string[] | undefined {
 
 function finiteTexts(values: Float32Array | Float64Array): string[] | undefined {
   const isFinite = values.every((value) => Number.isFinite(value));
-  return isFinite ? Array.from(values, String) : undefined;
+  return isFinite ? Array.from(values, numberText) : undefined;
+}
+
+/** Keeps the sign of zero, which a server would not find in "0", and neither in the integer "-0". */
+function numberText(value: number): string {
+  return Object.is(value, -0) ? "-0.0" : String(value);
 }
 
 /** What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. */
@@ -60,10 +66,19 @@ function parseExactJson(text: string): unknown {
   );
 }
 
-/** Parses an answer, with large integers, NaN and infinities as texts. @throws BrokenTransfer if it is not JSON */
+/**
+ * Parses an answer, with large integers, NaN and infinities as texts.
+ * @throws UnfitValue if it is not UTF-8; BrokenTransfer if it is not JSON
+ */
 export function parseAnswer(body: Uint8Array): unknown {
+  let text: string;
   try {
-    return parseExactJson(Buffer.from(body.buffer, body.byteOffset, body.length).toString("utf8"));
+    text = strictText(body);
+  } catch {
+    throw new UnfitValue("bytes that are not UTF-8");
+  }
+  try {
+    return parseExactJson(text);
   } catch {
     throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
   }
@@ -111,7 +126,7 @@ function unfit(value: unknown, dtype: TensorType): UnfitValue {
 }
 
 function textOf(value: unknown): string {
-  if (typeof value !== "string") {
+  if (typeof value !== "string" || !value.isWellFormed()) {
     throw unfit(value, "string");
   }
   return value;

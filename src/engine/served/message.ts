@@ -45,6 +45,9 @@ export class MalformedAnswer extends Error {
   override readonly name = "MalformedAnswer";
 }
 
+/** The server failed without saying that this is temporary: by status 500, or by what is no answer. */
+export class ServerFault extends Error {}
+
 /** A request of these pieces. */
 export function encodedRequest(body: readonly Uint8Array[], headers: Readonly<Record<string, string>>): EncodedRequest {
   const sizeBytes = body.reduce((sum, piece) => sum + piece.length, 0);

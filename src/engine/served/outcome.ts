@@ -5,7 +5,7 @@ import type { Verdict } from "../../util/retry.js";
 import type { ClientState, Endpoint } from "./client-state.js";
 import { loadingSeconds } from "./ask.js";
 import { UnfitValue } from "./json.js";
-import { type Answer, type EncodedRequest, type Expected, MalformedAnswer } from "./message.js";
+import { type Answer, type EncodedRequest, type Expected, MalformedAnswer, ServerFault } from "./message.js";
 import type { Protocol } from "./protocol.js";
 import { type Refusal, refusalKind } from "./refusals.js";
 import { type ModelServer, refusalOf } from "./server.js";
@@ -26,9 +26,6 @@ export interface InferenceRequest {
   readonly isBlank?: true | undefined;
   readonly wanted: Expected["outputs"];
 }
-
-/** The server failed without saying that this is temporary (500). */
-export class ServerFault extends Error {}
 
 /** A server that had the model does not know it. It may have restarted, and be loading it. */
 export class UnknownModel extends BrokenTransfer {
@@ -58,9 +55,8 @@ export async function outcomeOf(
 ): Promise<Outcome> {
   const { doing } = endpoint.place;
   if (received.status !== 200) {
-    const { status, headers, body } = received;
-    const said = Buffer.from(body).toString("utf8");
-    return await refusedOutcome(state, endpoint, { status, headers, said });
+    const { status, headers } = received;
+    return await refusedOutcome(state, endpoint, { status, headers, said: received.said() });
   }
   const ms = endpoint.server.retry.nowMs() - startedMs;
   state.counter.answered(ms);

@@ -1,4 +1,4 @@
-import type { HttpAnswer, HttpEndpoint, RequestHeaders } from "../../net/http-endpoint.js";
+import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ConnectionPool } from "../../net/connection-pool.js";
 import type { TlsSettings } from "../../net/request.js";
@@ -15,8 +15,12 @@ export type SignRequest = (request: {
 
 /** A server, and the model there. */
 export interface ModelServer {
-  /** Without a slash at its end. */
+  /** As messages, logs and reports show it: path and query may have a secret. */
   readonly url: string;
+  /** As it is asked: see `urlAt`. */
+  readonly base: string;
+  /** The parts of `base` that `url` does not show. */
+  readonly hidden: Readonly<Record<string, string>>;
   /** The model's name at the server, or the path of its predictions. */
   readonly model: string;
   /** Sent with each request: credentials. */
@@ -34,6 +38,28 @@ export interface ModelServer {
   readonly connections: ConnectionPool;
   /** The authorities that are trusted, and the certificate that is shown. */
   readonly tls: TlsSettings;
+}
+
+/** Parts of paths that are not hidden. */
+const plainPart = /^(|v\d+(beta)?|api|openai)$/;
+
+/** What a server's URL is for requests and for messages. */
+export function placeAt(given: string): Pick<ModelServer, "url" | "base" | "hidden"> {
+  const { origin, pathname, search } = new URL(given);
+  const path = pathname.replace(/\/+$/, "");
+  const shown = path.split("/").map((part) => (plainPart.test(part) ? part : "***"));
+  const hidden = [search.slice(1), ...path.split("/").filter((part) => !plainPart.test(part))];
+  return {
+    url: `${origin}${shown.join("/")}${search === "" ? "" : "?***"}`,
+    base: `${origin}${path}${search}`,
+    hidden: Object.fromEntries(hidden.map((part, index) => [`url ${index}`, part])),
+  };
+}
+
+/** The URL of a path at a server. A query of the server's URL stays at the end. */
+export function urlAt({ base }: Pick<ModelServer, "base">, path: string): string {
+  const [place = "", query] = base.split("?", 2);
+  return `${place}${path}${query === undefined ? "" : `${path.includes("?") ? "&" : "?"}${query}`}`;
 }
 
 /** The model as messages name it. */
@@ -57,7 +83,8 @@ const serverAway =
 /** The server as a place that answers requests. @param doing the act that messages begin with */
 export function placeOf(server: ModelServer, doing: string): HttpEndpoint {
   const { headers, timeoutMs: silenceMs, retry, signal, findProxy, tls } = server;
-  const refused = (answer: HttpAnswer): JobError => refusalOf(server, doing, answer);
+  const refused = ({ status, said }: HttpAnswer): JobError =>
+    refusalOf(server, doing, { status, said: withoutValues(said, server.hidden) });
   return { doing, headers, silenceMs, retry, signal, findProxy, tls, refused, hint: serverAway };
 }
 

@@ -5,7 +5,8 @@ import { headersNow, withoutValues } from "../../net/http-endpoint.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startSilenceTimeout } from "../../net/silence-timeout.js";
-import type { EncodedRequest } from "./message.js";
+import { errnoOf } from "../../util/errors.js";
+import { type EncodedRequest, ServerFault } from "./message.js";
 import type { ModelServer } from "./server.js";
 
 /** A response that was read to its end. */
@@ -14,6 +15,8 @@ export interface Received {
   readonly headers: ResponseHeaders;
   /** It is no Buffer, whose `slice` does not copy. */
   readonly body: Uint8Array<ArrayBuffer>;
+  /** The body as text for messages, logs and rejected rows: without credentials that the server quotes. */
+  readonly said: () => string;
 }
 
 /** A request for predictions, ready to be sent. */
@@ -23,17 +26,25 @@ interface Post {
   readonly body: readonly Uint8Array[];
 }
 
-/** What a request does when a connection that was used before is closed without an answer. Default: it is sent again. */
+/** Bytes of an answer, besides the values that it must have: more than any server needs to describe them. */
+export const usualAnswerBytes = 64 * 1024 * 1024;
+
 export interface PostOptions {
-  readonly mayResend?: boolean;
+  /** Whether it is sent again when a connection that was used before is closed without an answer. */
+  readonly mayResend: boolean;
+  /** The most bytes of an answer. */
+  readonly mostBytes: number;
 }
 
-/** Asks for predictions. @throws BrokenTransfer after `timeoutMs`, or what `exchange` and `sendRequest` throw */
+/**
+ * Asks for predictions.
+ * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `exchange` and `sendRequest` throw
+ */
 export async function post(
   server: ModelServer,
   inferUrl: string,
   encoded: EncodedRequest,
-  { mayResend = true }: PostOptions = {},
+  options: PostOptions,
 ): Promise<Received> {
   const { findProxy, sign } = server;
   const { body } = encoded;
@@ -44,26 +55,27 @@ export async function post(
   const proxy = findProxy(url);
   const received =
     proxy === undefined
-      ? await postDirectly(server, { url, headers, body }, mayResend)
-      : await postThrough(proxy, server, { url, headers, body });
-  return received.status < 300 ? received : withoutCredentials(received, { own, sent: headers });
+      ? await postDirectly(server, { url, headers, body }, options)
+      : await postThrough(proxy, server, { url, headers, body }, options);
+  const credentials = { ...own, ...server.hidden, ...signatureIn(headers) };
+  return { ...received, said: () => withoutValues(Buffer.from(received.body).toString("utf8"), credentials) };
 }
 
 /** Headers of a signature that AWS quotes when it refuses one. */
 const signedHeaders = ["authorization", "x-amz-security-token"];
 
-/** Masks credentials in a refusal, which goes into messages, logs and rejected rows. */
-function withoutCredentials(
-  refused: Received,
-  { own, sent }: Readonly<Record<"own" | "sent", Readonly<Record<string, string>>>>,
-): Received {
-  const said = Buffer.from(refused.body).toString("utf8");
-  const signed = Object.fromEntries(signedHeaders.map((name) => [name, sent[name] ?? ""]));
-  return { ...refused, body: new TextEncoder().encode(withoutValues(said, { ...own, ...signed })) };
+function signatureIn(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  return Object.fromEntries(signedHeaders.map((name) => [`signed ${name}`, headers[name] ?? ""]));
 }
 
+type Answered = Omit<Received, "said">;
+
 /** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
-async function postDirectly(server: ModelServer, { url, headers, body }: Post, mayResend: boolean): Promise<Received> {
+async function postDirectly(
+  server: ModelServer,
+  { url, headers, body }: Post,
+  { mayResend, mostBytes }: PostOptions,
+): Promise<Answered> {
   const { connections, signal, timeoutMs } = server;
   const secure = url.protocol === "https:";
   const port = url.port === "" ? (secure ? 443 : 80) : Number(url.port);
@@ -74,7 +86,10 @@ async function postDirectly(server: ModelServer, { url, headers, body }: Post, m
   }
   text += "\r\n";
   const pieces: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
   const collect = (chunk: Uint8Array): void => {
+    size += chunk.length;
+    refuseLarger(size, mostBytes);
     pieces.push(new Uint8Array(chunk)); // a copy: the bytes are overwritten
   };
   const options = { text, body, signal, timeoutMs, onHeaders: () => collect, onData: nothing };
@@ -92,18 +107,34 @@ async function postDirectly(server: ModelServer, { url, headers, body }: Post, m
   }
   const { status, headers: received } = response;
   const get = (name: string): string | null => received[name] ?? null;
-  return { status, headers: { get }, body: await decompressed(joined(pieces), get("content-encoding")) };
+  return { status, headers: { get }, body: await decompressed(joined(pieces), get("content-encoding"), mostBytes) };
 }
 
 const nothing = (): void => undefined;
 
-async function postThrough(proxy: URL, server: ModelServer, { url, headers, body }: Post): Promise<Received> {
+function refuseLarger(size: number, mostBytes: number): void {
+  if (size > mostBytes) {
+    throw new ServerFault(
+      `the answer has more than ${Math.floor(mostBytes / 2 ** 20)} MiB, far more than was asked for`,
+    );
+  }
+}
+
+async function postThrough(
+  proxy: URL,
+  server: ModelServer,
+  { url, headers, body }: Post,
+  { mostBytes }: PostOptions,
+): Promise<Answered> {
   const { signal, timeoutMs, tls } = server;
   // It is not reset: it bounds the whole request.
   using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
   const response = await sendRequest(url, { method: "POST", headers, body, signal: watch.signal, proxy, tls });
   const pieces: Uint8Array[] = [];
+  let size = 0;
   for await (const piece of readBody(response, watch.signal)) {
+    size += piece.length;
+    refuseLarger(size, mostBytes);
     pieces.push(piece);
   }
   return { status: response.status, headers: response.headers, body: joined(pieces) };
@@ -117,9 +148,21 @@ const decoders = new Map([
 ] as const);
 
 /** The request asks for no compression, but a proxy in front of the server may compress anyway. */
-async function decompressed(body: Uint8Array<ArrayBuffer>, encoding: string | null): Promise<Uint8Array<ArrayBuffer>> {
+async function decompressed(
+  body: Uint8Array<ArrayBuffer>,
+  encoding: string | null,
+  mostBytes: number,
+): Promise<Uint8Array<ArrayBuffer>> {
   const decode = encoding === null ? undefined : decoders.get(encoding as "gzip");
-  return decode === undefined ? body : joined([await decode(body)]);
+  if (decode === undefined) {
+    return body;
+  }
+  try {
+    return joined([await decode(body, { maxOutputLength: mostBytes })]);
+  } catch (error) {
+    refuseLarger(errnoOf(error) === "ERR_BUFFER_TOO_LARGE" ? Number.POSITIVE_INFINITY : 0, mostBytes);
+    throw error;
+  }
 }
 
 /** The pieces as one array. */

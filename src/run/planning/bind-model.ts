@@ -34,6 +34,7 @@ export async function bindFirstShard(
   const bound = bindContract({
     model: model.name,
     signature: engine.signature,
+    traits: model.traits,
     shard: seen?.name ?? "no shard",
     columns,
     expressions,

@@ -32,6 +32,7 @@ const reader = createReader(
       warn: (message) => {
         server.notify("warning", { body: message });
       },
+      warnedMs: new Map(),
     },
     signal: job.signal,
   }),

@@ -42,3 +42,11 @@ test("an unknown error text of ONNX Runtime is shown unchanged", () => {
     hint: "check it with Python: onnxruntime.InferenceSession(path)",
   });
 });
+
+test("the refusal of a model whose locale is not there says how to install it", () => {
+  const { found, hint } = refusalOf(
+    `Exception during initialization: ${source}/providers/cpu/text/string_normalizer.cc:235 onnxruntime::StringNormalizer::Locale::Locale(const std::string&)::<lambda()> Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid:Please, install necessary language-pack-XX and configure locales`,
+  );
+  expect(found).toContain("the locale en_US.UTF-8, which this machine does not have");
+  expect(hint).toMatch(/apt-get install locales && localedef .*LOCPATH/);
+});

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type InferenceClient, openClient } from "#src/engine/served/client.js";
 import type { Outcome } from "#src/engine/served/outcome.js";
-import type { ModelServer } from "#src/engine/served/server.js";
+import { type ModelServer, placeAt } from "#src/engine/served/server.js";
 import { binaryRequest } from "#src/engine/served/v2/inference.js";
 import { v2 } from "#src/engine/served/v2/v2.js";
 import { openConnectionPool } from "#src/net/connection-pool.js";
@@ -35,7 +35,7 @@ async function worldOf({
   let clockMs = 0;
   const connections = openConnectionPool(60_000);
   const about: ModelServer = {
-    url: server.url,
+    ...placeAt(server.url),
     model: "m",
     headers: {},
     timeoutMs: 10_000,
@@ -49,6 +49,7 @@ async function worldOf({
         return Promise.resolve();
       },
       warn() {},
+      warnedMs: new Map(),
       ...retry,
     },
     signal: new AbortController().signal,

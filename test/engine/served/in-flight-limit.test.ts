@@ -22,7 +22,7 @@ async function simulate(server: {
   const limit = createInFlightLimit({ most, nowMs: () => nowMs });
   const clock = { nowMs: () => nowMs, random: () => 0.5 };
   const one = { limit, breaker: createBreaker({ ...clock, onChange() {} }), pausedUntilMs: 0 };
-  const retry = { ...clock, maxSeconds: 300, sleep: () => new Promise<void>(() => {}), warn() {} };
+  const retry = { ...clock, maxSeconds: 300, sleep: () => new Promise<void>(() => {}), warn() {}, warnedMs: new Map() };
   const pool = createPool({ servers: [one], retry, doing: "scoring", hint: "wait" });
   const computing: { readonly turn: Turn; readonly doneMs: number }[] = [];
   const queue: Turn[] = [];

@@ -33,7 +33,7 @@ function world(names: readonly string[], maxSeconds = 300): World {
     nowMs += ms;
     return Promise.resolve();
   };
-  const retry = { ...clock, maxSeconds, sleep, warn() {} };
+  const retry = { ...clock, maxSeconds, sleep, warn() {}, warnedMs: new Map() };
   const pool = createPool<NamedServer>({ servers, retry, doing: "scoring", hint: "wait" });
   return {
     servers,
@@ -128,7 +128,7 @@ test("a server that becomes ready while none is found is not forgotten", async (
     limit: createInFlightLimit({ most: 1, nowMs: () => 0 }),
     breaker: createBreaker({ nowMs: () => 0, random: () => 0.5, onChange() {} }),
   };
-  const retry = { ...clock, maxSeconds: 10, sleep, warn() {} };
+  const retry = { ...clock, maxSeconds: 10, sleep, warn() {}, warnedMs: new Map() };
   const pool = createPool<PooledServer>({ servers: [server], retry, doing: "scoring", hint: "wait" });
 
   const turn = await Promise.race([pool.begin(), new Promise((resolve) => setImmediate(resolve, "forgotten"))]);

@@ -161,6 +161,53 @@ describe("answers of a language model in columns", () => {
       1,
       { reason: "model_failed", value: "the server answered 400: bad words: …" },
     ],
+    ...(["[]", "null", "[{}]", '"none"'] as const).map(
+      (choices): [string, ChatReply, number, { reason: string; value: unknown }] => [
+        `an answer with choices ${choices}`,
+        { raw: `{"model":"m","choices":${choices}}` },
+        2,
+        { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
+      ],
+    ),
+    [
+      "an answer without choices",
+      { raw: "{}" },
+      2,
+      { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
+    ],
+    [
+      "an answer that is not UTF-8",
+      { raw: Buffer.from('{"choices":[{"message":{"content":"\xe9"}}]}', "latin1") },
+      2,
+      { reason: "answer_invalid", value: "reading the answer: it is not UTF-8" },
+    ],
+    [
+      "half of a character",
+      { content: '{"label":"\\ud83d"}' },
+      2,
+      { reason: "answer_invalid", value: "the answer's `label` has half of a character, which no text can hold" },
+    ],
+    [
+      "an error with status 200",
+      { raw: '{"error":{"code":502,"message":"Provider said: secret words 3"}}' },
+      5,
+      {
+        reason: "model_failed",
+        value: "the answer has an error in place of a result: 502",
+      },
+    ],
+    [
+      "a page in place of JSON",
+      { raw: "<html>secret words 3 are blocked" },
+      5,
+      { reason: "model_failed", value: "the answer is not JSON" },
+    ],
+    [
+      "an answer that does not end",
+      { raw: Buffer.alloc(65 * 1024 * 1024, " ") },
+      5,
+      { reason: "model_failed", value: "the answer has more than 64 MiB, far more than was asked for" },
+    ],
   ])("%s makes its row a reject with that reason, and no other row", async (_what, reply, asked, expected) => {
     const select = "SELECT i::INTEGER AS id, if(i = 3, 'secret words 3', 'text ' || i) AS body FROM range(20) t(i)";
     await using job = await promptJob({
@@ -177,6 +224,24 @@ describe("answers of a language model in columns", () => {
     expect(await rejectLines(job.out)).toMatchObject([{ row: 3, ...expected }]);
     expect(job.server.requests.filter((request) => idIn(request) === 3)).toHaveLength(asked);
     expect(ended.stderr).not.toContain("secret");
+  });
+
+  test.each([
+    [
+      "no answer to a prompt",
+      { raw: "{}" },
+      64,
+      "none of the first 20 requests has a result: it has no `choices[0].message`",
+    ],
+    ["an error", { raw: '{"error":"away"}' }, 75, "the answer has an error in place of a result (tried"],
+    ["a page", { raw: "<html>" }, 75, "the answer is not JSON (tried"],
+  ])("a server whose answers all have %s ends the run, and what it says is told", async (_what, reply, code, said) => {
+    await using job = await promptJob({ reply: () => reply, ...reject, retry: { max_seconds: 3 } });
+
+    const ended = await job.run();
+
+    expect(ended.stderr).toContain(said);
+    expect(ended.code).toBe(code);
   });
 
   test("an answer that is invalid once is asked for again", async () => {

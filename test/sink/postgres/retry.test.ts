@@ -24,6 +24,7 @@ function world(maxSeconds: number, random = 1) {
     warn: (message: string) => {
       warned.push(message);
     },
+    warnedMs: new Map(),
   };
   return { tools, slept, warned };
 }
@@ -38,7 +39,25 @@ describe("transient errors of Postgres", () => {
     });
     expect(result).toBe("done");
     expect(slept).toEqual([200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]);
-    expect(warned[0]).toBe("writing: state 57P01 [57P01]; trying again in 0.2 s");
+    expect(warned).toEqual(["writing: state 57P01 [57P01]; trying again for up to 60 s"]);
+  });
+
+  test("an outage is warned of when it begins and then once a minute, however many calls it meets", async () => {
+    const { tools, slept, warned } = world(300);
+    const call = (): Promise<unknown> =>
+      retrying("writing", tools, () => Promise.reject(stateError("57P01"))).catch((error: unknown) => error);
+    await call();
+    expect(slept.length).toBeGreaterThan(30);
+    expect(warned).toHaveLength(5);
+    expect(warned[4]).toMatch(/^writing: state 57P01 \[57P01\]; trying again for up to (4|5)\d s$/);
+
+    const atOnce = world(300);
+    await Promise.all(
+      Array.from({ length: 8 }, () =>
+        retrying("writing", atOnce.tools, () => Promise.reject(stateError("57P01"))).catch(() => 0),
+      ),
+    );
+    expect(atOnce.warned.length).toBeLessThanOrEqual(6);
   });
 
   test("retries end in time, and committed spans are kept", async () => {

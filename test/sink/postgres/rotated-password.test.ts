@@ -197,7 +197,7 @@ postgres.describe("a password that is changed in mid-run", () => {
     let read = (): Promise<string> => Promise.reject(away);
     const url = world.url;
     const settings = connectionOf({ url, password: "" }, {}, { reread: async () => ({ url, password: await read() }) });
-    const tools = { maxSeconds: 60, nowMs: () => performance.now(), random: Math.random };
+    const tools = { maxSeconds: 60, nowMs: () => performance.now(), random: Math.random, warnedMs: new Map() };
     const asking = async (connections: Connections): Promise<unknown> =>
       retrying("asking", { ...tools, sleep: () => Promise.resolve(), warn: (text) => void warnings.push(text) }, () =>
         connections.use((session) => session.query("SELECT 1")),

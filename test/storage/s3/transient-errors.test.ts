@@ -92,7 +92,7 @@ s3.describe("reading an S3 object with transient errors", () => {
 
       expect(world.proxy.struck).toBe(1);
       expect(world.warnings).toHaveLength(1);
-      expect(world.warnings[0]).toMatch(/^reading s3:\/\/bucket-\d+\/in\/a: .*; trying again in /);
+      expect(world.warnings[0]).toMatch(/^reading s3:\/\/bucket-\d+\/in\/a: .*; trying again for up to /);
       expect(world.warnings[0]).toContain(stalls ? "silent for 1 s" : "the connection was lost");
       expect(world.proxy.bytesFromServer).toBeLessThan(9_000_000);
     },

@@ -17,7 +17,7 @@ export function json({ request, response, signature }: JsonOptions): Protocol {
     layout: { request, response },
     find: () =>
       Promise.resolve({ signature, version: undefined, isVersionInPath: false, isBinary: false, mostRows: undefined }),
-    inferUrl: ({ url, model }) => `${url}${model}`,
+    inferUrl: ({ base }) => base,
     readyUrl: () => undefined,
     encode: ({ inputs }) => templateRequest(request, inputs),
     decode: (message, expected) => readPredictions(message, expected, response),

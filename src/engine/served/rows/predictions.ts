@@ -25,8 +25,7 @@ function pathText(path: ResponsePath): string {
 function valueAt(answer: unknown, path: ResponsePath): unknown {
   let value = answer;
   for (const [index, part] of path.entries()) {
-    const holder: unknown = typeof part === "number" ? (Array.isArray(value) ? value : undefined) : plainObject(value);
-    value = holder === undefined ? undefined : (holder as Readonly<Record<string | number, unknown>>)[part];
+    value = typeof part === "number" ? (Array.isArray(value) ? value[part] : undefined) : valueOf(value, part);
     if (value === undefined) {
       throw new MalformedAnswer(`it has no \`${pathText(path.slice(0, index + 1))}\``);
     }
@@ -34,30 +33,33 @@ function valueAt(answer: unknown, path: ResponsePath): unknown {
   return value;
 }
 
-function plainObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? (value as Readonly<Record<string, unknown>>)
-    : undefined;
+function isPlainObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** The value of an object's key. An output may be called `constructor`, which every object in JavaScript has. */
+function valueOf(holder: unknown, key: string): unknown {
+  return isPlainObject(holder) && Object.hasOwn(holder, key) ? holder[key] : undefined;
 }
 
 /** The values of an output, one for each row. */
 function valuesOf({ name }: TensorSignature, found: unknown, outputs: Expected["outputs"]): readonly unknown[] {
-  const byOutput = plainObject(found);
-  const values = byOutput === undefined ? found : byOutput[name];
+  const isByOutput = isPlainObject(found);
+  const values = isByOutput ? valueOf(found, name) : found;
   if (!Array.isArray(values)) {
     throw new MalformedAnswer(
-      byOutput !== undefined && values === undefined ? `output \`${name}\` is missing` : "the predictions are no list",
+      isByOutput && values === undefined ? `output \`${name}\` is missing` : "the predictions are no list",
     );
   }
   const rows: readonly unknown[] = values;
-  if (byOutput !== undefined || plainObject(rows[0]) === undefined) {
-    if (byOutput === undefined && outputs.length > 1) {
+  if (isByOutput || !isPlainObject(rows[0])) {
+    if (!isByOutput && outputs.length > 1) {
       throw new MalformedAnswer(`a row's prediction is no object with ${outputs.map((one) => one.name).join(", ")}`);
     }
     return rows;
   }
   return rows.map((row) => {
-    const value = plainObject(row)?.[name];
+    const value = valueOf(row, name);
     if (value === undefined) {
       throw new MalformedAnswer(`output \`${name}\` is missing in the prediction of a row`);
     }

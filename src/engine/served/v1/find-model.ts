@@ -4,13 +4,13 @@ import { BrokenTransfer } from "../../../net/http-failures.js";
 import { JobError } from "../../../util/errors.js";
 import { ask, type Json, untilReady } from "../ask.js";
 import type { FindRequest } from "../protocol.js";
-import type { ModelServer } from "../server.js";
+import { type ModelServer, urlAt } from "../server.js";
 import { signatureOf } from "./metadata.js";
 
 /** The URL of a model, or of one of its versions. */
-export function modelUrl({ url, model }: Pick<ModelServer, "url" | "model">, version: string | undefined): string {
-  const base = `${url}/v1/models/${encodeURIComponent(model)}`;
-  return version === undefined ? base : `${base}/versions/${encodeURIComponent(version)}`;
+export function modelUrl(server: ModelServer, version: string | undefined, more = ""): string {
+  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
+  return urlAt(server, `/v1/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
 }
 
 interface V1Request extends FindRequest {
@@ -21,7 +21,7 @@ interface V1Request extends FindRequest {
 /** Asks TensorFlow Serving, or a server of KServe's V1 protocol, for its model. */
 export async function findModel(server: ModelServer, { doing, wanted, signature }: V1Request): Promise<ServedFacts> {
   const version = await untilReady(server, doing, () => readyVersion(server, { doing, wanted }));
-  const asked = await ask(server, doing, `${modelUrl(server, version)}/metadata`);
+  const asked = await ask(server, doing, modelUrl(server, version, "/metadata"));
   const described = "json" in asked ? signatureOf(asked.json, doing) : undefined;
   const known = described ?? signature;
   if (known === undefined) {

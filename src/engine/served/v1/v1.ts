@@ -21,7 +21,7 @@ export function v1({ request, response, signature }: V1Options): Protocol {
     layout: { request, response },
     find: (server, { doing, wanted }) => findModel(server, { doing, wanted, signature }),
     inferUrl: (server, { version, isVersionInPath }) =>
-      `${modelUrl(server, isVersionInPath ? version : undefined)}:predict`,
+      modelUrl(server, isVersionInPath ? version : undefined, ":predict"),
     readyUrl: (server) => modelUrl(server, undefined),
     encode: ({ inputs }) => templateRequest(template, inputs),
     decode: (message, expected) => readPredictions(message, expected, response),

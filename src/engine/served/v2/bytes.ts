@@ -1,5 +1,7 @@
+import { isUtf8 } from "node:buffer";
 import { tensorElement, type Tensor, type TensorType, type Texts } from "../../../columnar/tensor.js";
 import { bytesPerElement, elementsOf } from "../../../columnar/values.js";
+import { UnfitValue } from "../json.js";
 
 /** The bytes of a tensor in the binary extension: little-endian and row-major; texts with their length before each. */
 export function tensorBytes(tensor: Tensor): Uint8Array {
@@ -26,7 +28,10 @@ function textBytes({ offsets, bytes }: Texts): Uint8Array {
   return packed;
 }
 
-/** The tensor in bytes of the binary extension; undefined if there are not exactly as many as its shape says. */
+/**
+ * The tensor in bytes of the binary extension; undefined if there are not exactly as many as its shape says.
+ * @throws UnfitValue for a text that is not UTF-8
+ */
 export function tensorOfBytes(
   { dtype, dims }: { readonly dtype: TensorType; readonly dims: readonly number[] },
   bytes: Uint8Array<ArrayBuffer>,
@@ -58,7 +63,11 @@ function textsOfBytes(packed: Uint8Array<ArrayBuffer>, count: number): Texts | u
     if (at + length > packed.length) {
       return undefined;
     }
-    bytes.set(packed.subarray(at, at + length), written);
+    const text = packed.subarray(at, at + length);
+    if (!isUtf8(text)) {
+      throw new UnfitValue("a text that is not UTF-8");
+    }
+    bytes.set(text, written);
     at += length;
     written += length;
     offsets[index + 1] = written;

@@ -5,23 +5,23 @@ import { readText } from "../../../net/http.js";
 import { JobError } from "../../../util/errors.js";
 import { ask, type Asked, type Json, listIn, untilReady } from "../ask.js";
 import type { FindRequest } from "../protocol.js";
-import type { ModelServer } from "../server.js";
+import { type ModelServer, urlAt } from "../server.js";
 import { typeOfDatatype } from "./datatypes.js";
 
 /** The URL of a model, or of one of its versions. */
-export function modelUrl({ url, model }: Pick<ModelServer, "url" | "model">, version: string | undefined): string {
-  const base = `${url}/v2/models/${encodeURIComponent(model)}`;
-  return version === undefined ? base : `${base}/versions/${encodeURIComponent(version)}`;
+export function modelUrl(server: ModelServer, version: string | undefined, more = ""): string {
+  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
+  return urlAt(server, `/v2/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
 }
 
 /** Asks a server of the Open Inference Protocol for its model. */
 export async function findModel(server: ModelServer, { doing, wanted }: FindRequest): Promise<ServedFacts> {
-  const about = await ask(server, doing, `${server.url}/v2`);
+  const about = await ask(server, doing, urlAt(server, "/v2"));
   const extensions = new Set("json" in about ? listIn(about.json, "extensions") : []);
   const found = await metadataOf(server, { doing, wanted });
   const signature = signatureOf(found.json, doing);
   const version = found.version ?? latest(listIn(found.json, "versions"), doing);
-  await requireReady(server, { doing, url: modelUrl(server, found.version) });
+  await requireReady(server, { doing, url: modelUrl(server, found.version, "/ready") });
   const isBinary = extensions.has("binary_tensor_data");
   const mostRows = extensions.has("model_configuration") ? await limitOf(server, { doing, version }) : undefined;
   return { signature, version, isVersionInPath: version !== undefined, isBinary, mostRows };
@@ -53,7 +53,7 @@ async function askWhenReady(server: ModelServer, doing: string, url: string): Pr
   return await untilReady(server, doing, async () => {
     const asked = await ask(server, doing, url);
     if ("refused" in asked && asked.refused.status !== 501) {
-      await expectReady(server, doing, `${server.url}/v2/health/ready`);
+      await expectReady(server, doing, urlAt(server, "/v2/health/ready"));
     }
     return asked;
   });
@@ -64,7 +64,7 @@ async function requireReady(
   server: ModelServer,
   { doing, url }: { readonly doing: string; readonly url: string },
 ): Promise<void> {
-  await untilReady(server, doing, () => expectReady(server, doing, `${url}/ready`));
+  await untilReady(server, doing, () => expectReady(server, doing, url));
 }
 
 /** @throws BrokenTransfer if the server says that something is not ready */
@@ -115,7 +115,7 @@ async function limitOf(
   server: ModelServer,
   { doing, version }: { readonly doing: string; readonly version: string | undefined },
 ): Promise<number | undefined> {
-  const asked = await ask(server, doing, `${modelUrl(server, version)}/config`);
+  const asked = await ask(server, doing, modelUrl(server, version, "/config"));
   const most = "json" in asked ? asked.json["max_batch_size"] : 0;
   return typeof most === "number" && most > 0 ? most : undefined;
 }

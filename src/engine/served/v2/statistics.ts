@@ -11,7 +11,7 @@ export async function readStatistics(
   server: ModelServer,
   version: string | undefined,
 ): Promise<ServerStatistics | undefined> {
-  const asked = await ask(server, "asking for statistics", `${modelUrl(server, version)}/stats`).catch(() => undefined);
+  const asked = await ask(server, "asking for statistics", modelUrl(server, version, "/stats")).catch(() => undefined);
   const all = asked !== undefined && "json" in asked ? asked.json["model_stats"] : undefined;
   if (!Array.isArray(all) || all.length === 0) {
     return undefined;

@@ -1,4 +1,5 @@
 import type { Protocol } from "../protocol.js";
+import { urlAt } from "../server.js";
 import { findModel, modelUrl } from "./find-model.js";
 import { readStatistics } from "./statistics.js";
 import { binaryRequest, jsonRequest, readAnswer } from "./inference.js";
@@ -7,10 +8,9 @@ import { binaryRequest, jsonRequest, readAnswer } from "./inference.js";
 export const v2: Protocol = {
   name: "v2",
   find: findModel,
-  inferUrl: (server, { version, isVersionInPath }) =>
-    `${modelUrl(server, isVersionInPath ? version : undefined)}/infer`,
+  inferUrl: (server, { version, isVersionInPath }) => modelUrl(server, isVersionInPath ? version : undefined, "/infer"),
   statistics: readStatistics,
-  readyUrl: ({ url }) => `${url}/v2/health/ready`,
+  readyUrl: (server) => urlAt(server, "/v2/health/ready"),
   encode: (parts, { isBinary }) => (isBinary ? binaryRequest(parts) : jsonRequest(parts)),
   decode: (message, { outputs }) => readAnswer(message, outputs),
 };

@@ -3,11 +3,16 @@ import { decodeTexts, type Tensor, type TensorSignature } from "#src/columnar/te
 import { readPredictions, type ResponsePath } from "#src/engine/served/rows/predictions.js";
 
 const score: TensorSignature = { name: "score", dtype: "float32", shape: [null] };
+const constructor: TensorSignature = { name: "constructor", dtype: "float32", shape: [null] };
 const label: TensorSignature = { name: "label", dtype: "string", shape: [null] };
 const classes: TensorSignature = { name: "classes", dtype: "float64", shape: [null, null] };
 
-function read(text: string, outputs: readonly TensorSignature[], path: ResponsePath = ["predictions"]): Tensor[] {
-  const body = new Uint8Array(Buffer.from(text));
+function read(
+  text: string | Buffer,
+  outputs: readonly TensorSignature[],
+  path: ResponsePath = ["predictions"],
+): Tensor[] {
+  const body = new Uint8Array(Buffer.from(text as string));
   return [...readPredictions({ headers: new Headers(), body }, { outputs, rows: 2 }, path).outputs];
 }
 
@@ -40,6 +45,12 @@ describe("predictions in JSON", () => {
   test.each<[string, string, readonly TensorSignature[], string]>([
     ["without the path", '{"error":"x"}', [score], "it has no `predictions`"],
     ["with a text at the path", '{"predictions":"x"}', [score], "the predictions are no list"],
+    [
+      "without an output that each object in JavaScript has",
+      '{"predictions":[{"other":1}]}',
+      [constructor],
+      "is missing",
+    ],
     ["without an output", '{"predictions":[{"other":1}]}', [score], "output `score` is missing"],
     ["with values for several outputs", '{"predictions":[1,2]}', [score, label], "no object with score, label"],
     ["with two values in a row of one", '{"predictions":[[1,2],[3,4]]}', [score], "2 values in a row, and 1 are due"],
@@ -55,6 +66,8 @@ describe("predictions in JSON", () => {
     ["null", '{"predictions":[1,null]}', score],
     ["a text in place of a number", '{"predictions":[1,"b"]}', score],
     ["a number in place of a text", '{"predictions":["a",1]}', label],
+    ["half of a character", '{"predictions":["a","\\ud83d"]}', label],
+    ["bytes that are not UTF-8", Buffer.from('{"predictions":["a","\xe9"]}', "latin1"), label],
   ])("an answer with %s is about its rows", (_what, text, output) => {
     expect(() => read(text, [output])).toThrow(expect.objectContaining({ name: "UnfitValue" }));
   });

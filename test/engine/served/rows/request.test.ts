@@ -16,6 +16,7 @@ function textOf(template: RequestTemplate, inputs: readonly NamedTensor[]): stri
   return body.toString("utf8");
 }
 
+const zeros: NamedTensor = { name: "x", dtype: "float64", dims: [2], data: Float64Array.of(-0, 0) };
 const large = "9223372036854775807";
 const quoted = String.raw`"f \"{{age}}\""`;
 
@@ -34,6 +35,7 @@ describe("a request in JSON", () => {
       [age],
       `{"dataframe_records":[{"age":7},{"age":${large}}]}`,
     ],
+    ["negative zeros", { inputs: "{{inputs}}" }, [zeros], '{"inputs":[-0.0,0]}'],
     ["inputs of one input", { inputs: "{{inputs}}" }, [matrix], '{"inputs":[[1,2],[3,4.5]]}'],
     [
       "inputs of several inputs",

@@ -84,6 +84,25 @@ describe("tensors of the Open Inference Protocol", () => {
     expect(plain(read(datatype, dtype, `[${digits.join(",")}]`))).toEqual(data);
   });
 
+  test.each<[string, Tensor["dtype"], NamedTensor["data"]]>([
+    ["FP16", "float16", f16(-0, 0)],
+    ["FP32", "float32", Float32Array.of(-0, 0)],
+    ["FP64", "float64", Float64Array.of(-0, 0)],
+  ])("a zero of %s keeps its sign as JSON, sent and received", (datatype, dtype, data) => {
+    const sent = bodyOf(jsonRequest({ id: "1", inputs: [tensorOf(dtype, data)], outputs: ["x"] })).toString("utf8");
+    expect(sent).toContain('"data":[-0.0,0]');
+    expect(plain(read(datatype, dtype, "[-0.0,0]"))).toEqual(data);
+  });
+
+  test.each([
+    ["are not UTF-8", [1, 0, 0, 0, 0xe9, 0, 0, 0, 0]],
+    ["begin a character that ends in the next text", [1, 0, 0, 0, 0xc3, 1, 0, 0, 0, 0xa9]],
+  ])("bytes of a text that %s are about their rows", (_what, bytes) => {
+    expect(() => read("BYTES", "string", Buffer.from(bytes))).toThrow(
+      expect.objectContaining({ name: "UnfitValue", message: "a text that is not UTF-8" }),
+    );
+  });
+
   test("values in nested lists are read as those of the shape", () => {
     expect(plain(read("INT32", "int32", "[[1], [2]]"))).toEqual(Int32Array.of(1, 2));
   });
