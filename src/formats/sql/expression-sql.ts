@@ -23,20 +23,22 @@ export function isReservedName(name: string): boolean {
 }
 
 /** An expression for each row of `table`: a struct with its value, or NULL where it fails. */
-function tryExpression(text: string): string {
+function tryExpression({ text, uses }: Expression): string {
+  // Of a column that is used as a whole, DuckDB takes no cast of a field out of TRY.
+  const whole = uses.length === 0 ? "" : `, whole := row(${uses.map(quoteName).join(", ")}) IS NULL`;
   // The line break ends a comment at the end of the text.
-  return `TRY(struct_pack(${expressionValue} := (${text}\n)))`;
+  return `TRY(struct_pack(${expressionValue} := (${text}\n)${whole}))`;
 }
 
 /** `table` with what the filter gives, then with what the computed columns give for the rows that it keeps. */
 export function withExpressions(table: string, { list }: Expressions): string {
   const filter = list.find(({ kind }) => kind === "where");
   const columns = list.filter(({ kind }) => kind === "column");
-  const filtered = filter === undefined ? table : layer(table, [[filter, tryExpression(filter.text)]]);
+  const filtered = filter === undefined ? table : layer(table, [[filter, tryExpression(filter)]]);
   return layer(
     filtered,
     columns.map((column) => {
-      const value = tryExpression(column.text);
+      const value = tryExpression(column);
       return [column, filter === undefined ? value : `CASE WHEN ${keeps} THEN ${value} END`];
     }),
   );
