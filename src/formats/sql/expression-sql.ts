@@ -22,10 +22,14 @@ export function isReservedName(name: string): boolean {
   return folded === filterName || folded === tableName || folded.startsWith(expressionAlias(""));
 }
 
+/** Whether a field of a struct may be used: `s.f`, `s['f']`, `struct_extract(s, 'f')`. */
+const mayUseField = /[.[]|extract/i;
+
 /** An expression for each row of `table`: a struct with its value, or NULL where it fails. */
 function tryExpression({ text, uses }: Expression): string {
-  // Of a column that is used as a whole, DuckDB takes no cast of a field out of TRY.
-  const whole = uses.length === 0 ? "" : `, whole := row(${uses.map(quoteName).join(", ")}) IS NULL`;
+  // DuckDB takes the cast of a field out of TRY, unless the column is used as a whole. That costs time.
+  const whole =
+    uses.length > 0 && mayUseField.test(text) ? `, whole := row(${uses.map(quoteName).join(", ")}) IS NULL` : "";
   // The line break ends a comment at the end of the text.
   return `TRY(struct_pack(${expressionValue} := (${text}\n)${whole}))`;
 }
