@@ -68,6 +68,9 @@ function globalSettings({
     // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as
     // that of GeoParquet 0.x.
     enable_geoparquet_conversion: "false",
+    // Statistics of a file are no statistics of its values: writers leave NaN out of them, and some write them wrong.
+    // A common subexpression is taken out of TRY, so that its failure on a row fails the query.
+    disabled_optimizers: "'statistics_propagation,common_subexpressions'",
     // The cache keeps what was read of each file while there is memory (20 KiB for a tiny shard, more for larger ones),
     // and returns old bytes of a file that was rewritten within the same second. Here nothing is read twice.
     enable_external_file_cache: "false",

@@ -12,9 +12,9 @@ import { showResult } from "../support/shown.js";
 import { ownJob, plannedTime } from "../support/world.js";
 
 /** `t` is a number as text, except in rows 130, 2500 and 2501, where it is none or NULL. */
-const select = `SELECT row AS id, row::DOUBLE AS v,
+const select = `SELECT *, {'f': t, 'd': {'n': id}} AS s FROM (SELECT row AS id, row::DOUBLE AS v,
   CASE row WHEN 130 THEN 'it''s' WHEN 2500 THEN NULL WHEN 2501 THEN '' ELSE row::VARCHAR END AS t
-  FROM range(3000) AS t(row)`;
+  FROM range(3000) AS t(row))`;
 const scores = (keeps: (id: number) => boolean, score: (id: number) => number = (id) => id): Row[] =>
   Array.from({ length: 3000 }, (_, id) => id)
     .filter(keeps)
@@ -35,6 +35,9 @@ describe("an expression that fails on a row ends the run with 65, telling why an
     ["a constant", { columns: { x: "v + ln(0)" } }, 0],
     ["nothing of the row", { columns: { x: "ln(0)" } }, 0],
     ["a logarithm", { columns: { x: "ln(v - 50)" } }, 0],
+    ["what is computed twice", { columns: { x: "(id::TINYINT)::FLOAT * (id::TINYINT)::FLOAT" } }, 128],
+    ["a field of a struct", { columns: { x: "s.f::FLOAT" } }, 130],
+    ["a field of a field", { columns: { x: "s.d.n::TINYINT::FLOAT" } }, 128],
     ["a list's element", { columns: { x: "list_sum(list_transform([t], lambda e: e::INTEGER))::FLOAT" } }, 130],
   ])("%s", async (_what, input, row) => {
     await using scratch = await scratchFolder();

@@ -39,6 +39,8 @@ export interface TinyFile {
   readonly levels?: readonly number[];
   /** What comes behind the values; part of the page. */
   readonly rest?: readonly number[];
+  /** The smallest and the largest value, as the column chunk's statistics say; default: it has none. */
+  readonly bounds?: readonly [number, number];
   /** Bytes of text in the page's statistics. */
   readonly statisticsBytes?: number;
 }
@@ -59,6 +61,7 @@ export function tinyParquet(file: TinyFile): Buffer {
     7: i64(file.chunkBytes ?? chunkBytes),
     9: i64(4),
     ...(file.dictionaryAt === undefined ? {} : { 11: i64(file.dictionaryAt) }),
+    ...(file.bounds === undefined ? {} : { 12: statistics(file.bounds) }),
   });
   const external = file.chunkFile === undefined ? {} : { 1: binary(file.chunkFile) };
   const group = struct({
@@ -78,6 +81,11 @@ export function tinyParquet(file: TinyFile): Buffer {
   const length = Buffer.alloc(4);
   length.writeUInt32LE(footer.length);
   return Buffer.concat([Buffer.from("PAR1"), page, data, footer, length, Buffer.from("PAR1")]);
+}
+
+function statistics([least, most]: readonly [number, number]): Value {
+  const double = (value: number): Value => binary(Buffer.from(new Float64Array([value]).buffer));
+  return struct({ 3: i64(0), 5: double(most), 6: double(least) });
 }
 
 function pageHeader(file: TinyFile, { count, bytes }: { count: number; bytes: number }): Buffer {
@@ -117,9 +125,9 @@ const zigzag = (value: number): Buffer =>
   Buffer.from(varint(value < 0 ? BigInt(-value) * 2n - 1n : BigInt(value) * 2n));
 const i32 = (value: number): Value => ({ type: types.i32, bytes: zigzag(value) });
 const i64 = (value: number): Value => ({ type: types.i64, bytes: zigzag(value) });
-const binary = (text: string): Value => ({
+const binary = (content: string | Buffer): Value => ({
   type: types.binary,
-  bytes: Buffer.from([...varint(Buffer.byteLength(text)), ...Buffer.from(text)]),
+  bytes: Buffer.from([...varint(Buffer.byteLength(content)), ...Buffer.from(content as string)]),
 });
 const list = (element: number, values: readonly Value[]): Value => ({
   type: types.list,

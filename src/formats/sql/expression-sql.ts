@@ -22,21 +22,27 @@ export function isReservedName(name: string): boolean {
   return folded === filterName || folded === tableName || folded.startsWith(expressionAlias(""));
 }
 
+/** Whether a field of a struct may be used: `s.f`, `s['f']`, `struct_extract(s, 'f')`. */
+const mayUseField = /[.[]|extract/i;
+
 /** An expression for each row of `table`: a struct with its value, or NULL where it fails. */
-function tryExpression(text: string): string {
+function tryExpression({ text, uses }: Expression): string {
+  // DuckDB takes the cast of a field out of TRY, unless the column is used as a whole. That costs time.
+  const whole =
+    uses.length > 0 && mayUseField.test(text) ? `, whole := row(${uses.map(quoteName).join(", ")}) IS NULL` : "";
   // The line break ends a comment at the end of the text.
-  return `TRY(struct_pack(${expressionValue} := (${text}\n)))`;
+  return `TRY(struct_pack(${expressionValue} := (${text}\n)${whole}))`;
 }
 
 /** `table` with what the filter gives, then with what the computed columns give for the rows that it keeps. */
 export function withExpressions(table: string, { list }: Expressions): string {
   const filter = list.find(({ kind }) => kind === "where");
   const columns = list.filter(({ kind }) => kind === "column");
-  const filtered = filter === undefined ? table : layer(table, [[filter, tryExpression(filter.text)]]);
+  const filtered = filter === undefined ? table : layer(table, [[filter, tryExpression(filter)]]);
   return layer(
     filtered,
     columns.map((column) => {
-      const value = tryExpression(column.text);
+      const value = tryExpression(column);
       return [column, filter === undefined ? value : `CASE WHEN ${keeps} THEN ${value} END`];
     }),
   );
