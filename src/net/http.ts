@@ -61,7 +61,12 @@ export async function readText(url: string, place: HttpEndpoint): Promise<string
 
 async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<string> {
   const pieces: Uint8Array[] = [];
+  let size = 0;
   for await (const bytes of bodyOf(response, watch)) {
+    size += bytes.length;
+    if (size > mostTextBytes) {
+      throw new BrokenTransfer(`the answer has more than ${mostTextBytes / 2 ** 20} MiB`);
+    }
     pieces.push(bytes);
   }
   return textIn(Buffer.concat(pieces));
@@ -133,6 +138,8 @@ function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, 
   return { status, headers, place: `${origin}${pathname}`, said };
 }
 
+/** Metadata of a model, a page of a registry: the largest are some MiB. */
+const mostTextBytes = 64 * 1024 * 1024;
 /** Characters of a refusal's body that errors have. */
 const saidLength = 2000;
 /** Bytes of it that are read: more, so that a credential which the server quotes is masked before the text is cut. */

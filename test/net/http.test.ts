@@ -161,6 +161,28 @@ describe("requests to a registry", () => {
   });
 });
 
+test.each([
+  ["that does not end", {}, Buffer.alloc(65 * 1024 * 1024, " "), "the answer has more than 64 MiB"],
+  ["that is not UTF-8", {}, Buffer.from('"\xe9"', "latin1"), "the answer is not UTF-8"],
+  ["whose encoding is the name of a method", { "content-encoding": "constructor" }, Buffer.from("{"), "not JSON"],
+])("an answer %s is an error", async (_what, headers, body, said) => {
+  const server = createHttpServer((_request, response) => {
+    response.writeHead(200, headers).end(body);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    await expect(readJson(url, placeWith({}))).rejects.toMatchObject({
+      code: "NETWORK",
+      message: expect.stringContaining(said) as string,
+    });
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
 test("a server that is silent in the middle of a body is transient, and a job that is stopped then ends at once", async () => {
   const stop = new AbortController();
   const server = createHttpServer((_request, response) => {

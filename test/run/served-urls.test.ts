@@ -106,6 +106,12 @@ describe("a model that several servers have", () => {
   });
 });
 
+async function textsIn(folder: string): Promise<string> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile());
+  return (await Promise.all(files.map((entry) => readFile(join(entry.parentPath, entry.name), "latin1")))).join("\n");
+}
+
 describe("a secret in the URL of a model server", () => {
   const [inPath, inQuery] = ["s3cret-of-path", "s3cret-of-query"];
 
@@ -146,12 +152,6 @@ describe("a secret in the URL of a model server", () => {
         });
       },
     };
-  }
-
-  async function textsIn(folder: string): Promise<string> {
-    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-    const files = entries.filter((entry) => entry.isFile());
-    return (await Promise.all(files.map((entry) => readFile(join(entry.parentPath, entry.name), "latin1")))).join("\n");
   }
 
   test.each([

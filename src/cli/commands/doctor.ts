@@ -182,12 +182,15 @@ async function localeParts(machine: Machine): Promise<Part[]> {
   }
   const name = "locale en_US.UTF-8";
   const folders = [...(machine.env["LOCPATH"] ?? "").split(":"), "/usr/lib/locale"];
-  const isFolder = (entry: string): boolean => /^en_US\.utf-?8$/i.test(entry);
-  const folder = folders.find((one) => one !== "" && machine.list(one).some(isFolder));
+  const folder = folders.find((one) => one !== "" && machine.list(one).some(isTextLocale));
   const known = ((await machine.run("locale", ["-a"])) ?? "").split("\n");
-  return folder === undefined && !known.some(isFolder)
+  return folder === undefined && !known.some(isTextLocale)
     ? [{ name, state: "optional", found: `only models that change the case of texts need it: ${installLocale}` }]
     : [{ name, state: "ok", found: folder ?? "as locale -a says" }];
+}
+
+function isTextLocale(name: string): boolean {
+  return /^en_US\.utf-?8$/i.test(name);
 }
 
 /** Checks what the spec's providers need; without one for a GPU, what CUDA and WebGPU need. */
