@@ -10,7 +10,7 @@ import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
-import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/errors.js";
+import { isWorkedOn, lastFailure, notesOf, recordFailure, recordSpansGone } from "./control/errors.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -72,7 +72,7 @@ function runSink(
     state,
     rolledBack,
     ...runDecisions(tools, plan),
-    ...failuresOf(tools, plan),
+    ...failuresOf(tools, plan, known),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     scoredSeconds: () =>
@@ -113,15 +113,22 @@ function runSink(
 /** Reads and records the errors of a run's attempts. */
 function failuresOf(
   tools: RunTools,
-  { runId }: Plan,
+  plan: Plan,
+  known: CommittedSpans,
 ): Pick<Required<RunSink>, "lastFailure" | "isWorkedOn" | "recordFailure"> {
   const { control, retry, target } = tools;
+  const { runId } = plan;
   return {
     lastFailure: () =>
       retrying(`reading ${target}`, retry, () => transact(tools, (session) => lastFailure(session, control, runId))),
     isWorkedOn: () =>
       retrying(`reading ${target}`, retry, () => transact(tools, (session) => isWorkedOn(session, control, runId))),
-    recordFailure: (error) => recordFailure(tools, runId, error),
+    async recordFailure(error) {
+      await recordFailure(tools, runId, error);
+      if (error.code === "OUTPUT_DAMAGED") {
+        await recordSpansGone(tools, runId, known.spans.keys());
+      }
+    },
   };
 }
 
@@ -198,6 +205,7 @@ function spanCommit(
       const name = mode.rowsAt(stored.plan, { finished: false });
       if ((await findTable(session, name)) !== undefined) {
         await refuseChanged(session, name, columns); // for a table that is gone, the server has reported it
+        await mode.checkRows?.(session, stored.plan, "writing"); // rows of a span whose control row is gone may be in the way
       }
     },
   };
