@@ -119,6 +119,7 @@ export async function requireSpans(session: Session, tools: RunTools, plan: Plan
   if (plan.staged && (await readVerdict(session, control, runId)) !== undefined) {
     throw damagedRun(message, { hint: "restore the control tables from a backup", runId });
   }
+  await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
   await mode.checkRows(session, plan, doing);
   throw new JobError("DATABASE", `${message}, and its rows are gone, too`, {
     hint: "the server has lost both, such as by a failover to a replica that was behind; run the same command again: it scores these rows again",

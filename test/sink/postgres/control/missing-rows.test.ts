@@ -123,12 +123,13 @@ postgres.describe("control rows or tables that are gone", () => {
   });
 });
 
+async function staging(database: Database): Promise<string> {
+  const [row] = await database.query("SELECT tablename FROM pg_tables WHERE tablename ~ '^staging_'");
+  return `infer_batch.${String(row?.["tablename"])}`;
+}
+
 postgres.describe("spans that a server has lost with their rows", () => {
   const lose = "DELETE FROM infer_batch.spans WHERE span > 0";
-  const staging = async (database: Database): Promise<string> => {
-    const [row] = await database.query("SELECT tablename FROM pg_tables WHERE tablename ~ '^staging_'");
-    return `infer_batch.${String(row?.["tablename"])}`;
-  };
 
   test.each(["judging", "approving", "finishing"])(
     "they are scored again, and not published without them: before %s",
