@@ -46,6 +46,11 @@ const permanentStates: readonly Known[] = [
     code: "OUTPUT_DAMAGED",
     hint: "a table of the target or of output.postgres.control_schema was removed; restore it from a backup. With mode append, rows that were written may be there all the same: look for them before rows are scored again",
   },
+  {
+    states: /^22P05/,
+    code: "OUTPUT_REFUSED",
+    hint: "the database's encoding cannot hold this character, of a param, a name or a file's path; use a database with encoding UTF8",
+  },
   // 22P03, 08P01: a COPY whose bytes do not fit a column's type.
   {
     states: /^(42|3F|2B|0A|22P03|08P01)/,

@@ -11,6 +11,7 @@ import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spa
 import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
 import { isWorkedOn, lastFailure, notesOf, recordFailure, recordSpansGone } from "./control/errors.js";
+import { type Charset, knowing, openCharset, storableRejects } from "./copy/charset.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -137,10 +138,21 @@ function runWriter(
   stored: StoredPlan,
   { known, begun }: { readonly known: CommittedSpans; readonly begun: Begun },
 ): RunWriter {
+  const { charset } = begun;
   return {
-    unfit: (rows) => unfitRows(rows, begun.columns),
+    unfit: async (rows) =>
+      charset === undefined
+        ? unfitRows(rows, begun.columns)
+        : await retrying(`reading ${tools.target}`, tools.retry, () =>
+            knowing(charset, (unknown) => unfitRows(rows, begun.columns, (text) => charset.lacking(text, unknown))),
+          ),
     spill: (span, rows) => spillRows(tools.spilled, begun, span, rows),
-    async commit(span, output) {
+    async commit(span, { rejects: rejected, ...rows }) {
+      const rejects =
+        charset === undefined
+          ? rejected
+          : await retrying(`reading ${tools.target}`, tools.retry, () => storableRejects(charset, rejected));
+      const output = { ...rows, rejects };
       const commit = spanCommit(tools, stored, begun, { span, output });
       const { outcome, committed } = await retrying(
         `writing span ${span.index} to ${tools.target}`,
@@ -161,6 +173,8 @@ interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
   /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
   readonly lastSwapNumber: string | undefined;
+  /** Undefined if the database can hold every text. */
+  readonly charset: Charset | undefined;
 }
 
 /** Encodes rows of a span that is not complete. */
@@ -239,7 +253,7 @@ async function beginRun(
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return { ...prepared, lastSwapNumber: last };
+  return { ...prepared, lastSwapNumber: last, charset: await openCharset(session, tools.connections) };
 }
 
 /** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */
