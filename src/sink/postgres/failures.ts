@@ -51,9 +51,14 @@ const permanentStates: readonly Known[] = [
     code: "OUTPUT_REFUSED",
     hint: "the database's encoding cannot hold this character, of a param, a name or a file's path; use a database with encoding UTF8",
   },
+  {
+    states: /^0A/,
+    code: "OUTPUT_MISMATCH",
+    hint: "Postgres does not support this for the table: a trigger, a rule or row-level security of it may be the reason",
+  },
   // 22P03, 08P01: a COPY whose bytes do not fit a column's type.
   {
-    states: /^(42|3F|2B|0A|22P03|08P01)/,
+    states: /^(42|3F|2B|22P03|08P01)/,
     code: "OUTPUT_MISMATCH",
     hint: "the table has changed since it was checked",
   },

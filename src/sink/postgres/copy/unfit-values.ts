@@ -37,12 +37,14 @@ export function unfitRows(
 function unfitValues(
   type: ColumnType,
   column: Column,
-  { target, rowCount, lacking }: Place & { readonly target: PgType & { readonly notNull: boolean } },
+  { target, rowCount, lacking }: Place & { readonly target: TargetColumn["type"] },
 ): Omit<UnfitValue, "column">[] {
   const unfit = new Map<number, string>();
-  if (target.notNull && column.valid !== undefined) {
+  if (target.notNull !== false && column.valid !== undefined) {
+    const why =
+      target.notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
     for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {
-      unfit.set(row, "NULL, where the table's column is NOT NULL");
+      unfit.set(row, `NULL, ${why}`);
     }
   }
   collect(type, column, { target, rowCount, lacking }, (row, found) => {

@@ -92,10 +92,12 @@ export function requireKey(key: readonly string[], output: readonly { readonly n
   }
 }
 
-/** Makes key columns NOT NULL: NULL equals no NULL, so that such rows would be added again and again. */
+/** Lets key columns take no NULL: NULL equals no NULL, so that such rows would be added again and again. */
 export function keyNotNull(columns: readonly TargetColumn[], key: readonly string[]): TargetColumn[] {
   return columns.map((column) =>
-    key.includes(column.name) ? { ...column, type: { ...column.type, notNull: true } } : column,
+    key.includes(column.name) && !column.type.notNull
+      ? { ...column, type: { ...column.type, notNull: "key" } }
+      : column,
   );
 }
 
