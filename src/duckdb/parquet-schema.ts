@@ -6,7 +6,6 @@ import {
   type DuckDBType,
   LIST,
   MAP,
-  SQLNULL,
   TIMESTAMP_NS,
 } from "@duckdb/node-api";
 import type { SourceColumn } from "../columnar/types.js";
@@ -32,7 +31,7 @@ export interface ParquetLeaf {
   readonly path: readonly string[];
   /** Number of the table's column that it is, or is a part of. */
   readonly column: number;
-  /** "null" for values that are all NULL. */
+  /** "null" for the type null, whose values are all NULL. */
   readonly annotation: string;
   /** Set for nanoseconds in UTC. */
   readonly utcNanosAt: number | undefined;
@@ -49,10 +48,14 @@ export async function readColumns(
   );
   const types = empty.columnTypes();
   const tooWide = await wideDecimals(connection, path);
+  const leavesOf = new Map<number, ParquetLeaf[]>();
+  for (const leaf of leaves) {
+    leavesOf.set(leaf.column, [...(leavesOf.get(leaf.column) ?? []), leaf]);
+  }
   return empty.columnNames().map((name, index) => {
     const type = types[index];
     const decimal = tooWide.get(index);
-    const own = leaves.filter(({ column }) => column === index);
+    const own = leavesOf.get(index) ?? [];
     return decimal === undefined ? retyped(name, type, own) : { name, sourceType: decimal, type: undefined };
   });
 }
@@ -62,8 +65,12 @@ export async function readColumns(
  * cuts nanoseconds in UTC to microseconds, and renames fields that only case tells apart.
  */
 function retyped(name: string, type: DuckDBType | undefined, leaves: readonly ParquetLeaf[]): SourceColumn {
-  if (type === undefined || leaves.length === 0) {
+  const [first] = leaves;
+  if (type === undefined || first === undefined) {
     return sourceColumn(name, type);
+  }
+  if (first.annotation === "null" && first.path.length === 1) {
+    return { name, sourceType: "NULL", type: undefined, onlyNulls: true };
   }
   let next = 0;
   /** `depth`: steps of a leaf's path that lead to the type; NaN inside of lists, whose levels have names of their own. */
@@ -86,15 +93,13 @@ function retyped(name: string, type: DuckDBType | undefined, leaves: readonly Pa
     }
     const leaf = leaves[next];
     next += 1;
-    return leaf?.annotation === "null" ? SQLNULL : leaf?.utcNanosAt === undefined ? inner : TIMESTAMP_NS;
+    return leaf?.utcNanosAt === undefined ? inner : TIMESTAMP_NS;
   };
   const found = typed(type, 1);
-  if (next !== leaves.length) {
-    // VARIANT, of several leaves: those after it are not known.
-    const isSame = leaves.every(({ annotation, utcNanosAt }) => annotation !== "null" && utcNanosAt === undefined);
-    return isSame ? sourceColumn(name, type) : { name, sourceType: typeText(type), type: undefined };
+  if (next !== leaves.length && leaves.some(({ utcNanosAt }) => utcNanosAt !== undefined)) {
+    return { name, sourceType: typeText(type), type: undefined }; // VARIANT, of several leaves: those after it are not known
   }
-  return found === SQLNULL ? { name, sourceType: "NULL", type: undefined, onlyNulls: true } : sourceColumn(name, found);
+  return sourceColumn(name, next === leaves.length ? found : type);
 }
 
 function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn {
@@ -107,9 +112,7 @@ function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn 
 
 /** DuckDB's name of a type, without the coordinate system of a geometry, which can be a page of JSON. */
 function typeText(type: DuckDBType | undefined): string {
-  return String(type)
-    .replaceAll("SQLNULL", "NULL")
-    .replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
+  return String(type).replaceAll(/GEOMETRY\('(?:[^']|'')*'\)/g, "GEOMETRY");
 }
 
 /** The most digits of DuckDB's decimals. It reads wider ones as DOUBLE, with wrong values. */

@@ -45,9 +45,11 @@ export interface ExactShard {
 
 /** Whether DuckDB reads one of these columns with another type or other values than the plan has. */
 export function isInexact({ leaves }: Footer, columns: ReadColumns): boolean {
-  return leavesIn(leaves, columns).some(
-    ({ annotation, utcNanosAt }) => annotation === "null" || utcNanosAt !== undefined,
-  );
+  return leavesIn(leaves, columns).some((leaf) => isNullColumn(leaf) || leaf.utcNanosAt !== undefined);
+}
+
+function isNullColumn({ path, annotation }: Leaf): boolean {
+  return annotation === "null" && path.length === 1;
 }
 
 function leavesIn(leaves: readonly Leaf[], columns: ReadColumns): Leaf[] {
@@ -109,9 +111,9 @@ function needsCopy({ leaves }: Footer, columns: ReadColumns): boolean {
 
 /** Columns of type null have the type of the plan; as INTEGER where nothing depends on it. */
 function withNulls(table: string, { leaves }: Footer, columns: ReadColumns): string {
-  const replaced = leavesIn(leaves, columns).flatMap(({ path, annotation }) => {
-    const [name = ""] = path;
-    const type = annotation === "null" && path.length === 1 ? columns.get(name) : undefined;
+  const replaced = leavesIn(leaves, columns).flatMap((leaf) => {
+    const [name = ""] = leaf.path;
+    const type = isNullColumn(leaf) ? columns.get(name) : undefined;
     return type === undefined ? [] : [`CAST(NULL AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`];
   });
   return replaced.length === 0 ? table : `(SELECT * REPLACE (${replaced.join(", ")}) FROM ${table})`;
