@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { showType } from "#src/columnar/types.js";
 import { columnTypeOf } from "#src/duckdb/types.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";
@@ -11,130 +11,17 @@ import { hasPythonWriters } from "../support/pyarrow.js";
 import { rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
-import { anySql } from "./any-sql.js";
-import { type CaseShard, type ShardedTable } from "./cases.js";
-import { type Dice, diceOf } from "./dice.js";
+import { anyCase, type SqlCase } from "./expression-cases.js";
 import { writeByPyarrow } from "./pyarrow.js";
-import { anyType, makerOf, type TableColumn, type Value, withNulls } from "./values.js";
-import { hidingNaN, makeTable } from "./write-duckdb.js";
-import { type Writers, writeShard, writingOf } from "./writers.js";
+import type { TableColumn } from "./values.js";
+import { makeTable } from "./write-duckdb.js";
+import { type Writers, writeShard } from "./writers.js";
 
 /** INFER_BATCH_SEED=17: that case only, or so many from it as INFER_BATCH_CASES says. In torture each time others. */
 const firstSeed = process.env["INFER_BATCH_SEED"];
 const first = Number(firstSeed ?? (torture ? Date.now() % 1_000_000_000 : 1));
 const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 10) : 1));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
-
-/** A table that several writers wrote, and a job over it. */
-interface SqlCase extends ShardedTable {
-  readonly shards: readonly CaseShard[];
-  /** By name. */
-  readonly computed: ReadonlyMap<string, string>;
-  readonly where: string | undefined;
-  readonly carried: readonly string[];
-}
-
-const oddNames = [
-  "x",
-  "f_0",
-  "select",
-  "A",
-  "y z",
-  "größe",
-  'say "so"',
-  "it's",
-  "a.b",
-  "comma,",
-  "日本",
-  "{b}",
-  "c[1]",
-];
-/** What a spec carries; columns of other names are carried by an expression. */
-const plainName = /^\w+$/;
-
-function anyColumn(dice: Dice, name: string): TableColumn {
-  const float = dice.pick(["float32", "float64"] as const);
-  const scalar = (): ColumnType => {
-    const type = dice.chance(0.7) ? float : dice.chance(0.1) ? "timestamp[ns]" : anyType(dice);
-    return typeof type === "object" && type.kind === "list" ? "int32" : type;
-  };
-  const struct = (): ColumnType => ({
-    kind: "struct",
-    fields: ["a", "B c"].map((field) => ({ name: field, type: scalar() })),
-  });
-  const type = dice.pick([
-    scalar,
-    scalar,
-    scalar,
-    struct,
-    (): ColumnType => ({ kind: "list", element: scalar() }),
-    (): ColumnType => ({ kind: "list", element: struct() }),
-  ])();
-  const nulls = dice.pick([0, 0, 0.1, 0.5]);
-  const tame = makerOf(type, "tame", dice);
-  const wild = makerOf(type, "wild", dice);
-  const spice = dice.pick([0, 0, 0.02, 0.5]);
-  const narrow = dice.chance(0.7);
-  const make = (): Value => (dice.chance(spice) ? wild() : narrow ? withNarrowFloats(tame(), type, dice) : tame());
-  return { name, type, nullable: nulls > 0 || dice.chance(0.5), make: withNulls(make, nulls, dice) };
-}
-
-/** Floats of few values, so that statistics tell something; float16 holds them, too. */
-function withNarrowFloats(value: Value, type: ColumnType, dice: Dice): Value {
-  if (typeof type === "object" && Array.isArray(value)) {
-    return value.map((one: Value, place) => {
-      const inner = type.kind === "list" ? type.element : type.kind === "struct" ? type.fields[place]?.type : undefined;
-      return inner === undefined ? one : withNarrowFloats(one, inner, dice);
-    });
-  }
-  return typeof value === "number" && /^float/.test(showType(type)) ? dice.pick([0.5, 1, 1, 2, 3, Number.NaN]) : value;
-}
-
-async function anyCase(seed: number, writers: Writers): Promise<SqlCase> {
-  const dice = diceOf(seed);
-  const rows = dice.int(1, 60);
-  let next = 0n;
-  const key: TableColumn = { name: "id", type: "int64", nullable: false, make: () => (next += 1n) };
-  const columns = [key, ...dice.some(oddNames, dice.int(1, 5)).map((name) => anyColumn(dice, name))];
-  const values = columns.map(({ make }) => Array.from({ length: rows }, make));
-  const ends = Array.from({ length: dice.int(0, 3) }, () => dice.int(0, rows)).toSorted((one, two) => one - two);
-  const shards = [...ends, rows].map((rowEnd, index): CaseShard => {
-    const writing = dice.chance(0.3)
-      ? ({ kind: "duckdb", ending: ".parquet", options: hidingNaN } as const)
-      : writingOf(dice, writers);
-    return {
-      path: `data/s-${index}${writing.ending}`,
-      folders: new Map(),
-      rowStart: ends[index - 1] ?? 0,
-      rowEnd,
-      columns: dice.chance(0.3) ? dice.some([...columns.keys()], columns.length) : [...columns.keys()],
-      writing,
-    };
-  });
-  // DuckDB's result for zoned times may depend on the day of the run.
-  const { condition, value } = anySql(
-    dice,
-    columns.slice(1).filter(({ type }) => !showType(type).includes("UTC")),
-  );
-  const drafts = Array.from({ length: dice.pick([0, 4, 8, 12]) }, (_, index) => [`e${index}`, value()] as const);
-  const computed: [string, string][] = [];
-  for (const [name, sql] of drafts) {
-    if (await isCarried(columns, sql)) {
-      computed.push([name, sql]);
-    }
-  }
-  const where = dice.chance(0.6) ? condition() : undefined;
-  const isFilter = where !== undefined && (await isCarried(columns, where));
-  const names = columns.flatMap(({ name }) => (name !== "id" && plainName.test(name) ? [name] : []));
-  return {
-    columns,
-    values,
-    shards,
-    computed: new Map(computed),
-    where: isFilter ? where : undefined,
-    carried: ["id", ...computed.map(([name]) => name), ...dice.some(names, dice.int(0, names.length))],
-  };
-}
 
 /** A DuckDB over tables in memory, whose statistics are its own, and that takes nothing out of TRY. */
 let duckdb: DuckDBConnection;
@@ -231,7 +118,7 @@ async function faultsOf(folder: string, one: SqlCase): Promise<string[]> {
   const out = await runCase(folder, one);
   const rows = (await textRows(out).catch(() => [])).map((row) => JSON.stringify(one.carried.map((name) => row[name])));
   const rejects = (await rejectLines(out)).map(
-    ({ shard, row, column }) => [`${shard} ${row}`, String(column)] as const,
+    ({ shard, row, column }) => [`${String(shard)} ${String(row)}`, String(column)] as const,
   );
   const found = rows.flatMap((row, index) =>
     row === expected.rows[index] ? [] : [`output row ${index}: ${row}, expected ${expected.rows[index]}`],
@@ -271,17 +158,16 @@ function testCases(writers: Writers): void {
   beforeAll(async () => {
     scratch = await scratchFolder();
     for (const seed of seeds) {
-      const one = await anyCase(seed, writers);
+      const one = await anyCase(seed, writers, isCarried);
       cases.set(seed, one);
       await mkdir(folderOf(seed));
     }
-    await writeByPyarrow(
-      scratch.path,
-      ...[...cases].map(([seed, one]) => ({
-        ...one,
-        shards: one.shards.map((shard) => ({ ...shard, path: `${seed}/${shard.path}` })),
-      })),
-    );
+    const tables = [...cases].map(([seed, { columns, values, shards }]) => ({
+      columns,
+      values,
+      shards: shards.map((shard) => Object.assign({}, shard, { path: `${seed}/${shard.path}` })),
+    }));
+    await writeByPyarrow(scratch.path, ...tables);
   }, 600_000);
   afterAll(() => scratch[Symbol.asyncDispose]());
 
