@@ -41,7 +41,7 @@ function termsOf({ sql, type }: Term): Term[] {
 }
 
 const constants: Readonly<Record<Sort, readonly string[]>> = {
-  number: ["0", "1", "-1", "2", "50", "0.5", "1000", "'nan'::double", "'nan'::float", "'inf'::double", "255"],
+  number: ["0", "1", "-1", "2", "3", "50", "0.25", "100", "'nan'::double", "'nan'::float", "'inf'::double", "255"],
   text: ["''", "'a'", "'level 3'", "'ä'", "'text 5'"],
   bool: ["true", "false"],
   date: ["DATE '1970-01-01'", "DATE '2001-02-03'", "DATE '1900-01-01'"],
@@ -66,12 +66,13 @@ export function anySql(dice: Dice, columns: readonly Pick<TableColumn, "name" | 
 }
 
 function over(dice: Dice, terms: readonly Term[]): AnySql {
-  const sorts = [...new Set(terms.flatMap(({ type }) => sortOf(type) ?? []))];
+  // As many of each as there are of its terms.
+  const sorts = terms.flatMap(({ type }) => sortOf(type) ?? []);
   const lists = terms.filter(({ type }) => typeof type === "object" && type.kind === "list");
 
   const atom = (sort: Sort): string => {
     const fitting = terms.filter(({ type }) => sortOf(type) === sort);
-    return fitting.length === 0 || dice.chance(0.15) ? dice.pick(constants[sort]) : dice.pick(fitting).sql;
+    return fitting.length === 0 || dice.chance(0.1) ? dice.pick(constants[sort]) : dice.pick(fitting).sql;
   };
 
   const condition = (depth = 0): string => {
@@ -96,7 +97,7 @@ function over(dice: Dice, terms: readonly Term[]): AnySql {
   };
 
   const term = (sort: Sort, depth = 0): string => {
-    if (depth > 2 || dice.chance(0.5)) {
+    if (depth > 2 || dice.chance(0.4 + depth / 4)) {
       return atom(sort);
     }
     const value = (): string => term(sort, depth + 1);
@@ -145,7 +146,7 @@ function over(dice: Dice, terms: readonly Term[]): AnySql {
     value: () =>
       lists.length > 0 && dice.chance(0.25)
         ? list()
-        : dice.chance(0.2)
+        : terms.length > 0 && dice.chance(0.1)
           ? dice.pick(terms).sql
           : dice.chance(0.4) || sorts.length === 0
             ? condition()

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { showType } from "#src/columnar/types.js";
 import { columnTypeOf } from "#src/duckdb/types.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";
@@ -11,105 +11,17 @@ import { hasPythonWriters } from "../support/pyarrow.js";
 import { rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
-import { anySql } from "./any-sql.js";
-import { type CaseShard, type ShardedTable } from "./cases.js";
-import { type Dice, diceOf } from "./dice.js";
+import { anyCase, type SqlCase } from "./expression-cases.js";
 import { writeByPyarrow } from "./pyarrow.js";
-import { anyType, makerOf, type TableColumn, type Value, withNulls } from "./values.js";
+import type { TableColumn } from "./values.js";
 import { makeTable } from "./write-duckdb.js";
-import { type Writers, writeShard, writingOf } from "./writers.js";
+import { type Writers, writeShard } from "./writers.js";
 
 /** INFER_BATCH_SEED=17: that case only, or so many from it as INFER_BATCH_CASES says. In torture each time others. */
 const firstSeed = process.env["INFER_BATCH_SEED"];
 const first = Number(firstSeed ?? (torture ? Date.now() % 1_000_000_000 : 1));
 const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 10) : 1));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
-
-/** A table that several writers wrote, and a job over it. */
-interface SqlCase extends ShardedTable {
-  readonly shards: readonly CaseShard[];
-  /** By name. */
-  readonly computed: ReadonlyMap<string, string>;
-  readonly where: string | undefined;
-  readonly carried: readonly string[];
-}
-
-const oddNames = ["x", "f_0", "select", "A", "y z", "größe", 'say "so"', "it's", "a.b", "comma,", "日本", "{b}", "c[1]"];
-/** What a spec carries; columns of other names are carried by an expression. */
-const plainName = /^\w+$/;
-
-function anyColumn(dice: Dice, name: string): TableColumn {
-  const float = dice.pick(["float32", "float64"] as const);
-  const scalar = (): ColumnType => {
-    const type = dice.chance(0.5) ? float : dice.chance(0.1) ? "timestamp[ns]" : anyType(dice);
-    return typeof type === "object" && type.kind === "list" ? "int32" : type;
-  };
-  const struct = (): ColumnType => ({
-    kind: "struct",
-    fields: ["a", "B c"].map((field) => ({ name: field, type: scalar() })),
-  });
-  const type = dice.pick([
-    scalar,
-    scalar,
-    scalar,
-    struct,
-    (): ColumnType => ({ kind: "list", element: scalar() }),
-    (): ColumnType => ({ kind: "list", element: struct() }),
-  ])();
-  const nulls = dice.pick([0, 0, 0.1, 0.5]);
-  const tame = makerOf(type, "tame", dice);
-  const wild = makerOf(type, "wild", dice);
-  const spice = dice.pick([0, 0.02, 0.5]);
-  // float16 holds these; each but NaN is as small as the next, so that statistics tell something.
-  const halves = dice.chance(0.4) ? [0.5, 1, 1, 2, 3, Number.NaN] : undefined;
-  const make = (): Value =>
-    halves !== undefined && type === float ? dice.pick(halves) : dice.chance(spice) ? wild() : tame();
-  return { name, type, nullable: nulls > 0 || dice.chance(0.5), make: withNulls(make, nulls, dice) };
-}
-
-async function anyCase(seed: number, writers: Writers): Promise<SqlCase> {
-  const dice = diceOf(seed);
-  const rows = dice.int(1, 60);
-  let next = 0n;
-  const key: TableColumn = { name: "id", type: "int64", nullable: false, make: () => (next += 1n) };
-  const columns = [key, ...dice.some(oddNames, dice.int(1, 7)).map((name) => anyColumn(dice, name))];
-  const values = columns.map(({ make }) => Array.from({ length: rows }, make));
-  const ends = Array.from({ length: dice.int(0, 3) }, () => dice.int(0, rows)).toSorted((one, two) => one - two);
-  const shards = [...ends, rows].map((rowEnd, index): CaseShard => {
-    const writing = writingOf(dice, writers);
-    return {
-      path: `data/s-${index}${writing.ending}`,
-      folders: new Map(),
-      rowStart: ends[index - 1] ?? 0,
-      rowEnd,
-      columns: dice.chance(0.3) ? dice.some([...columns.keys()], columns.length) : [...columns.keys()],
-      writing,
-    };
-  });
-  // DuckDB's result for zoned times may depend on the day of the run.
-  const { condition, value } = anySql(
-    dice,
-    columns.filter(({ type }) => !showType(type).includes("UTC")),
-  );
-  const drafts = Array.from({ length: dice.int(0, 8) }, (_, index) => [`e${index}`, value()] as const);
-  const computed: [string, string][] = [];
-  for (const [name, sql] of drafts) {
-    if (await isCarried(columns, sql)) {
-      computed.push([name, sql]);
-    }
-  }
-  const where = dice.chance(0.6) ? condition() : undefined;
-  const isFilter = where !== undefined && (await isCarried(columns, where));
-  const names = columns.flatMap(({ name }) => (name !== "id" && plainName.test(name) ? [name] : []));
-  return {
-    columns,
-    values,
-    shards,
-    computed: new Map(computed),
-    where: isFilter ? where : undefined,
-    carried: ["id", ...computed.map(([name]) => name), ...dice.some(names, dice.int(0, names.length))],
-  };
-}
 
 /** A DuckDB over tables in memory, whose statistics are its own, and that takes nothing out of TRY. */
 let duckdb: DuckDBConnection;
@@ -143,7 +55,9 @@ interface Outcome {
 /** What DuckDB makes of the table in memory. */
 async function expectedOf({ columns, values, shards, computed, where, carried }: SqlCase): Promise<Outcome> {
   await makeTable(duckdb, "whole", columns, values);
-  const tried = [...computed.values(), where ?? "true"].map((sql, index) => `TRY(struct_pack(v := (${sql}))) AS t${index}`);
+  const tried = [...computed.values(), where ?? "true"].map(
+    (sql, index) => `TRY(struct_pack(v := (${sql}))) AS t${index}`,
+  );
   const names = [...computed.keys()];
   const shown = carried.map((name) => {
     const place = names.indexOf(name);
@@ -203,7 +117,9 @@ async function faultsOf(folder: string, one: SqlCase): Promise<string[]> {
   const expected = await expectedOf(one);
   const out = await runCase(folder, one);
   const rows = (await textRows(out).catch(() => [])).map((row) => JSON.stringify(one.carried.map((name) => row[name])));
-  const rejects = (await rejectLines(out)).map(({ shard, row, column }) => [`${shard} ${row}`, String(column)] as const);
+  const rejects = (await rejectLines(out)).map(
+    ({ shard, row, column }) => [`${String(shard)} ${String(row)}`, String(column)] as const,
+  );
   const found = rows.flatMap((row, index) =>
     row === expected.rows[index] ? [] : [`output row ${index}: ${row}, expected ${expected.rows[index]}`],
   );
@@ -224,7 +140,9 @@ function about(seed: number, { columns, shards, computed, where }: SqlCase): str
   const lines = [
     `INFER_BATCH_SEED=${seed} repeats it`,
     ...columns.map(({ name, type }) => `column ${name} ${showType(type)}`),
-    ...shards.map(({ path, rowStart, rowEnd, writing }) => `${path} [${rowStart}, ${rowEnd}) ${JSON.stringify(writing)}`),
+    ...shards.map(
+      ({ path, rowStart, rowEnd, writing }) => `${path} [${rowStart}, ${rowEnd}) ${JSON.stringify(writing)}`,
+    ),
     ...[...computed].map(([name, sql]) => `${name}: ${sql}`),
     ...(where === undefined ? [] : [`where: ${where}`]),
   ];
@@ -240,17 +158,16 @@ function testCases(writers: Writers): void {
   beforeAll(async () => {
     scratch = await scratchFolder();
     for (const seed of seeds) {
-      const one = await anyCase(seed, writers);
+      const one = await anyCase(seed, writers, isCarried);
       cases.set(seed, one);
       await mkdir(folderOf(seed));
     }
-    await writeByPyarrow(
-      scratch.path,
-      ...[...cases].map(([seed, one]) => ({
-        ...one,
-        shards: one.shards.map((shard) => ({ ...shard, path: `${seed}/${shard.path}` })),
-      })),
-    );
+    const tables = [...cases].map(([seed, { columns, values, shards }]) => ({
+      columns,
+      values,
+      shards: shards.map((shard) => Object.assign({}, shard, { path: `${seed}/${shard.path}` })),
+    }));
+    await writeByPyarrow(scratch.path, ...tables);
   }, 600_000);
   afterAll(() => scratch[Symbol.asyncDispose]());
 

@@ -42,14 +42,16 @@ async function peer(act: "write" | "check", folder: string, what: object): Promi
 
 /** Writes the shards that are pyarrow's, of a case or of many at once. Returns by which writer each is written. */
 export async function writeByPyarrow(folder: string, ...cases: readonly ShardedTable[]): Promise<readonly string[]> {
-  const shards = cases.flatMap((one) => one.shards.map((shard) => ({ one, shard }))).flatMap(({ one, shard }) => {
-    const { writing } = shard;
-    const { columns, values } = shardTable(one, shard);
-    const path = join(folder, shard.path);
-    return writing.kind === "pyarrow"
-      ? [{ path, options: writing.options, columns: peerColumns(columns, values) }]
-      : [];
-  });
+  const shards = cases
+    .flatMap((one) => one.shards.map((shard) => ({ one, shard })))
+    .flatMap(({ one, shard }) => {
+      const { writing } = shard;
+      const { columns, values } = shardTable(one, shard);
+      const path = join(folder, shard.path);
+      return writing.kind === "pyarrow"
+        ? [{ path, options: writing.options, columns: peerColumns(columns, values) }]
+        : [];
+    });
   return shards.length === 0 ? [] : (JSON.parse(await peer("write", folder, { shards })) as string[]);
 }
 
