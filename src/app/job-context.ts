@@ -135,8 +135,9 @@ function namesIn(
   { report: { html } }: JobSpec,
   specPath: string,
   { worker, limited }: AttemptOptions,
-): Pick<JobContext, "command" | "page"> {
+): Pick<JobContext, "command" | "pathOf" | "page"> {
   return {
+    pathOf: (uri) => shortPath(resolve(dirname(specPath), uri)),
     command: (params, other) => commandFor(specPath, params, { other, limited }),
     page: html && shortPath(workerFile(resolve(dirname(specPath), html), worker)),
   };

@@ -19,6 +19,7 @@ import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
 import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
+import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -105,7 +106,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
   }
   if (stored instanceof JobError) {
-    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(stored), ...about };
+    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(context, stored), ...about };
   }
   const { plan, pruned } = stored;
   if (pruned !== undefined) {
@@ -116,14 +117,14 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   const run = await orDamage(() => openOwn(context, stored));
   if (run instanceof JobError) {
-    return { ...nothing, ...planned, ...damagedBy(run), ...about };
+    return { ...nothing, ...planned, ...damagedBy(context, run), ...about };
   }
   const lost = await lostSpans(context, plan, run);
   const lastFailure = await lastFailureOf(run);
   return {
     ...nothing,
     ...planned,
-    ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
+    ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan, lastFailure)),
@@ -241,15 +242,22 @@ async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
   }
 }
 
-function damagedBy(error: JobError): Pick<
-  RunState,
-  "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"
-> & {
+function damagedBy(
+  context: JobContext,
+  error: JobError,
+): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> & {
   readonly runId?: RunId;
 } {
   const { runId, found = [error.message] } = error.damage ?? {};
   const named = runId === undefined ? {} : { runId: runId as RunId };
-  return { ...named, status: "damaged", spansCommitted: null, rowsCommitted: null, damage: found, error };
+  return {
+    ...named,
+    status: "damaged",
+    spansCommitted: null,
+    rowsCommitted: null,
+    damage: found,
+    error: spellOut(context, error),
+  };
 }
 
 function rowsCommitted(plan: Plan, { committed }: RunSink): number {

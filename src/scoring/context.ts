@@ -82,6 +82,8 @@ export interface JobContext extends ScoringContext {
       | { readonly verb: "approve" | "discard"; readonly runId: string }
       | { readonly verb: "stats" | "status" | "rejects" | "history" },
   ) => string;
+  /** The path of an input file, as a command of the person names it who reads the message. */
+  readonly pathOf: (uri: string) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Opens the target of the challenger's predictions; undefined: they are not kept. */
