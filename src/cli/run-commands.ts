@@ -1,7 +1,7 @@
 import { type Command, Option } from "commander";
 import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { collect, countOf, daysOf, logFormat, logLevel, param, run, toleranceOf } from "./options.js";
+import { collect, countOf, daysOf, logFormat, logLevel, param, run, timeOf, toleranceOf } from "./options.js";
 
 export function addBackfill(program: Command, io: SafeIo): void {
   program
@@ -108,6 +108,12 @@ export function addStatus(program: Command, io: SafeIo): void {
     .addOption(run())
     .option("--held", "Show only runs that are held by their checks")
     .option("--failed", "Show only runs that are neither published nor held, and specs with an error")
+    .addOption(
+      new Option(
+        "--expect-by <time>",
+        "After this time of day in the spec's timezone, such as 06:00, end with 67 if the run of a spec is not published, and name each such job",
+      ).argParser(timeOf),
+    )
     .option("--json", "Print one line of JSON for each spec")
     .action(async (specs: string[], options) => {
       const { statusCommand } = await import("./commands/status.js");

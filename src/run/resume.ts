@@ -97,18 +97,16 @@ function elsewhereHint(context: JobContext, plan: Plan, run: Pick<RunSink, "stat
   const table = String(target["table"]);
   const shared = `if another job is called ${job}, too, give this job another name: the other one has run ${runId} for ${table}`;
   const again = `${context.command(plan.params)} --new-run`;
-  switch (run.state.kind) {
-    case "published":
-      return hintOf(context, plan, run, [shared]);
-    case "discarded":
-      return `${shared}; else score again, into ${context.sink.target}: ${again}`;
-    default:
-      return [
+  if (run.state.kind === "published") {
+    return hintOf(context, plan, run, [shared]);
+  }
+  return run.state.kind === "discarded"
+    ? `${shared}; else score again, into ${context.sink.target}: ${again}`
+    : [
         shared,
         `else name ${table} again and run again`,
         `or, if ${table} is gone, abandon this run, and start over: ${again}`,
       ].join("\n    ");
-  }
 }
 
 /**

@@ -47,7 +47,7 @@ export interface RunState {
   readonly paid?: PaidReport | undefined;
   /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run, continue one that failed, or score one that is not planned, or was discarded or rolled back; none for another. */
+  /** The commands that decide on a held run, continue an unfinished one, or score one that is not planned, or was discarded or rolled back; none for another. */
   readonly commands: readonly string[];
   /** What the only command does; absent: its name says it, or there are several. */
   readonly purpose?: string | undefined;
@@ -127,7 +127,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
-    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan, lastFailure)),
+    ...(lost !== undefined ? {} : await continuing(context, plan, { run, lastFailure })),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, stored, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
@@ -150,33 +150,36 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
   }
 }
 
+/** States of a run that the next attempt goes on with. */
+const openKinds: ReadonlySet<string> = new Set(["unfinished", "approved"]);
+
 /** Errors of a run whose spec, input or model is not the planned one. */
 const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "MODEL_CHANGED"]);
 
 /**
- * The command that continues a run whose last attempt failed, or scores it again if something is not as planned; nothing
- * for an erasure, which another command finishes.
+ * The command that continues an unfinished run, or scores it again if something is not as planned; nothing for another
+ * run, and for an erasure, which another command finishes.
  */
 async function continuing(
   context: JobContext,
   plan: Plan,
-  { code }: AttemptFailure,
+  { run: { state }, lastFailure }: { readonly run: RunSink; readonly lastFailure: AttemptFailure | null },
 ): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
-  if (plan.erasure !== undefined) {
+  if (plan.erasure !== undefined || !openKinds.has(state.kind)) {
     return {};
   }
-  if (changes.has(code)) {
+  if (lastFailure !== null && changes.has(lastFailure.code)) {
     const { newRun } = await decidingCommands(context, plan);
     return { commands: [newRun], purpose: "to continue, restore what changed; to score again with the change" };
   }
   const { command } = await finishingCommand(context, plan);
-  return { commands: [command], purpose: "to continue, after you fix the cause" };
+  const purpose = state.kind === "approved" ? "to publish it" : "to continue";
+  return { commands: [command], purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause` };
 }
 
 /** The error that the last attempt at an unfinished or approved run ended with; null: none is recorded. */
 async function lastFailureOf(run: RunSink): Promise<AttemptFailure | null> {
-  const isOpen = ["unfinished", "approved"].includes(run.state.kind);
-  return isOpen ? ((await run.lastFailure?.()) ?? null) : null;
+  return openKinds.has(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null;
 }
 
 async function paidOf(context: JobContext, stored: StoredPlan, run: RunSink): Promise<PaidReport | undefined> {

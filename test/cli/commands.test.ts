@@ -123,6 +123,19 @@ describe("run and status", () => {
     expect(`\n${story.join("\n")}`).toMatchSnapshot();
   });
 
+  test("status of an unfinished run has the command that continues it", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { commit_rows: 50, params: { ds: "2026-01-31" } });
+    await runHere(["run", spec, "--worker", "0/2", "--quiet"]);
+    const next = `infer-batch run ${spec} --param ds=2026-01-31`;
+    const { stdout } = await runHere(["status", spec]);
+    expect(stdout).toMatch(/: unfinished, 2 of 4 spans committed/);
+    expect(stdout).toContain(`\n  to continue: ${next}\n`);
+    expect(JSON.parse((await runHere(["status", spec, "--json"])).stdout)).toMatchObject({ commands: [next] });
+    expect((await runHere(next.split(" ").slice(1))).code).toBe(0);
+    expect((await runHere(["status", spec])).stdout).not.toContain("to continue");
+  });
+
   test("status before the first run writes nothing", async () => {
     await using folder = await scratchFolder();
     await runHere(["status", await writeSpec(folder.path, wine)]);
