@@ -16,6 +16,8 @@ async function jobIn(folder: string, name: string): Promise<Nights> {
   return await nightlyJob(join(folder, name), { name, timezone: noonZone() });
 }
 
+const by = (time: string, met: boolean | null): object => ({ time, timezone: noonZone(), met });
+
 const statusOf = (jobs: readonly Nights[], ...options: string[]): ReturnType<typeof runHere> =>
   runHere(["status", ...jobs.map(({ spec }) => spec), ...options]);
 
@@ -46,7 +48,6 @@ test("status --expect-by names each job whose run of today is not published, onc
       .trim()
       .split("\n")
       .map((line) => (JSON.parse(line) as { expected_by: unknown }).expected_by);
-  const by = (time: string, met: boolean | null): object => ({ time, timezone: noonZone(), met });
   expect(await lines("06:00")).toEqual([by("06:00", true), by("06:00", false)]);
   expect(await lines("18:00")).toEqual([by("18:00", null), by("18:00", null)]);
 });
