@@ -5,10 +5,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch run job.yaml --param ds=2026-01-31",
     "infer-batch run job.yaml --worker 0/4 --steal",
   ],
-  backfill: [
-    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31",
-    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31 --model history",
-  ],
+  backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
   preview: [

@@ -7,7 +7,7 @@ export function addBackfill(program: Command, io: SafeIo): void {
   program
     .command("backfill")
     .description(
-      "Carry out one run for each date of a range, with one version of the model unless --model says otherwise. Complete runs are skipped, so that the same command resumes a backfill",
+      "Carry out one run for each date of a range, with one version of the model. Complete runs are skipped, so that the same command resumes a backfill",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"))
@@ -25,7 +25,6 @@ export function addBackfill(program: Command, io: SafeIo): void {
         .default(1)
         .argParser(countOf(64)),
     )
-    .addOption(modelChoice())
     .option("--stop-on-failure", "Start no further run after one that fails or is held by its checks")
     .addOption(
       new Option(
@@ -52,15 +51,6 @@ export function addBackfill(program: Command, io: SafeIo): void {
       const { backfillCommand } = await import("./commands/backfill.js");
       await backfillCommand(spec, options, io);
     });
-}
-
-function modelChoice(): Option {
-  return new Option(
-    "--model <which>",
-    "current: score all runs with the model that the spec names now. history: score each with the model with which its date was published, or else the last date before it",
-  )
-    .choices(["current", "history"])
-    .default("current");
 }
 
 export function addPreview(program: Command, io: SafeIo): void {

@@ -115,9 +115,8 @@ function elsewhereHint(context: JobContext, plan: Plan, run: Pick<RunSink, "stat
  * answers were paid for, which the old run keeps, nor where the target differs: another job may have the same name.
  */
 export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
-  const { spec, sink, worker, onlyResumes } = context;
+  const { spec, sink, worker } = context;
   return (
-    onlyResumes !== true &&
     worker.count === 1 &&
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&
