@@ -17,6 +17,8 @@ import { requireModelPath } from "../../app/models/model-path.js";
 import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { measureSpeeds } from "../../app/providers/speeds.js";
+import { usableCores } from "../../app/process-limits.js";
 import { contendersOn } from "../../app/providers/provider-trials.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
@@ -92,7 +94,17 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     fault,
     trees,
   }));
+  const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
+    speeds:
+      loaded !== undefined && isOk
+        ? await measureSpeeds(model, {
+            spec: loaded.spec,
+            worker,
+            cores: usableCores(),
+            log: createWarningLog(io.stderr),
+          })
+        : [],
     program: programVersion,
     platform,
     asked,
