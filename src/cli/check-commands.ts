@@ -28,10 +28,6 @@ export function addDoctor(program: Command, io: SafeIo): void {
     .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
     .option("--json", "Print one line of JSON")
-    .option(
-      "--install-cuda <folder>",
-      "Check nothing; put the libraries that CUDA needs, 1.9 GB, into this folder, from wheels that pip downloads or that are in <folder>/wheels",
-    )
     .action(async (spec: string | undefined, options) => {
       const { doctorCommand } = await import("./commands/doctor.js");
       await doctorCommand(spec, options, io);

@@ -40,7 +40,7 @@ describe("doctor", () => {
         name: "provider library",
         state: "missing",
         found: expect.stringContaining(" (the npm package does not have them)") as string,
-        remedy: expect.stringContaining("infer-batch doctor --install-cuda FOLDER") as string,
+        remedy: expect.stringContaining("docs/gpu.md") as string,
       },
       { name: "NVIDIA driver" },
       { name: "CUDA", state: "unknown" },

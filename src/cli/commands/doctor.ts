@@ -32,18 +32,9 @@ import { findWorker } from "../../app/worker.js";
  */
 export async function doctorCommand(
   specPath: string | undefined,
-  options: JobOptions & { readonly json?: boolean; readonly installCuda?: string },
+  options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  if (options.installCuda !== undefined) {
-    const { installCuda } = await import("../../app/cuda/install-cuda.js");
-    const log = (line: string): void => {
-      io.stderr.write(`${line}\n`);
-    };
-    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), log });
-    io.stdout.write(`installed CUDA for onnxruntime-node; before each run: export LD_LIBRARY_PATH=${folder}\n`);
-    return;
-  }
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
   if (loaded !== undefined && specPath !== undefined && server !== undefined) {
