@@ -93,13 +93,14 @@ export function doctorText({ program, platform, asked, parts, trials, model, spe
 function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
   const layoutOf = ({ sessions, threads }: DiagnosisSpeed): string => `${sessions} x ${threads}`;
   const layouts = [...new Set(speeds.map(layoutOf))];
-  const rows = [...new Set(speeds.map(({ batchRows }) => batchRows))].map((size) => [
-    size.toLocaleString("en-US"),
-    ...layouts.map((layout) => {
-      const found = speeds.find((speed) => speed.batchRows === size && layoutOf(speed) === layout);
-      return found === undefined ? "" : found.rowsPerSecond.toLocaleString("en-US");
-    }),
-  ]);
+  const rateOf = (batchRows: number, layout: string): string =>
+    speeds
+      .find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)
+      ?.rowsPerSecond.toLocaleString("en-US") ?? "";
+  const sizes = [...new Set(speeds.map(({ batchRows }) => batchRows))];
+  const rows = sizes.map((size) =>
+    [size.toLocaleString("en-US")].concat(layouts.map((layout) => rateOf(size, layout))),
+  );
   return rows.length === 0
     ? []
     : [

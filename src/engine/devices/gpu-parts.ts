@@ -74,7 +74,7 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   // pip writes it above onnxruntime/capi, where the libraries are.
   const version = machine
     .list(join(folder, "../.."))
-    .map((name) => /^onnxruntime_gpu-(.+)\.dist-info$/.exec(name)?.[1])
+    .map((entry) => /^onnxruntime_gpu-(.+)\.dist-info$/.exec(entry)?.[1])
     .find((found) => found !== undefined);
   if (version !== undefined && version !== machine.runtime.version) {
     const found = `${folder} is for onnxruntime-node ${version}, not ${machine.runtime.version}`;
