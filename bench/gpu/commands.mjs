@@ -1,6 +1,6 @@
 // The commands that bench/gpu runs, and what they run with.
 import { spawnSync } from "node:child_process";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -62,7 +62,8 @@ export async function score(job, { provider, env, folder, output = "out", engine
 }
 
 /**
- * Returns the variables that put CUDA's folder in front of the loader's path; fills the folder first if it has no libraries.
+ * Returns the variables that put CUDA's folder in front of the loader's path, as docs/gpu.md says; fills the folder first
+ * as it says, if it has no libraries.
  * @param {string | undefined} folder
  * @returns {Record<string, string>}
  */
@@ -70,14 +71,21 @@ export function cudaEnv(folder) {
   if (folder === undefined) {
     return {};
   }
-  const libraries = join(resolve(folder), "lib");
-  if (!existsSync(libraries)) {
+  const page = readFileSync(fileURLToPath(new URL("../../docs/gpu.md", import.meta.url)), "utf8");
+  const [, lines] = /^### Install CUDA\n+```sh\n([^]*?)^```/m.exec(page);
+  const [, install, copy, path] = lines.trim().split("\n");
+  const isThere = existsSync(join(resolve(folder), "onnxruntime/capi/libonnxruntime.so.1"));
+  const script = [...(isThere ? [] : [install, copy]), path, "echo $LD_LIBRARY_PATH"].join("\n");
+  if (!isThere) {
     console.error(`installing CUDA into ${folder}`);
-    const { code, said } = command(["doctor", "--install-cuda", folder]);
-    if (code !== 0) {
-      throw new Error(`installing CUDA into ${folder}: ${said}`);
-    }
   }
+  const shell = `cd "$0"; CUDA="$1"; ${script}`;
+  const args = ["-ec", shell, fileURLToPath(new URL("../..", import.meta.url)), resolve(folder)];
+  const { code, stdout, said } = command(args, { file: ["sh"] });
+  if (code !== 0) {
+    throw new Error(`installing CUDA into ${folder}: ${said}`);
+  }
+  const libraries = stdout.trim().split("\n").at(-1);
   const others = process.env.LD_LIBRARY_PATH ?? "";
   return { LD_LIBRARY_PATH: [libraries, ...(others === "" ? [] : [others])].join(":") };
 }

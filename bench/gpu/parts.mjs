@@ -78,13 +78,13 @@ export function goldenRows(tools) {
 export async function curveRows(job, { providers, env, folder }) {
   const curves = new Map();
   for (const provider of providers) {
-    const path = join(folder, "tune.yaml");
-    const spec = await writeSpec(job, { path, output: join(folder, "tuned"), engine: { providers: [provider] } });
-    const { found, said } = command(["tune", spec, "--json", "--no-cache"], { env });
+    const path = join(folder, "curve.yaml");
+    const spec = await writeSpec(job, { path, output: join(folder, "curve"), engine: { providers: [provider] } });
+    const { found, said } = command(["doctor", spec, "--json"], { env });
     if (found === undefined) {
       throw new Error(`trying batch sizes on ${provider}: ${lastLines(said)}`);
     }
-    const lines = found.tuning.filter(({ sessions }) => sessions === 1);
+    const lines = found.speeds.filter(({ sessions }) => sessions === 1);
     curves.set(provider, new Map(lines.map(({ batch_size, rows_per_second }) => [batch_size, rows_per_second])));
   }
   const tried = [...curves.values()].flatMap((curve) => Array.from(curve.keys()));

@@ -1,7 +1,7 @@
 // npm run bench:gpu [-- --short] [--cuda FOLDER] [--runs N] [--only PART]… [--write]: what GPUs of this machine do, and how
 // fast: doctor, the fixtures' predictions, batch sizes, whole jobs beside Python with io binding, two nights with checks and a
-// challenger, a batch without memory, two workers. --cuda FOLDER has NVIDIA's libraries in lib, or gets them (infer-batch
-// doctor --install-cuda), and a Python with onnxruntime-gpu, from wheels in FOLDER/wheels if they are there;
+// challenger, a batch without memory, two workers. --cuda FOLDER has NVIDIA's libraries, or gets them (as docs/gpu.md
+// says), and a Python with onnxruntime-gpu, from wheels in FOLDER/wheels if they are there;
 // INFER_BATCH_PYTHON names another. Each part is kept in bench/data/ when it has ended, so that --only PART adds to what was
 // measured here before. --write puts the tables into docs/gpu.md. A part that fails does not stop the others; the exit code
 // is then 1.

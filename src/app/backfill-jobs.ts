@@ -1,5 +1,5 @@
 import { runIdOf } from "../plan/identity.js";
-import type { PlannedModel, RunId } from "../plan/plan.js";
+import type { RunId } from "../plan/plan.js";
 import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/date-range.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
@@ -7,19 +7,10 @@ import { sha256 } from "./job-context.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "./reading/read-spec.js";
 
 /** The job with one value of the range. */
-export interface BackfillJob extends ScoredWith {
+export interface BackfillJob {
   /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
-  readonly params: Readonly<Record<string, string>>;
-  /** How an unfinished run that was planned with another model is resumed; absent: there is no such run. */
-  readonly resumed?: ScoredWith | undefined;
-}
-
-/** A spec and its model. */
-export interface ScoredWith {
-  /** The model that scores the run; absent: the one that the spec names now. */
-  readonly model?: PlannedModel | undefined;
   /** Loads the spec with the value of the job, which is already checked. */
   readonly load: () => LoadedSpec;
 }
@@ -59,7 +50,6 @@ export async function readBackfill(
     return {
       value: text,
       runId: runIdOf(name, all, sha256),
-      params: all,
       load: () => prepare(forBackfill(load(params))),
     };
   });

@@ -56,7 +56,7 @@ export interface ContextParts {
 /** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<
   JobContext,
-  "worker" | "steal" | "newRun" | "onlyResumes" | "reuse" | "onlyRejects" | "runsOfCommand" | "limited"
+  "worker" | "steal" | "newRun" | "reuse" | "onlyRejects" | "runsOfCommand" | "limited"
 > &
   Permissions;
 
@@ -132,8 +132,9 @@ function namesIn(
   { report: { html } }: JobSpec,
   specPath: string,
   { worker, limited }: AttemptOptions,
-): Pick<JobContext, "command" | "page"> {
+): Pick<JobContext, "command" | "pathOf" | "page"> {
   return {
+    pathOf: (uri) => shortPath(resolve(dirname(specPath), uri)),
     command: (params, other) => commandFor(specPath, params, { other, limited }),
     page: html && shortPath(workerFile(resolve(dirname(specPath), html), worker)),
   };

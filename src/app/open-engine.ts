@@ -22,7 +22,7 @@ export interface EngineOptions {
 }
 
 /** Each session holds a copy of the model. Together they take at most this much memory. */
-const modelCopiesBytes = 1024 * 1024 * 1024;
+export const modelCopiesBytes = 1024 * 1024 * 1024;
 /** Smaller inputs are scored by one session with all threads: starting another session takes longer than it saves. */
 const smallInputBytes = 1024 * 1024;
 

@@ -23,15 +23,11 @@ export function addDoctor(program: Command, io: SafeIo): void {
   program
     .command("doctor")
     .description(
-      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory. For a model on a server: check that each server answers, print the model's signature, and send blank rows for some seconds to measure its throughput",
+      "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. With a spec, measure the speed of its model by batch size and threads. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory. For a model on a server: check that each server answers, print the model's signature, and send blank rows for some seconds to measure its throughput",
     )
     .argument("[spec]", "Job spec whose providers and model to try; default: a tiny model")
     .addOption(param())
     .option("--json", "Print one line of JSON")
-    .option(
-      "--install-cuda <folder>",
-      "Check nothing; put the libraries that CUDA needs, 1.9 GB, into this folder, from wheels that pip downloads or that are in <folder>/wheels",
-    )
     .action(async (spec: string | undefined, options) => {
       const { doctorCommand } = await import("./commands/doctor.js");
       await doctorCommand(spec, options, io);

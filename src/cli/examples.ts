@@ -5,10 +5,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch run job.yaml --param ds=2026-01-31",
     "infer-batch run job.yaml --worker 0/4 --steal",
   ],
-  backfill: [
-    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31",
-    "infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31 --model history",
-  ],
+  backfill: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
   pipe: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
   plan: ["infer-batch plan job.yaml --param ds=2026-01-31"],
   preview: [
@@ -20,7 +17,11 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch compare job.yaml --model churn-int8.onnx",
     "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@challenger",
   ],
-  status: ["infer-batch status job.yaml", "infer-batch status jobs/*.yaml --held"],
+  status: [
+    "infer-batch status job.yaml",
+    "infer-batch status jobs/*.yaml --held",
+    "infer-batch status jobs/*.yaml --expect-by 06:00",
+  ],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
   diff: [
     "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",

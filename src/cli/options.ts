@@ -1,5 +1,6 @@
 import { InvalidArgumentError, Option } from "commander";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
+import { timeOfDay } from "../util/time-of-day.js";
 
 /** The option of commands that read a spec: `--param name=value`, repeatable. */
 export const param = (description = "Set a param of the spec; may be repeated"): Option =>
@@ -67,6 +68,14 @@ export function daysOf(value: string): number {
     throw new InvalidArgumentError("expected a number of days or weeks, such as 90d or 12w");
   }
   return Number(number) * (unit === "w" ? 7 : 1);
+}
+
+/** Parses a time of day. @throws InvalidArgumentError */
+export function timeOf(value: string): string {
+  if (!timeOfDay.test(value)) {
+    throw new InvalidArgumentError("expected a time of day such as 06:00");
+  }
+  return value;
 }
 
 /** Parses a TCP port, 0 included. @throws InvalidArgumentError */

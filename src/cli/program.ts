@@ -57,7 +57,6 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addPlan,
     addPreview,
     addValidate,
-    addTune,
     addCompare,
     addStatus,
     addStats,
@@ -182,22 +181,6 @@ function addValidate(program: Command, io: SafeIo): void {
     .action(async (spec: string, options) => {
       const { validateCommand } = await import("./commands/validate.js");
       await validateCommand(spec, options, io);
-    });
-}
-
-function addTune(program: Command, io: SafeIo): void {
-  program
-    .command("tune")
-    .description(
-      "Measure the model's speed by batch size and threads, on the first rows of the job. The result is cached",
-    )
-    .argument("<spec>", "Job spec, a YAML file")
-    .addOption(param())
-    .option("--no-cache", "Measure again even if there is a cached result")
-    .option("--json", "Print one line of JSON")
-    .action(async (spec: string, options) => {
-      const { tuneCommand } = await import("./commands/tune.js");
-      await tuneCommand(spec, options, io);
     });
 }
 

@@ -1,13 +1,13 @@
 import { type Command, Option } from "commander";
 import { rangeSteps } from "../jobs/date-range.js";
 import type { SafeIo } from "./io.js";
-import { collect, countOf, daysOf, logFormat, logLevel, param, run, toleranceOf } from "./options.js";
+import { collect, countOf, daysOf, logFormat, logLevel, param, run, timeOf, toleranceOf } from "./options.js";
 
 export function addBackfill(program: Command, io: SafeIo): void {
   program
     .command("backfill")
     .description(
-      "Carry out one run for each date of a range, with one version of the model unless --model says otherwise. Complete runs are skipped, so that the same command resumes a backfill",
+      "Carry out one run for each date of a range, with one version of the model. Complete runs are skipped, so that the same command resumes a backfill",
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"))
@@ -25,7 +25,6 @@ export function addBackfill(program: Command, io: SafeIo): void {
         .default(1)
         .argParser(countOf(64)),
     )
-    .addOption(modelChoice())
     .option("--stop-on-failure", "Start no further run after one that fails or is held by its checks")
     .addOption(
       new Option(
@@ -52,15 +51,6 @@ export function addBackfill(program: Command, io: SafeIo): void {
       const { backfillCommand } = await import("./commands/backfill.js");
       await backfillCommand(spec, options, io);
     });
-}
-
-function modelChoice(): Option {
-  return new Option(
-    "--model <which>",
-    "current: score all runs with the model that the spec names now. history: score each with the model with which its date was published, or else the last date before it",
-  )
-    .choices(["current", "history"])
-    .default("current");
 }
 
 export function addPreview(program: Command, io: SafeIo): void {
@@ -108,6 +98,12 @@ export function addStatus(program: Command, io: SafeIo): void {
     .addOption(run())
     .option("--held", "Show only runs that are held by their checks")
     .option("--failed", "Show only runs that are neither published nor held, and specs with an error")
+    .addOption(
+      new Option(
+        "--expect-by <time>",
+        "After this time of day in the spec's timezone, such as 06:00, end with 67 if the run of a spec is not published, and name each such job",
+      ).argParser(timeOf),
+    )
     .option("--json", "Print one line of JSON for each spec")
     .action(async (specs: string[], options) => {
       const { statusCommand } = await import("./commands/status.js");

@@ -1,3 +1,4 @@
+import { shellWord } from "../util/shell-word.js";
 import type { ListedShard } from "./compare.js";
 import { shortDigest } from "./identity.js";
 
@@ -15,28 +16,35 @@ export function pinDifference(planned: ListedShard, now: ListedShard): string | 
     : `it has the planned ${planned.sizeBytes} bytes, but was modified ${timeNow}, planned ${timePlanned}`;
 }
 
-/** The hint for a shard that differs from its plan. On disk the time decides: the bytes are not compared. */
-export function restoreHint(planned: ListedShard & { readonly sha256?: string | undefined }, now: ListedShard): string {
+/** How a file is put back that differs from its plan. On disk its time decides: its bytes are not compared. */
+export function restoreHint({ fingerprint }: Pick<ListedShard, "fingerprint">): string {
+  return modifiedTime({ fingerprint }) === undefined
+    ? "restore what was planned and run again"
+    : "restore the planned file with its modification time (cp -p), and run again";
+}
+
+/**
+ * The command that gives a file its planned time again, and when it helps; undefined if more than the time differs.
+ * @param path the file, as a command names it
+ */
+export function touchHint(
+  planned: ListedShard & { readonly sha256?: string | undefined },
+  now: ListedShard,
+  path: string,
+): string | undefined {
   const time = modifiedTime(planned);
-  if (time === undefined) {
-    return "restore what was planned and run again";
-  }
-  const copied = "restore the planned file with its modification time (cp -p), and run again";
-  if (now.sizeBytes !== planned.sizeBytes) {
-    return copied;
+  if (time === undefined || now.sizeBytes !== planned.sizeBytes) {
+    return undefined;
   }
   const same =
     planned.sha256 === undefined
       ? "if its content has not changed"
       : `if \`sha256sum\` still prints ${shortDigest(planned.sha256)}`;
-  return `${copied}; ${same}, set its planned time again: touch -c -d ${time} ${plainWord.test(planned.uri) ? planned.uri : "FILE"}`;
+  return `${same}, set its planned time again: touch -c -d ${time} ${shellWord(path)}`;
 }
 
-/** An absolute path without characters that a shell interprets. Relative paths would refer to the spec's folder. */
-const plainWord = /^\/[\w@%+=:,./-]+$/;
-
 /** The time in a fingerprint, in RFC 3339 with nanoseconds, for `touch -d`; undefined for an ETag. */
-function modifiedTime({ fingerprint }: ListedShard): string | undefined {
+function modifiedTime({ fingerprint }: Pick<ListedShard, "fingerprint">): string | undefined {
   const [, digits] = /^mtime:(\d{10,19})$/.exec(fingerprint) ?? [];
   if (digits === undefined) {
     return undefined;

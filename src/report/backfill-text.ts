@@ -1,8 +1,6 @@
 import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/run-values.js";
-import type { DatedModel } from "../jobs/model-history.js";
-import { assertNever, type ExitCode } from "../util/errors.js";
+import type { ExitCode } from "../util/errors.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
-import { modelName } from "./plan-text.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
 import { fitTable, sameValueFirst } from "./table.js";
 
@@ -98,40 +96,6 @@ export function backfillText({ param, runs, model }: Backfill, width: number | u
     ...(missing === "" ? [] : [`no input: ${missing}`]),
     totalsText(runs),
   ].join("\n");
-}
-
-/** Says which model each date gets: a line for each range of neighbouring dates with the same one. */
-export function datedModelLines(models: readonly DatedModel[]): string[] {
-  const ranges: { first: DatedModel; last: DatedModel }[] = [];
-  for (const one of models) {
-    const range = ranges.at(-1);
-    if (range !== undefined && keyOf(range.first) === keyOf(one)) {
-      range.last = one;
-    } else {
-      ranges.push({ first: one, last: one });
-    }
-  }
-  return ranges.map(({ first, last }) => {
-    const dates = first === last ? first.value : `${first.value} to ${last.value}`;
-    return `${dates}: model ${modelName(first.model)}, sha256 ${first.model.sha256}, ${reasonOf(first)}`;
-  });
-}
-
-function keyOf({ model: { uri, version, sha256 }, kind, of }: DatedModel): string {
-  return JSON.stringify([uri, version, sha256, kind, kind === "before" ? of : ""]);
-}
-
-function reasonOf({ kind, of }: DatedModel): string {
-  switch (kind) {
-    case "published":
-      return "as published";
-    case "before":
-      return `that of ${of}, the last published date before`;
-    case "open":
-      return "with which the run was planned that is not finished";
-    default:
-      return assertNever(kind);
-  }
 }
 
 /**

@@ -10,6 +10,8 @@ export interface Diagnosis {
   /** A trial batch on each provider. */
   readonly trials: readonly DiagnosisTrial[];
   readonly model: string;
+  /** The speed of the spec's model on blank rows, by batch size and layout; empty: it was not measured. */
+  readonly speeds: readonly DiagnosisSpeed[];
   /** The provider on which a run would score, `auto` if it measures several, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
@@ -35,6 +37,14 @@ export interface DiagnosisTrial {
   readonly trees?: string | null | undefined;
 }
 
+/** Rows per second with sessions of so many threads each. */
+export interface DiagnosisSpeed {
+  readonly sessions: number;
+  readonly threads: number;
+  readonly batchRows: number;
+  readonly rowsPerSecond: number;
+}
+
 /** The findings as one line of JSON. */
 export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
   const trials = found.trials.map((trial) => ({
@@ -52,12 +62,15 @@ export function doctorJson({ program, outcome, ...found }: Diagnosis): string {
     ...found,
     parts,
     trials,
+    speeds: found.speeds.map(({ sessions, threads, batchRows, rowsPerSecond }) => {
+      return { sessions, threads, batch_size: batchRows, rows_per_second: rowsPerSecond };
+    }),
     runs_on: typeof outcome === "string" ? outcome : null,
   });
 }
 
 /** The findings as text. */
-export function doctorText({ program, platform, asked, parts, trials, model, outcome }: Diagnosis): string {
+export function doctorText({ program, platform, asked, parts, trials, model, speeds, outcome }: Diagnosis): string {
   const remedies = parts.flatMap(({ name, state, remedy }) =>
     remedy === undefined || state === "ok" ? [] : [`  ${name}: ${remedy}`],
   );
@@ -69,10 +82,35 @@ export function doctorText({ program, platform, asked, parts, trials, model, out
     `Two batches of one row through ${model}, on each provider alone:`,
     ...table(trials.map((trial) => [trial.provider, trial.state, trialText(trial)])),
     "",
+    ...speedLines(speeds),
     ...(remedies.length === 0 ? [] : [forWhat, ...remedies, ""]),
     verdict(asked, outcome, trials),
     "",
   ].join("\n");
+}
+
+/** A table with a line for each batch size and a column for each layout. */
+function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
+  const layoutOf = ({ sessions, threads }: DiagnosisSpeed): string => `${sessions} x ${threads}`;
+  const layouts = [...new Set(speeds.map(layoutOf))];
+  const rateOf = (batchRows: number, layout: string): string =>
+    speeds
+      .find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)
+      ?.rowsPerSecond.toLocaleString("en-US") ?? "";
+  const sizes = [...new Set(speeds.map(({ batchRows }) => batchRows))];
+  const rows = sizes.map((size) =>
+    [size.toLocaleString("en-US")].concat(layouts.map((layout) => rateOf(size, layout))),
+  );
+  return rows.length === 0
+    ? []
+    : [
+        "Rows/s of the model alone, blank rows, by batch size and sessions x threads of each:",
+        ...table([["batch_size", ...layouts], ...rows], {
+          right: Array.from({ length: 1 + layouts.length }, (_, index) => index),
+        }),
+        "batch_size: auto looks for the fastest on a run's own first batches; threads: auto takes a session for each core.",
+        "",
+      ];
 }
 
 function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly DiagnosisTrial[]): string {

@@ -9,6 +9,7 @@ import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
 import { requireRun } from "./rejects/plan-rejects.js";
 import { hasOnlyFailed, refuseKept, refuseOthers } from "./resume.js";
+import { spellOut } from "./spell-out.js";
 import { type RunState, runState } from "./state.js";
 
 /** The findings of a dry run at the target. */
@@ -90,7 +91,7 @@ async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<N
     return { next: await nextOf(context, stored) };
   } catch (error) {
     if (error instanceof JobError && error.exitCode !== 75) {
-      return { next: "end", refusal: error };
+      return { next: "end", refusal: spellOut(context, error) };
     }
     throw error;
   }

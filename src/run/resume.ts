@@ -3,7 +3,7 @@ import { compareListing, compareSpec, type ListedShard, type ListingChange } fro
 import { runIdOf } from "../plan/identity.js";
 import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
-import { pinDifference, restoreHint } from "../plan/pins.js";
+import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Opening } from "../publish/opening.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -30,10 +30,7 @@ export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "s
       "PLAN_CHANGED",
       `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`,
       {
-        hint:
-          sink.isElsewhere?.(plan.target) === true
-            ? elsewhereHint(context, plan, run)
-            : hintOf({ sink }, isPublished(run), restoreAll),
+        hint: sink.isElsewhere?.(plan.target) === true ? elsewhereHint(context, plan, run) : hintOf(context, plan, run),
       },
     );
   }
@@ -95,20 +92,21 @@ export function notPlanned({ spec, sha256, command }: JobContext, act: string): 
 }
 
 /** The hint for a run of another table: the other job keeps the name, or it would score and add its rows again. */
-function elsewhereHint(
-  { sink, command }: Pick<JobContext, "sink" | "command">,
-  { runId, job, params, target }: Plan,
-  { state }: Pick<RunSink, "state">,
-): string {
+function elsewhereHint(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): string {
+  const { runId, job, target } = plan;
   const table = String(target["table"]);
   const shared = `if another job is called ${job}, too, give this job another name: the other one has run ${runId} for ${table}`;
-  const restore = `name ${table} again and run again`;
-  if (state.kind === "published") {
-    return `${shared}; else ${hintOf({ sink }, true, restore)}`;
+  const again = `${context.command(plan.params)} --new-run`;
+  if (run.state.kind === "published") {
+    return hintOf(context, plan, run, [shared]);
   }
-  return state.kind === "discarded"
-    ? `${shared}; else score again, into ${sink.target}: ${command(params)} --new-run`
-    : `${shared}; else ${restore}; or if ${table} is gone, abandon this run: --new-run starts over`;
+  return run.state.kind === "discarded"
+    ? `${shared}; else score again, into ${context.sink.target}: ${again}`
+    : [
+        shared,
+        `else name ${table} again and run again`,
+        `or, if ${table} is gone, abandon this run, and start over: ${again}`,
+      ].join("\n    ");
 }
 
 /**
@@ -117,9 +115,8 @@ function elsewhereHint(
  * answers were paid for, which the old run keeps, nor where the target differs: another job may have the same name.
  */
 export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSink): Promise<boolean> {
-  const { spec, sink, worker, onlyResumes } = context;
+  const { spec, sink, worker } = context;
   return (
-    onlyResumes !== true &&
     worker.count === 1 &&
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&
@@ -159,7 +156,7 @@ export function checkPins(
         ? `its sha256 is ${found.modelSha256}, planned ${plan.model.sha256}`
         : "its inputs, outputs or requests are not those planned";
     throw new JobError("MODEL_CHANGED", `comparing ${modelUri(spec.model)} with the plan of ${where}: ${difference}`, {
-      hint: hintOf(context, isPublished(run), restoreAll),
+      hint: hintOf(context, plan, run),
     });
   }
   checkTokenizers(context, plan, run, found);
@@ -168,7 +165,7 @@ export function checkPins(
     ? { ...change, missing: [] }
     : { ...pendingOf(plan, run.committed, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
-    throw changedInput(context, broken, { finished: isPublished(run), where, listed: found.listed });
+    throw changedInput(context, { plan, run, broken, listed: found.listed });
   }
   if (change.added.length > 0) {
     const added = describe({ added: change.added, missing: [], changed: [] });
@@ -183,12 +180,12 @@ export function checkPins(
 }
 
 /** Checks that tokenizers are those of the plan. @throws JobError MODEL_CHANGED */
-function checkTokenizers(context: JobContext, { model }: Plan, run: RunSink, found: FoundDigests): void {
-  const changed = tokenizerDifference(model, found.tokenizers);
+function checkTokenizers(context: JobContext, plan: Plan, run: RunSink, found: FoundDigests): void {
+  const changed = tokenizerDifference(plan.model, found.tokenizers);
   if (changed !== undefined) {
     const { uri, difference } = changed;
     throw new JobError("MODEL_CHANGED", `comparing tokenizer ${uri} with the plan of ${nameOf(run)}: ${difference}`, {
-      hint: hintOf(context, isPublished(run), restoreAll),
+      hint: hintOf(context, plan, run),
     });
   }
 }
@@ -196,28 +193,62 @@ function checkTokenizers(context: JobContext, { model }: Plan, run: RunSink, fou
 /** Makes the error for changed shards; it says what is different in the first one. */
 function changedInput(
   context: JobContext,
-  broken: ListingChange,
-  { finished, where, listed }: { finished: boolean; where: string; listed: readonly ListedShard[] },
+  {
+    plan,
+    run,
+    broken,
+    listed,
+  }: {
+    readonly plan: Plan;
+    readonly run: RunSink;
+    readonly broken: ListingChange;
+    readonly listed: readonly ListedShard[];
+  },
 ): JobError {
-  const [first] = broken.changed;
-  const now = first === undefined ? undefined : listed.find(({ uri }) => uri === first.uri);
-  const found = first === undefined || now === undefined ? undefined : pinDifference(first, now);
-  const restore = first === undefined || now === undefined ? restoreAll : restoreHint(first, now);
-  return new JobError("INPUT_CHANGED", `comparing the input with the plan of ${where}: ${describe(broken, found)}`, {
-    hint: hintOf(context, finished, restore),
+  const now = new Map(listed.map((shard) => [shard.uri, shard]));
+  const found = broken.changed.flatMap((shard) => {
+    const other = now.get(shard.uri);
+    return other === undefined ? [] : [{ shard, now: other }];
+  });
+  const [first] = found;
+  const differs = describe(broken, first && pinDifference(first.shard, first.now));
+  const restore = isPublished(run) ? [] : [first === undefined ? restoreAll : restoreHint(first.shard)];
+  const touch = found.map(({ shard, now: other }) => touchHint(shard, other, context.pathOf(shard.uri)));
+  const onlyTimes =
+    broken.added.length + broken.missing.length === 0 && !touch.includes(undefined)
+      ? touch.filter((line) => line !== undefined)
+      : [];
+  const more = onlyTimes.length > shownLimit ? [`and so on, ${onlyTimes.length - shownLimit} more files`] : [];
+  return new JobError("INPUT_CHANGED", `comparing the input with the plan of ${nameOf(run)}: ${differs}`, {
+    hint: hintOf(context, plan, run, [...restore, ...onlyTimes.slice(0, shownLimit), ...more]),
   });
 }
 
 const restoreAll = "restore what was planned and run again";
 
 /** Returns the hint for a difference. @param restore how to undo it */
-function hintOf({ sink: { newRunAdds } }: Pick<JobContext, "sink">, finished: boolean, restore: string): string {
-  const newRun = newRunAdds ? "--new-run --allow-duplicates" : "--new-run";
-  if (finished) {
-    const then = newRunAdds ? "adds to them" : "then replaces them";
-    return `the finished predictions are untouched; ${newRun} starts over with the current input, model and spec, and ${then}`;
-  }
-  return `${restore}; or abandon this run: ${newRun} starts over with the current input, model and spec`;
+function hintOf(
+  context: Pick<JobContext, "sink" | "command">,
+  plan: Plan,
+  run: Pick<RunSink, "state">,
+  restore: readonly string[] = isPublished(run) ? [] : [restoreAll],
+): string {
+  const asItIs = "with the current input, model and spec";
+  const lines = isPublished(run)
+    ? [
+        "the finished predictions are untouched",
+        ...restore,
+        `to score again ${asItIs}, which ${context.sink.newRunAdds ? "adds to them" : "then replaces them"}`,
+      ]
+    : [...restore, `to abandon this run, and score ${asItIs}`];
+  return `${lines.join("\n    ")}: ${newRunCommand(context, plan)}`;
+}
+
+function newRunCommand(
+  { sink: { newRunAdds }, command }: Pick<JobContext, "sink" | "command">,
+  { params }: Plan,
+): string {
+  return `${command(params)} --new-run${newRunAdds ? " --allow-duplicates" : ""}`;
 }
 
 /** Keeps the changes that concern rows that are not committed yet. */

@@ -22,6 +22,7 @@ import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./reje
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
+import { spellOut } from "./spell-out.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 
 /**
@@ -46,7 +47,7 @@ export async function runJob(context: JobContext): Promise<RunReport> {
     const error = firstError(thrown);
     const damage = damageOf(context, error);
     if (damage === undefined) {
-      throw error;
+      throw spellOut(context, error);
     }
     return await abandon(context, damage.runId as RunId, error);
   }

@@ -19,6 +19,7 @@ import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
 import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
+import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -46,7 +47,7 @@ export interface RunState {
   readonly paid?: PaidReport | undefined;
   /** What readers have while the run is held, discarded or rolled back, and what publishing it would replace, a line each. */
   readonly readers: readonly string[];
-  /** The commands that decide on a held run, continue one that failed, or score one that is not planned, or was discarded or rolled back; none for another. */
+  /** The commands that decide on a held run, continue an unfinished one, or score one that is not planned, or was discarded or rolled back; none for another. */
   readonly commands: readonly string[];
   /** What the only command does; absent: its name says it, or there are several. */
   readonly purpose?: string | undefined;
@@ -105,7 +106,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
   }
   if (stored instanceof JobError) {
-    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(stored), ...about };
+    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(context, stored), ...about };
   }
   const { plan, pruned } = stored;
   if (pruned !== undefined) {
@@ -116,17 +117,17 @@ export async function runState(context: JobContext, isDetailed = false): Promise
   const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   const run = await orDamage(() => openOwn(context, stored));
   if (run instanceof JobError) {
-    return { ...nothing, ...planned, ...damagedBy(run), ...about };
+    return { ...nothing, ...planned, ...damagedBy(context, run), ...about };
   }
   const lost = await lostSpans(context, plan, run);
   const lastFailure = await lastFailureOf(run);
   return {
     ...nothing,
     ...planned,
-    ...(lost === undefined ? {} : { damage: [lost.message], error: lost }),
+    ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
     status: run.rolledBack === true ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
-    ...(lastFailure === null || lost !== undefined ? {} : await continuing(context, plan, lastFailure)),
+    ...(lost !== undefined ? {} : await continuing(context, plan, { run, lastFailure })),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
@@ -149,33 +150,36 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
   }
 }
 
+/** States of a run that the next attempt goes on with. */
+const openKinds: ReadonlySet<string> = new Set(["unfinished", "approved"]);
+
 /** Errors of a run whose spec, input or model is not the planned one. */
 const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "MODEL_CHANGED"]);
 
 /**
- * The command that continues a run whose last attempt failed, or scores it again if something is not as planned; nothing
- * for an erasure, which another command finishes.
+ * The command that continues an unfinished run, or scores it again if something is not as planned; nothing for another
+ * run, and for an erasure, which another command finishes.
  */
 async function continuing(
   context: JobContext,
   plan: Plan,
-  { code }: AttemptFailure,
+  { run: { state }, lastFailure }: { readonly run: RunSink; readonly lastFailure: AttemptFailure | null },
 ): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
-  if (plan.erasure !== undefined) {
+  if (plan.erasure !== undefined || !openKinds.has(state.kind)) {
     return {};
   }
-  if (changes.has(code)) {
+  if (lastFailure !== null && changes.has(lastFailure.code)) {
     const { newRun } = await decidingCommands(context, plan);
     return { commands: [newRun], purpose: "to continue, restore what changed; to score again with the change" };
   }
   const { command } = await finishingCommand(context, plan);
-  return { commands: [command], purpose: "to continue, after you fix the cause" };
+  const purpose = state.kind === "approved" ? "to publish it" : "to continue";
+  return { commands: [command], purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause` };
 }
 
 /** The error that the last attempt at an unfinished or approved run ended with; null: none is recorded. */
 async function lastFailureOf(run: RunSink): Promise<AttemptFailure | null> {
-  const isOpen = ["unfinished", "approved"].includes(run.state.kind);
-  return isOpen ? ((await run.lastFailure?.()) ?? null) : null;
+  return openKinds.has(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null;
 }
 
 async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
@@ -240,15 +244,22 @@ async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
   }
 }
 
-function damagedBy(error: JobError): Pick<
-  RunState,
-  "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"
-> & {
+function damagedBy(
+  context: JobContext,
+  error: JobError,
+): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> & {
   readonly runId?: RunId;
 } {
   const { runId, found = [error.message] } = error.damage ?? {};
   const named = runId === undefined ? {} : { runId: runId as RunId };
-  return { ...named, status: "damaged", spansCommitted: null, rowsCommitted: null, damage: found, error };
+  return {
+    ...named,
+    status: "damaged",
+    spansCommitted: null,
+    rowsCommitted: null,
+    damage: found,
+    error: spellOut(context, error),
+  };
 }
 
 function rowsCommitted(plan: Plan, { committed }: RunSink): number {

@@ -80,6 +80,8 @@ export interface JobContext extends ScoringContext {
       | { readonly verb: "approve" | "discard"; readonly runId: string }
       | { readonly verb: "stats" | "status" | "rejects" | "history" },
   ) => string;
+  /** The path of an input file, as a command of the person names it who reads the message. */
+  readonly pathOf: (uri: string) => string;
   readonly source: Source;
   readonly sink: Sink;
   /** Opens the target of the challenger's predictions; undefined: they are not kept. */
@@ -107,8 +109,6 @@ export interface JobContext extends ScoringContext {
   readonly steal: boolean;
   /** Open the next run if the latest one is finished or its pins no longer hold. */
   readonly newRun: boolean;
-  /** Open no run in place of one that has failed before it committed anything. Default: a changed spec, model or input may. */
-  readonly onlyResumes?: boolean | undefined;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
   /** Open a run after the latest one that keeps its predictions, and scores its rejected rows only. Default: no. */

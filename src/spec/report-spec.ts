@@ -1,3 +1,4 @@
+import { timeOfDay } from "../util/time-of-day.js";
 import { z } from "../util/zod.js";
 import { isS3Uri } from "./s3/s3-uri.js";
 import { secretFile } from "./secrets.js";
@@ -75,7 +76,7 @@ export const report = z
     ),
     deadline: z
       .string()
-      .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected a time of day such as "06:00"')
+      .regex(timeOfDay, 'expected a time of day such as "06:00"')
       .optional()
       .describe(
         'Time of day, in `timezone`, by which the run should be complete, such as "06:00". It means the 06:00 that is closest to the start of the attempt. A late attempt logs a warning and calls on_late.',

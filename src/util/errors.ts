@@ -34,6 +34,7 @@ export const exitCodes = {
   DISCARDED: 67,
   PRUNED: 67,
   NOT_ERASED: 67,
+  NOT_PUBLISHED: 67,
   INPUT_NOT_READY: 75,
   DATABASE: 75,
   OBJECT_STORE: 75,

@@ -43,7 +43,6 @@ describe.runIf(process.platform === "linux")("a command with a low limit of open
         withLimit(fewest + more, ["plan", spec]),
         withLimit(fewest + more, ["run", spec, "--no-progress"]),
         withLimit(fewest + more, ["inspect", join(projectFolder, "fixtures/models", wine.model)]),
-        withLimit(fewest + more, ["tune", spec, "--no-cache"]),
       ];
       for (const { status, stderr, signal } of ended) {
         expect([0, 75], `${signal} ${stderr}`).toContain(status);

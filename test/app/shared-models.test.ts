@@ -12,14 +12,9 @@ const planned = { uri: spec.path, version: "1", sha256: "0" } as PlannedModel;
 
 const resolveTokenizer = (): Promise<never> => Promise.reject(new Error("the job has no tokenizer"));
 
-const earlierModels = {
-  find: (): Promise<undefined> => Promise.resolve(undefined),
-  keep: (): Promise<void> => Promise.resolve(),
-};
-
 /** Returns how a job finds its model, which others share. */
 function finder(shared: SharedModels, resolveModel: ResolveModel): ResolveModel {
-  return shared(spec, { resolveModel, resolveTokenizer, earlierModels }).resolveModel;
+  return shared(spec, { resolveModel, resolveTokenizer }).resolveModel;
 }
 
 test("jobs that plan runs share one version of a model, also when the alias moves", async () => {

@@ -38,57 +38,6 @@ describe("plan", () => {
   });
 });
 
-/** The lines of `tune` that hold figures. */
-function figures(text: string): string[] {
-  return text.split("\n").filter((line) => /^ +\d/.test(line));
-}
-
-describe("tune", () => {
-  const found = z.object({
-    tuning: z.array(
-      z.object({ sessions: z.int(), threads: z.int(), batch_size: z.int(), rows_per_second: z.int().positive() }),
-    ),
-  });
-
-  test("tune measures each batch size that the shards have rows for, and caches nothing when there are few", async () => {
-    await using folder = await scratchFolder();
-    const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
-    const { code, stdout, stderr } = await runHere(["tune", await writeSpec(folder.path, wine), "--json"], { env });
-    expect([code, stderr]).toEqual([0, ""]);
-    const { tuning } = found.parse(JSON.parse(stdout));
-    expect(new Set(tuning.map(({ batch_size }) => batch_size))).toEqual(new Set([64])); // 178 rows
-    const made = await readdir(folder.path, { recursive: true });
-    expect(
-      made.filter((name) => name !== "job.yaml" && !/^cache(?:$|\/infer-batch$|\/infer-batch\/code)/.test(name)),
-    ).toEqual([]);
-  });
-
-  test("tune names the fastest batch size, or the fixed one, and caches it", async () => {
-    await using folder = await scratchFolder();
-    const env = { XDG_CACHE_HOME: join(folder.path, "cache") };
-    const spec = await writeSpec(folder.path, batch32);
-
-    const first = await runHere(["tune", spec], { env });
-    expect([first.code, first.stderr]).toEqual([0, ""]);
-    expect(first.stdout).toMatch(/^ +\d+ +\d+ +32 +[\d,]+ {2}<- fastest$/m);
-
-    const again = await runHere(["tune", spec], { env });
-    expect(figures(again.stdout)).toEqual(figures(first.stdout));
-    expect(again.stdout).toMatch(/^Measured at [\d-]+T[\d:.]+Z, .*--no-cache measures anew\.$/m);
-
-    const anew = await runHere(["tune", spec, "--no-cache"], { env });
-    expect(figures(anew.stdout)).toHaveLength(figures(first.stdout).length);
-    expect(anew.stdout).not.toContain("Measured at");
-  });
-
-  test("tune ends without a result when there are no rows", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { input: { where: "1 = 0" } });
-    const { code, stderr } = await runHere(["tune", spec]);
-    expect([code, stderr]).toEqual([75, expect.stringContaining("none of the job's first rows passes input.where")]);
-  });
-});
-
 describe("validate", () => {
   test("validate shows the bindings, and writes nothing", async () => {
     await using folder = await scratchFolder();
@@ -121,6 +70,19 @@ describe("run and status", () => {
       await shownCli(["run", spec], folder.path),
     ];
     expect(`\n${story.join("\n")}`).toMatchSnapshot();
+  });
+
+  test("status of an unfinished run has the command that continues it", async () => {
+    await using folder = await scratchFolder();
+    const spec = await writeSpec(folder.path, wine, { commit_rows: 50, params: { ds: "2026-01-31" } });
+    await runHere(["run", spec, "--worker", "0/2", "--quiet"]);
+    const next = `infer-batch run ${spec} --param ds=2026-01-31`;
+    const { stdout } = await runHere(["status", spec]);
+    expect(stdout).toMatch(/: unfinished, 2 of 4 spans committed/);
+    expect(stdout).toContain(`\n  to continue: ${next}\n`);
+    expect(JSON.parse((await runHere(["status", spec, "--json"])).stdout)).toMatchObject({ commands: [next] });
+    expect((await runHere(next.split(" ").slice(1))).code).toBe(0);
+    expect((await runHere(["status", spec])).stdout).not.toContain("to continue");
   });
 
   test("status before the first run writes nothing", async () => {

@@ -41,7 +41,7 @@ describe("doctor", () => {
         name: "provider library",
         state: "missing",
         found: expect.stringContaining(" (the npm package does not have them)") as string,
-        remedy: expect.stringContaining("infer-batch doctor --install-cuda FOLDER") as string,
+        remedy: expect.stringContaining("docs/gpu.md") as string,
       },
       { name: "NVIDIA driver" },
       { name: "CUDA", state: "unknown" },
@@ -81,6 +81,28 @@ describe("doctor", () => {
       told.push((await runHere(["doctor", spec])).stdout);
     }
     expect(told).toEqual([expect.stringMatching(/ ms; trees: compiled\n/), expect.not.stringContaining("trees:")]);
+  });
+
+  test("doctor measures the spec's model on blank rows, by batch size and threads", async () => {
+    await withSpec({}, async (spec) => {
+      const { stdout } = await runHere(["doctor", spec], { env: noGpu });
+      expect(stdout).toMatch(
+        /^ {2}batch_size( +\d+ x \d+){1,2}\n +64( +[\d,]+){1,2}\n[^]*\n +16,384( +[\d,]+){1,2}\n/m,
+      );
+      const { speeds } = JSON.parse((await runHere(["doctor", spec, "--json"], { env: noGpu })).stdout) as {
+        speeds: Record<string, number>[];
+      };
+      expect([...new Set(speeds.map(({ batch_size }) => batch_size))]).toEqual([64, 256, 1024, 4096, 16_384]);
+      expect(speeds.every(({ rows_per_second: rate = 0 }) => rate > 0)).toBe(true);
+    });
+    await using folder = await scratchFolder();
+    const fixed = await writeSpec(folder.path, fixtureNamed("diabetes-mlp-batch32"));
+    expect((await runHere(["doctor", fixed], { env: noGpu })).stdout).toMatch(
+      /\n {2}batch_size .*\n +32 +[\d,]+.*\n(?! +\d)/,
+    );
+    const anyLength = await writeSpec(folder.path, fixtureNamed("sentences-mean"));
+    const unmeasured = await runHere(["doctor", anyLength], { env: noGpu });
+    expect([unmeasured.code, unmeasured.stdout]).toEqual([0, expect.not.stringContaining("Rows/s")]);
   });
 
   test("doctor says which provider a run with providers: auto takes", async () => {
@@ -191,6 +213,7 @@ describe("doctor", () => {
       parts: [{ name: "GPUs", state: "ok", found: "NVIDIA L4", remedy: "none" }],
       trials: [idle, cpu],
       model: "forest.onnx",
+      speeds: [],
       outcome: "cuda",
     };
     expect(`\n${doctorText(found)}`).toMatchInlineSnapshot(`

@@ -71,7 +71,7 @@ function expectSafe({ code, stdout, stderr }: CliResult, ends: number): void {
 }
 
 describe("terminal safety of commands", () => {
-  test.each([["plan"], ["validate"], ["run"], ["status"], ["tune", "--no-cache"], ["doctor"]])(
+  test.each([["plan"], ["validate"], ["run"], ["status"], ["doctor"]])(
     "%s writes no control character from names of shards, columns and tensors",
     async (command, ...options) => {
       await using folder = await scratchFolder();

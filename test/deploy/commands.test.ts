@@ -41,6 +41,7 @@ describe("the command lines of deploy/", () => {
         "../Dockerfile": 3,
         "airflow/daily_churn.py": 2,
         "aws-batch/job-definition.json": 1,
+        "cron/README.md": 1,
         "cron/infer-batch.cron": 1,
         "kubernetes/base/cronjob.yaml": 1,
         "systemd/infer-batch@.service": 1,
@@ -98,6 +99,7 @@ describe("the files of deploy/ that decide by exit code", () => {
         "cron/README.md",
         "kubernetes/README.md",
         "kubernetes/base/cronjob.yaml",
+        "prometheus/alerts.yaml",
         "systemd/README.md",
         "systemd/infer-batch@.service",
       ]

@@ -78,7 +78,7 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
       66,
       expect.stringMatching(
         new RegExp(
-          `^error: approving run ${runId}: output\\.postgres\\.(mode|key|on_duplicate) is .*, planned [^]*hint: restore what was planned, and run the same command again; or score again, as another run: run --new-run`,
+          `^error: approving run ${runId}: output\\.postgres\\.(mode|key|on_duplicate) is .*, planned [^]*hint: restore what was planned, and run the same command again; or score again, as another run: infer-batch run \\S+ --param ds=\\S+ --new-run`,
         ),
       ),
     ]);
@@ -132,7 +132,7 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
       const refused = await nights.night(command, "2026-11-21");
       expect([refused.code, refused.stderr]).toEqual([
         66,
-        expect.stringMatching(/preparing run .*mode is "upsert", planned "append".*[^]*run --new-run/),
+        expect.stringMatching(/preparing run .*mode is "upsert", planned "append".*[^]*infer-batch run .* --new-run/),
       ]);
     }
     const next = await nights.night("run", "2026-11-21", "--new-run");

@@ -53,7 +53,9 @@ describe("a shard whose pages are damaged", () => {
       exit 66
       --- stderr
       error: comparing the input with the plan of this unfinished run: changed since it was planned: in/b.parquet (it has the planned 25622 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-        hint: restore the planned file with its modification time (cp -p), and run again; if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z FILE; or abandon this run: --new-run starts over with the current input, model and spec
+        hint: restore the planned file with its modification time (cp -p), and run again
+          if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z <folder>/in/b.parquet
+          to abandon this run, and score with the current input, model and spec: infer-batch run <folder>/job.yaml --new-run
       "
     `);
     expect((await partNames(job.out)).length).toBe(5);

@@ -45,7 +45,7 @@ describe("a damaged output", () => {
       const refused = await runSpec(job.spec);
       expect(refused.code, refused.stderr).toBe(66);
       expect(refused.stderr).toMatch(one.says);
-      expect(refused.stderr).toMatch(/hint: .*; or start over with --new-run/);
+      expect(refused.stderr).toMatch(/hint: .*; or start over with infer-batch run \S+ --new-run/);
       if (!one.what.includes("otherwise")) {
         expect([status.code, status.stderr], status.stdout).toEqual([66, refused.stderr]);
         expect(status.stdout).toMatch(

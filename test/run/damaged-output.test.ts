@@ -193,7 +193,9 @@ describe("a finished run with sealed profiles", () => {
     const { code, stderr } = await nights.night("run", date);
 
     expect(code, stderr).toBe(66);
-    expect(stderr).toMatch(/it is gone, .*\n {2}hint: restore it; or start over with --new-run/);
+    expect(stderr).toMatch(
+      /it is gone, .*\n {2}hint: restore it; or start over with infer-batch run \S+ --param ds=\S+ --new-run/,
+    );
     const replaced = await nights.night("run", date, "--new-run");
     expect(replaced.code, replaced.stderr).toBe(0);
     expect(differences(await outputRows(out), await goldenRows(fixtureNamed("diabetes-mlp")))).toEqual([]);

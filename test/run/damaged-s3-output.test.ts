@@ -64,7 +64,7 @@ s3.describe("a damaged output in S3", () => {
       const refused = await runSpec(job.spec);
       expect([status.code, refused.code], refused.stderr).toEqual([66, 66]);
       expect(refused.stderr).toMatch(says);
-      expect(refused.stderr).toContain("or start over with --new-run");
+      expect(refused.stderr).toMatch(/or start over with infer-batch run \S+ --new-run/);
       expect(status.stderr).toBe(refused.stderr);
       expect(
         gone.every((name) => name.startsWith("_") || status.stdout.includes(name)),

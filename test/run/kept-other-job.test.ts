@@ -153,7 +153,7 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
     expect([(await rowsOf("2026-01-01")).length, (await rowsOf("2026-01-02")).length]).toEqual([568, 568]);
   });
 
-  test("history and backfill --model history of <job> or of a job called <job>-challenger leave out the runs of the other job", async () => {
+  test("history of <job> or of a job called <job>-challenger leaves out the runs of the other job", async () => {
     await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
@@ -173,12 +173,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
     await writeSpec(scratch.path, fixture, ofShadow);
     const ofOther = lastJson(await runHere(["history", spec, "--json", "--last", "1"]));
     expect([datesOf(ofOther), ofOther["more"]]).toEqual([["2026-01-01"], false]);
-    await writeSpec(scratch.path, fixture, { ...ofShadow, model: { outputs } });
-    const filled = await runHere(["backfill", spec, "--param", "ds=2026-01-04..2026-01-04", "--model", "history"]);
-    expect([filled.code, filled.stderr]).toEqual([
-      0,
-      expect.stringContaining("that of 2026-01-01, the last published"),
-    ]);
   });
 
   test("prune of <job> or of a job called <job>-challenger leaves the runs of the other job", async () => {

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -68,14 +69,34 @@ describe("--new-run over a finished run", () => {
     const job = await finishedJob(scratch.path);
     await utimes(job.shard(1), later, later);
 
-    expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
+    expect((await refusalOf(scoreHere(job.spec))).replaceAll(scratch.path, "<folder>")).toMatchInlineSnapshot(`
       "66 INPUT_CHANGED
       comparing the input with the plan of this finished run: changed since it was planned: in/part-00001.parquet (it has the planned 4950 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-      hint: the finished predictions are untouched; --new-run starts over with the current input, model and spec, and then replaces them"
+      hint: the finished predictions are untouched
+          if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z <folder>/in/part-00001.parquet
+          to score again with the current input, model and spec, which then replaces them: infer-batch run <folder>/job.yaml --new-run"
     `);
     await expectRun(job, 1);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r2`, status: "complete" });
     await expectRun(job, 2);
+  });
+
+  test("the command in the hint gives files their planned times again, from the folder where the person is", async () => {
+    await using scratch = await scratchFolder();
+    const job = await finishedJob(scratch.path);
+    await utimes(job.shard(1), later, later);
+    await utimes(job.shard(2), later, later);
+
+    const refused = await runSpec(job.spec, { cwd: scratch.path });
+    const commands = [...refused.stderr.matchAll(/set its planned time again: (touch .*)/g)].map(
+      ([, command]) => command,
+    );
+    expect([refused.code, commands], refused.stderr).toEqual([
+      66,
+      ["1", "2"].map((n) => expect.stringMatching(`Z in/part-0000${n}`) as string),
+    ]);
+    execFileSync("sh", ["-ec", commands.join("\n")], { cwd: scratch.path });
+    expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete" });
   });
 
   test("--new-run takes a changed model and a changed spec", async () => {
@@ -171,10 +192,12 @@ describe("an unfinished new run", () => {
     await kill(job, "after link control/parts/part-00001 #1");
     await utimes(job.shard(4), later, later);
 
-    expect(await refusalOf(scoreHere(job.spec))).toMatchInlineSnapshot(`
+    expect((await refusalOf(scoreHere(job.spec))).replaceAll(scratch.path, "<folder>")).toMatchInlineSnapshot(`
       "66 INPUT_CHANGED
       comparing the input with the plan of this unfinished run: changed since it was planned: in/part-00004.parquet (it has the planned 14162 bytes, but was modified 2026-01-02T00:00:00Z, planned 2026-01-01T00:00:00Z)
-      hint: restore the planned file with its modification time (cp -p), and run again; if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z FILE; or abandon this run: --new-run starts over with the current input, model and spec"
+      hint: restore the planned file with its modification time (cp -p), and run again
+          if its content has not changed, set its planned time again: touch -c -d 2026-01-01T00:00:00Z <folder>/in/part-00004.parquet
+          to abandon this run, and score with the current input, model and spec: infer-batch run <folder>/job.yaml --new-run"
     `);
     await expectVisible(job, 1);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: `${id}-r3`, status: "complete", spansResumed: 0 });

@@ -151,7 +151,7 @@ postgres.describe("a run in Postgres that is damaged", () => {
     expect(refused.code, refused.stderr).toBe(66);
     expect(refused.stderr).toMatch(/holds 80 rows, and the run has put 320 there/);
     expect(refused.stderr).toMatch(
-      /it was emptied during the run\. 80 of its rows are of spans that were committed since\. To score all rows again: TRUNCATE "scores"\."predictions", and run the same command with --new-run; where other rows must stay, delete those of this run instead, and add --allow-duplicates\. If rows were removed on purpose: UPDATE /,
+      /it was emptied during the run\. 80 of its rows are of spans that were committed since\. To score all rows again: TRUNCATE "scores"\."predictions", then infer-batch run \S+ --new-run; where other rows must stay, delete those of this run instead, and add --allow-duplicates\. If rows were removed on purpose: UPDATE /,
     );
     const early = await runSpec(spec, { args: ["--new-run"] });
     expect([early.code, early.stderr]).toEqual([64, expect.stringMatching(/keeps the rows of the runs before/)]);

@@ -87,7 +87,7 @@ postgres.describe("--new-run into Postgres", () => {
       const flags = mode === "append" ? "--new-run --allow-duplicates" : "--new-run";
       expect(await refusalOf(scoreHere(changed))).toMatch(
         new RegExp(
-          `^66 PLAN_CHANGED\n.*model.cast.*\nhint: restore .*: ${flags} starts over with the current input, model and spec$`,
+          `^66 PLAN_CHANGED\n.*model.cast.*\nhint: restore .*\n.*to abandon this run.*: infer-batch run \\S+ ${flags}$`,
         ),
       );
       expect(await scoreHere(changed, { newRun: true, allowDuplicates: true })).toMatchObject({
@@ -116,7 +116,7 @@ postgres.describe("--new-run into Postgres", () => {
       const changed = await specFor(scratch.path, database, now);
       expect(await refusalOf(scoreHere(changed))).toMatch(
         new RegExp(
-          `output.postgres.mode is "${now}", planned "${planned}".*\nhint: .*; ${flags} starts over .* ${end}$`,
+          `output.postgres.mode is "${now}", planned "${planned}".*\nhint: the finished .*\n.* ${end}: infer-batch run \\S+ ${flags}$`,
         ),
       );
     },

@@ -28,7 +28,7 @@ async function jobsIn(folder: string, database: Database, ds = "2026-11-20"): Pr
 }
 
 const message =
-  /^error: comparing the spec with the plan of this finished run: output\.postgres\.table .*scores\.others.*\n {2}hint: if another job is called diabetes-mlp, too, give this job another name: the other one has run diabetes-mlp-\S+ for scores\.others; else the finished predictions/m;
+  /^error: comparing the spec with the plan of this finished run: output\.postgres\.table .*scores\.others.*\n {2}hint: the finished predictions are untouched\n {4}if another job is called diabetes-mlp, too, give this job another name: the other one has run diabetes-mlp-\S+ for scores\.others\n {4}to score again/m;
 
 postgres.describe("two jobs of one name for different tables", () => {
   test("no command shows the other job's run as this job's: they end with 66 and say what run says", async () => {
@@ -110,7 +110,9 @@ postgres.describe("two jobs of one name for different tables", () => {
     const unfinished = await runHere(["run", spec]);
     expect([unfinished.code, unfinished.stderr]).toEqual([
       66,
-      expect.stringContaining("or if scores.others is gone, abandon this run: --new-run starts over"),
+      expect.stringMatching(
+        /or, if scores\.others is gone, abandon this run, and start over: infer-batch run .* --new-run\n/,
+      ),
     ]);
     await database.query("CREATE VIEW scores.others AS SELECT * FROM scores.moved"); // for those who knew the old name
     const started = await runHere(["run", spec, "--new-run"]);

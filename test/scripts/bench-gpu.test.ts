@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { InferenceSession, Tensor } from "onnxruntime-node";
 import { afterEach, describe, expect, test, vi } from "vitest";
@@ -116,9 +116,12 @@ test("bench:gpu says why a provider did not run, by what doctor finds on this ma
 
 test("bench:gpu puts CUDA's folder in front of the loader's path, and leaves the rest of it", async () => {
   await using scratch = await scratchFolder();
-  await mkdir(join(scratch.path, "lib"));
+  const libraries = join(scratch.path, "onnxruntime/capi");
+  await mkdir(libraries, { recursive: true });
+  await writeFile(join(libraries, "libonnxruntime.so.1"), ""); // so that nothing is installed
   vi.stubEnv("LD_LIBRARY_PATH", "/opt/driver");
-  expect(cudaEnv(scratch.path)).toEqual({ LD_LIBRARY_PATH: `${scratch.path}/lib:/opt/driver` });
+  const nvidia = ["cu13", "cudnn"].map((name) => `${scratch.path}/nvidia/${name}/lib`);
+  expect(cudaEnv(scratch.path)).toEqual({ LD_LIBRARY_PATH: [libraries, ...nvidia, "/opt/driver"].join(":") });
   expect(cudaEnv(undefined)).toEqual({});
 });
 

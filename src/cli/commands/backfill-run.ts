@@ -1,10 +1,10 @@
 import { dirname, resolve } from "node:path";
-import type { BackfillJob, BackfillJobs, ScoredWith } from "../../app/backfill-jobs.js";
+import type { BackfillJob, BackfillJobs } from "../../app/backfill-jobs.js";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { calling, reporting } from "../../app/reports/reporting.js";
-import { asPlanned, type SharedModels } from "../../app/shared-models.js";
+import type { SharedModels } from "../../app/shared-models.js";
 import type { RunOrder, ValueStatus } from "../../jobs/run-values.js";
 import type { RangeStep } from "../../jobs/date-range.js";
 import type { BackfillRun } from "../../report/backfill-text.js";
@@ -19,7 +19,6 @@ import { logOf, type ValueLog } from "../value-log.js";
 export interface BackfillOptions extends JobOptions {
   readonly step?: RangeStep;
   readonly parallel: number;
-  readonly model: "current" | "history";
   readonly stopOnFailure?: boolean;
   readonly reprocess: "none" | "failed" | "completed";
   readonly allowDuplicates?: boolean;
@@ -55,19 +54,16 @@ export interface EndedRun extends BackfillRun {
 export async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
   const { jobs, options } = shared;
   const log = logOf(shared.log, { label: `${jobs.range.param}=${job.value}`, warned: shared.warned });
-  // A run with another model than the next one would have is resumed, or else replaced: never both by one attempt.
-  const { resumed } = job;
-  const newRun = options.reprocess === "completed" && resumed === undefined;
-  const end = await attempted(shared, resumed ?? job, { log, newRun, onlyResumes: resumed !== undefined });
+  const newRun = options.reprocess === "completed";
+  const end = await attempted(shared, job, { log, newRun });
   const again = options.reprocess !== "none" && !newRun && isFinal(end);
   if (again) {
-    const scored = resumed === undefined ? "" : `, with model ${job.model?.sha256}`;
-    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again${scored}`);
+    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again`);
   }
   const run = {
     value: job.value,
     runId: job.runId,
-    ...(again ? await attempted(shared, job, { log, newRun: true, onlyResumes: false }) : end),
+    ...(again ? await attempted(shared, job, { log, newRun: true }) : end),
   };
   logEnd(log, shared, run);
   return run;
@@ -86,10 +82,9 @@ type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "
 interface AttemptOptions {
   readonly log: ValueLog;
   readonly newRun: boolean;
-  readonly onlyResumes: boolean;
 }
 
-async function attempted(shared: Shared, job: ScoredWith, how: AttemptOptions): Promise<Attempted> {
+async function attempted(shared: Shared, job: BackfillJob, how: AttemptOptions): Promise<Attempted> {
   let modelSha256: string | undefined;
   try {
     const report = await openAndRun(shared, job, how, (sha256) => {
@@ -106,19 +101,18 @@ async function attempted(shared: Shared, job: ScoredWith, how: AttemptOptions): 
 /** Carries out the run of one value as `run` does. @param onModel called with the digest of the planned model */
 async function openAndRun(
   { options, runsOfCommand, sharedModels, order, progress, signal, specPath }: Shared,
-  { load, model }: ScoredWith,
-  { log, newRun, onlyResumes }: AttemptOptions,
+  { load }: BackfillJob,
+  { log, newRun }: AttemptOptions,
   onModel: (sha256: string | undefined) => void,
 ): Promise<RunReport> {
   const loaded = load();
   const { allowDuplicates = false, allowOlder = false } = options;
-  const attempt = { ...alone, newRun, onlyResumes, runsOfCommand, allowDuplicates, allowOlder };
+  const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
   const record = recordOf(loaded.spec, { worker: attempt.worker });
   const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
   try {
     return await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
-      const models = model === undefined ? sharedModels : asPlanned(model);
-      const parts = { log, signal, attempt, record, sharedModels: models, jobsAtOnce: order.parallel };
+      const parts = { log, signal, attempt, record, sharedModels, jobsAtOnce: order.parallel };
       await using job = await openLoaded(loaded, specPath, {
         ...parts,
         progress: progress((line) => log.announce(line)),

@@ -1,5 +1,4 @@
 import { type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
-import { withModelHistory } from "../../app/backfill-models.js";
 import { shellWord } from "../../util/shell-word.js";
 import { resolveOnce } from "../../app/shared-models.js";
 import { runValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/run-values.js";
@@ -8,7 +7,6 @@ import {
   backfillJson,
   backfillRunJson,
   backfillText,
-  datedModelLines,
   totalsText,
   valuesText,
 } from "../../report/backfill-text.js";
@@ -35,7 +33,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     format: options.logFormat,
     color: wantsColor(io.stderr.raw),
   });
-  const jobs = await readJobs(specPath, options, log);
+  const jobs = await readBackfill(specPath, options);
   const { param, first, last } = jobs.range;
   const order = orderFor(jobs, options, log);
   let model: Backfill["model"];
@@ -68,19 +66,6 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   if (failure !== undefined) {
     throw failure;
   }
-}
-
-/** Reads the jobs, with `--model history` each with its model, and says which that is. */
-async function readJobs(specPath: string, options: BackfillOptions, log: Log): Promise<BackfillJobs> {
-  const read = await readBackfill(specPath, options);
-  if (options.model === "current") {
-    return read;
-  }
-  const { jobs, models } = await withModelHistory(read, specPath);
-  for (const line of datedModelLines(models)) {
-    log.info(line);
-  }
-  return { ...read, jobs };
 }
 
 function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): RunOrder {

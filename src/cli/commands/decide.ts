@@ -1,6 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { reportDecision } from "../../app/reports/report-decision.js";
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
+import { spellOut } from "../../run/spell-out.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";
@@ -54,7 +55,9 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
   const { by, reason, run: runId, asBaseline = false } = options;
-  const report = await work(job, { by, reason, runId, asBaseline });
+  const report = await work(job, { by, reason, runId, asBaseline }).catch((error: unknown) => {
+    throw spellOut(job, error);
+  });
   await reportDecision({ loaded, folder: dirname(resolve(spec)), record: job.record, log, signal: job.signal }, report);
   io.stdout.write(
     options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,

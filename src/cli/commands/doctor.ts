@@ -18,6 +18,8 @@ import { requireModelPath } from "../../app/models/model-path.js";
 import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
 import { resolveModel } from "../../app/open-model.js";
 import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { measureSpeeds } from "../../app/providers/speeds.js";
+import { usableCores } from "../../app/process-limits.js";
 import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { machineError } from "../../app/machine-errors.js";
@@ -30,18 +32,9 @@ import { findWorker } from "../../app/worker.js";
  */
 export async function doctorCommand(
   specPath: string | undefined,
-  options: JobOptions & { readonly json?: boolean; readonly installCuda?: string },
+  options: JobOptions & { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  if (options.installCuda !== undefined) {
-    const { installCuda } = await import("../../app/cuda/install-cuda.js");
-    const log = (line: string): void => {
-      io.stderr.write(`${line}\n`);
-    };
-    const folder = await installCuda({ folder: resolve(options.installCuda), machine: thisMachine(), log });
-    io.stdout.write(`installed CUDA for onnxruntime-node; before each run: export LD_LIBRARY_PATH=${folder}\n`);
-    return;
-  }
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
   if (loaded !== undefined && specPath !== undefined && server !== undefined) {
@@ -95,7 +88,17 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     fault,
     trees,
   }));
+  const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
+    speeds:
+      loaded !== undefined && isOk
+        ? await measureSpeeds(model, {
+            spec: loaded.spec,
+            worker,
+            cores: usableCores(),
+            log: createWarningLog(io.stderr),
+          })
+        : [],
     program: programVersion,
     platform,
     asked,

@@ -8,6 +8,8 @@ import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
 import { paidFields, paidLine } from "../../report/spending/paid-text.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { requireLatest, type RunState, runState } from "../../run/state.js";
+import { timeOfDayAt } from "../../report/calls/deadline.js";
+import type { JobContext } from "../../scoring/context.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { openJob, openLoaded } from "../../app/job-context.js";
@@ -17,12 +19,15 @@ export interface StatusOptions extends RunOptions {
   readonly json?: boolean;
   readonly held?: boolean;
   readonly failed?: boolean;
+  /** A time of day in each spec's time zone, after which its run should be published. */
+  readonly expectBy?: string;
 }
 
 /** Shows the run of one spec in detail, or the runs of several specs in a table. */
 export async function statusCommand(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
   const [spec] = specs;
-  if (spec === undefined || specs.length > 1 || options.held === true || options.failed === true) {
+  const { held, failed, expectBy } = options;
+  if (spec === undefined || specs.length > 1 || held === true || failed === true || expectBy !== undefined) {
     refuseRun(options);
     await statusOfSeveral(specs, options, io);
     return;
@@ -41,7 +46,10 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
 /** @throws JobError USAGE */
 function refuseRun({ run }: StatusOptions): void {
   if (run !== undefined) {
-    throw new JobError("USAGE", `looking for run ${run}: --run needs one spec, without --held and --failed`);
+    throw new JobError(
+      "USAGE",
+      `looking for run ${run}: --run needs one spec, without --held, --failed and --expect-by`,
+    );
   }
 }
 
@@ -82,6 +90,18 @@ interface JobState {
   /** The state of the run; undefined: `error` says why it is unknown. */
   readonly state?: RunState;
   readonly error?: unknown;
+  /** What is expected of it; undefined: nothing was asked, or it is unknown. */
+  readonly expected?: Expected;
+}
+
+/** A run that should be published by a time of day. */
+interface Expected {
+  readonly by: string;
+  readonly timezone: string;
+  /** null: it is not that late yet. */
+  readonly isMet: boolean | null;
+  /** What to type next. */
+  readonly command: string;
 }
 
 async function statusOfSeveral(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
@@ -90,9 +110,9 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
     found.push(await stateOf(spec, options));
   }
   const shown = found.filter((job) => isShown(job, options));
-  for (const { spec, state, error } of options.json === true ? shown : []) {
+  for (const { spec, state, error, expected } of options.json === true ? shown : []) {
     const described = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
-    io.stdout.write(`${JSON.stringify({ spec, ...described })}\n`);
+    io.stdout.write(`${JSON.stringify({ spec, ...described, ...expectedJson(expected) })}\n`);
   }
   if (options.json !== true) {
     const rows = shown.map(cellsOf);
@@ -101,6 +121,7 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
     const lines = shown.length === 0 ? [] : fitTable([headings, ...rows], fit);
     io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
   }
+  requirePublished(found);
   for (const { state, error = state?.error } of found) {
     if (error !== undefined) {
       throw error;
@@ -108,16 +129,66 @@ async function statusOfSeveral(specs: readonly string[], options: StatusOptions,
   }
 }
 
+function expectedJson(expected: Expected | undefined): object {
+  return expected === undefined
+    ? {}
+    : { expected_by: { time: expected.by, timezone: expected.timezone, met: expected.isMet } };
+}
+
+/**
+ * Names each job whose run should be published and is not, and each spec whose run is unknown.
+ * @throws JobError NOT_PUBLISHED, or the 64 of a spec that cannot be read
+ */
+function requirePublished(jobs: readonly JobState[]): void {
+  const missing = jobs.filter(({ expected }) => expected?.isMet === false);
+  const [first] = missing;
+  if (first?.expected === undefined) {
+    return;
+  }
+  const unknown = jobs.filter(({ error }) => error !== undefined);
+  const wrong = unknown.map(({ error }) => error).find((error) => error instanceof JobError && error.exitCode === 64);
+  const lines = [
+    `looking for runs that should be published by ${first.expected.by}: ${missing.length} of ${count(jobs.length, "job")} ${missing.length === 1 ? "has" : "have"} none`,
+    ...missing.map((job) => {
+      const [spec, runId, status, , , why] = cellsOf(job);
+      return `${spec}: run ${runId} is ${status?.replaceAll("_", " ")}${why === "" ? "" : `: ${why}`}`;
+    }),
+    ...unknown.map(({ error }) => messageOf(error).replaceAll("\n", "\n  ")),
+  ];
+  throw new JobError(wrong instanceof JobError ? wrong.code : "NOT_PUBLISHED", lines.join("\n  "), {
+    hint: missing.map(({ expected }) => expected?.command).join("\n    "),
+  });
+}
+
 async function stateOf(spec: string, options: StatusOptions): Promise<JobState> {
   try {
     await using job = await openJob(spec, options);
-    return { spec, state: await runState(job) };
+    const state = await runState(job);
+    return { spec, state, ...(options.expectBy && { expected: expectedOf(job, state, options.expectBy) }) };
   } catch (error) {
     if (error instanceof JobError) {
       return { spec, error };
     }
     throw error;
   }
+}
+
+/** Compares a run with what is expected of it now. @throws JobError USAGE for a job that has one run for all days */
+function expectedOf({ spec, dateParam, command, dateMs }: JobContext, state: RunState, by: string): Expected {
+  if (dateParam === undefined) {
+    throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {
+      hint: "a run that was published once would count on every day: give the job a param such as ds: ${today}",
+    });
+  }
+  const { timezone, params } = spec;
+  const isDue = timeOfDayAt(dateMs(), timezone) >= by;
+  const [next, ...more] = state.commands;
+  return {
+    by,
+    timezone,
+    isMet: isDue ? state.status === "published" || state.status === "pruned" : null,
+    command: next === undefined || more.length > 0 ? command(params, { verb: "status" }) : next,
+  };
 }
 
 function isShown({ state }: JobState, { held = false, failed = false }: StatusOptions): boolean {

@@ -8,7 +8,7 @@ Exit codes:
   64   bad usage, spec or permission: correct it; a retry cannot help
   65   bad data: correct the data; a retry cannot help
   66   input, model, spec or output changed since the run was planned
-  67   held by the checks, discarded or pruned: a person decides
+  67   held by the checks, discarded, pruned, or late (--expect-by): a person decides
   75   temporary, such as input that is not ready: run the same command again
   1    a bug in infer-batch
 `;

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
 import type { Part } from "./part.js";
-import { findLibrary, libraryFolder, type Machine, neededLibraries, versionFile } from "./machine.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
 
 export type GpuProvider = "cuda" | "tensorrt";
 
@@ -59,7 +59,7 @@ async function needsOf(provider: GpuProvider, machine: Machine): Promise<Needs |
   return all;
 }
 
-const install = "infer-batch doctor --install-cuda FOLDER, then export LD_LIBRARY_PATH=FOLDER/lib";
+const install = 'the four lines under "Install CUDA" in docs/gpu.md';
 
 function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const name = "provider library";
@@ -71,9 +71,13 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const there = machine.list(folder);
   const wanted = ["shared", "cuda", ...(provider === "tensorrt" ? ["tensorrt"] : [])];
   const absent = wanted.map((one) => `libonnxruntime_providers_${one}.so`).filter((file) => !there.includes(file));
-  const copied = machine.readText(join(folder, versionFile))?.trim();
-  if (copied !== undefined && copied !== machine.runtime.version) {
-    const found = `${folder} is for onnxruntime-node ${copied}, not ${machine.runtime.version}`;
+  // pip writes it above onnxruntime/capi, where the libraries are.
+  const version = machine
+    .list(join(folder, "../.."))
+    .map((entry) => /^onnxruntime_gpu-(.+)\.dist-info$/.exec(entry)?.[1])
+    .find((found) => found !== undefined);
+  if (version !== undefined && version !== machine.runtime.version) {
+    const found = `${folder} is for onnxruntime-node ${version}, not ${machine.runtime.version}`;
     return { name, state: "missing", found, remedy: `make the folder again: ${install}` };
   }
   if (absent.length === 0) {

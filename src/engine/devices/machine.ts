@@ -60,9 +60,7 @@ export function packageFolder({ runtime, platform }: Pick<Machine, "runtime" | "
 }
 
 /** The library that onnxruntime-node loads on Linux. */
-export const runtimeLibrary = "libonnxruntime.so.1";
-/** The file in the library's folder with the version of onnxruntime-node that the library was copied from. */
-export const versionFile = "onnxruntime-node.version";
+const runtimeLibrary = "libonnxruntime.so.1";
 
 /**
  * Returns the folder that ONNX Runtime's library is loaded from. It looks for the libraries of providers there. The loader

@@ -1,13 +1,13 @@
 import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
 
-/** Returns one row of zeros and empty texts for each input that is a tensor; variable dimensions are 1. */
-export function blankBatch({ inputs }: Pick<ModelSignature, "inputs">): NamedTensor[] {
+/** Returns rows of zeros and empty texts for each input that is a tensor; variable dimensions but the first are 1. */
+export function blankBatch({ inputs }: Pick<ModelSignature, "inputs">, rows = 1): NamedTensor[] {
   return inputs.flatMap(({ name, dtype, shape }): NamedTensor[] => {
     if (!isTensorType(dtype)) {
       return [];
     }
-    const dims = shape.map((size) => size ?? 1);
+    const dims = shape.map((size, axis) => size ?? (axis === 0 ? rows : 1));
     const length = dims.reduce((product, size) => product * size, 1);
     return dtype === "string"
       ? [{ name, dtype, dims, data: { offsets: new Uint32Array(length + 1), bytes: new Uint8Array() } }]

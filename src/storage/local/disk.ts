@@ -4,7 +4,7 @@ import { readdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
-import { pinDifference, restoreHint } from "../../plan/pins.js";
+import { pinDifference, restoreHint, touchHint } from "../../plan/pins.js";
 import { diskError, isDenied, isNotFound } from "./disk-error.js";
 import { fingerprintOf, listUntilStable, realPathOrSelf, statOrUndefined } from "./disk-listing.js";
 import type { OutputFolder } from "../output-folder.js";
@@ -78,14 +78,15 @@ class DiskShard implements OpenShard {
     const now = await statOrUndefined(path);
     if (now === undefined) {
       throw new JobError("INPUT_CHANGED", `reading ${path}: it is gone`, {
-        hint: "restore the planned file with its modification time (cp -p), and run again; committed spans are kept",
+        hint: `${restoreHint(shard)}; committed spans are kept`,
       });
     }
     const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
     const difference = pinDifference(shard, found);
     if (difference !== undefined) {
+      const touch = [touchHint(shard, found, path)].filter((line) => line !== undefined);
       throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
-        hint: `${restoreHint({ ...shard, uri: path }, found)}; committed spans are kept`,
+        hint: [`${restoreHint(shard)}; committed spans are kept`, ...touch].join("\n    "),
       });
     }
   }

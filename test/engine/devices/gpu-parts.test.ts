@@ -59,17 +59,22 @@ describe("a machine with GPUs", () => {
   });
 
   test("a machine with GPUs has the providers beside the ONNX Runtime in LD_LIBRARY_PATH, unless its version differs", async () => {
-    const folder = "/opt/cuda/lib";
+    const folder = "/opt/cuda/onnxruntime/capi";
     const [shared, cuda] = ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
     const copied: MachineFacts = {
       ...goodMachine,
       env: { LD_LIBRARY_PATH: `/other:${folder}` },
       names: { ...names, [folder]: ["libonnxruntime.so.1", shared, cuda] },
     };
-    const version = `${folder}/onnxruntime-node.version`;
-    const current = machineOf({ ...copied, files: { ...files, [version]: "1.30.0\n" } });
-    expect((await gpuParts("cuda", current, 0))[0]).toMatchObject({ state: "ok", found: `${folder}/${cuda}` });
-    expect(await faultsOf({ ...copied, files: { ...files, [version]: "1.29.0\n" } })).toContain(
+    const withVersion = (version: string): MachineFacts => ({
+      ...copied,
+      names: { ...copied.names, "/opt/cuda": ["numpy", `onnxruntime_gpu-${version}.dist-info`] },
+    });
+    expect((await gpuParts("cuda", machineOf(withVersion("1.30.0")), 0))[0]).toMatchObject({
+      state: "ok",
+      found: `${folder}/${cuda}`,
+    });
+    expect(await faultsOf(withVersion("1.29.0"))).toContain(
       `provider library missing: ${folder} is for onnxruntime-node 1.29.0, not 1.30.0`,
     );
   });
@@ -98,9 +103,7 @@ describe("what is missing is named", () => {
     expect(library).toMatchObject({
       state: "missing",
       found: `libonnxruntime_providers_shared.so, libonnxruntime_providers_cuda.so not in ${libraries} (the npm package does not have them)`,
-      remedy: expect.stringContaining(
-        "infer-batch doctor --install-cuda FOLDER, then export LD_LIBRARY_PATH=FOLDER/lib",
-      ) as string,
+      remedy: expect.stringContaining("Install CUDA") as string,
     });
   });
 

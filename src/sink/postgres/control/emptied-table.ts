@@ -72,10 +72,10 @@ export async function refuseEmptied(
 
 /** Says how to get all rows of the run into the table again, each once. */
 function repairHint(plan: Plan, name: TableName, { there, since }: Counted): string {
-  const again = "run the same command with --new-run";
+  const again = "run --new-run";
   if (there === "0" || plannedTarget(plan).mode !== "append") {
     return `To score all rows again: ${again}`;
   }
   const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
-  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, and ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
+  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, then ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
 }
