@@ -1,9 +1,9 @@
 import type { Contract } from "../binding/contract.js";
 import { reuseColumn } from "../binding/reuse-column.js";
-import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
+import { createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
 import type { NamedTensor } from "../columnar/tensor.js";
-import type { Column, ColumnType, NamedColumn, RecordBatch } from "../columnar/types.js";
+import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
 import {
   combineHashes,
   createFeatureHasher,
@@ -44,18 +44,31 @@ export interface ExpectedRows {
   readonly stored: StoredRows | undefined;
 }
 
-/** Hashes the rows of a piece of a span, and decides which of them take stored predictions. */
+/**
+ * Hashes the rows of a piece of a span, and decides which of them take stored predictions. Those that are scored have
+ * numbers of their own: from the piece's first row on, without a gap.
+ */
 export interface RowReuse {
+  /** The run's number of the piece's first row. */
+  readonly rowStart: number;
+  /** Rows so far. */
+  readonly rowCount: number;
+  /** Rows so far that are scored. */
+  readonly scoredCount: number;
+  /** Which row of the piece is scored as number `index`; both count from 0. */
+  scoredAt(index: number): number;
   /** The size of hashes and stored predictions so far, in bytes. */
   readonly bytes: number;
   /** Names the rows that are packed next. */
   expect(rows: ExpectedRows): void;
-  /** Takes packed rows, those of a batch from row `from` on. Returns 1 for each that takes a stored prediction. */
-  take(tensors: readonly NamedTensor[], from: number, rows: number): Uint8Array | undefined;
-  /** Takes rows [from, to) of those that a worker has hashed. Returns 1 for each that takes a stored prediction. */
-  takeHashed(rows: HashedUnit, from: number, to: number): Uint8Array | undefined;
-  /** The stored predictions of output `index` behind those that were scored. */
-  readonly behind: (this: void, index: number, scored: Column, rows: number) => Column;
+  /** Takes packed rows, those of a batch from row `from` on. */
+  take(tensors: readonly NamedTensor[], from: number, rows: number): void;
+  /** Takes rows [from, to) of those that a worker has hashed. */
+  takeHashed(rows: HashedUnit, from: number, to: number): void;
+  /** How many of the rows that `keep` marks with 1 take stored predictions. */
+  countReused(keep: Uint8Array): number;
+  /** The predictions of the rows that `keep` marks with 1. @param scored those that were scored, in the order of the outputs */
+  predictionsOf(scored: readonly Column[], keep: Uint8Array): Column[];
   /** What is stored with rows that are complete: with those that `keep` marks with 1; nothing if rows are not hashed. */
   hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): readonly NamedColumn[];
 }
@@ -71,23 +84,52 @@ export interface ReuseTools {
   readonly predictions?: readonly Column[] | undefined;
 }
 
-/** @param length rows of the piece, at most */
-export function createRowReuse({ hashing, contract, timer, predictions = [] }: ReuseTools, length: number): RowReuse {
+export function createRowReuse(
+  { hashing, contract, timer, predictions = [] }: ReuseTools,
+  { rowStart, rowEnd }: { readonly rowStart: number; readonly rowEnd: number },
+): RowReuse {
+  const length = rowEnd - rowStart;
   const hashes = new Int32Array(hashing === undefined ? 0 : length * hashWords);
   const hasher = hashing && createFeatureHasher(contract, hashing);
   const predicted = hashing && createRowHasher(hashing.seeds.predictions, false);
-  const stored = createStoredPredictions(contract);
   const names = new Set(contract.outputs.map(({ column }) => column));
-  let rowCount = 0;
+  const stored = contract.outputs.map(({ type }) => createColumnBuilder(type, 0));
+  let finished: Column[] | undefined;
+  const isStored = new Uint8Array(length);
+  const scored = new Uint32Array(length);
+  let [rowCount, scoredCount] = [0, 0];
   let expected: Expected | undefined;
-  const add = (rows: HashedRows, source: readonly Column[]): Uint8Array | undefined => {
+  const add = (rows: HashedRows, count: number, source: readonly Column[]): void => {
     hashes.set(rows.hashes, rowCount * hashWords);
-    rowCount += rows.hashes.length / hashWords;
-    return rows.places && stored.take(rows.places, source);
+    const found = new Uint32Array(count);
+    let foundCount = 0;
+    for (let row = 0; row < count; row += 1) {
+      const place = rows.places?.[row] ?? noPlace;
+      if (place === noPlace) {
+        scored[scoredCount] = rowCount;
+        scoredCount += 1;
+      } else {
+        isStored[rowCount] = 1;
+        found[foundCount] = place;
+        foundCount += 1;
+      }
+      rowCount += 1;
+    }
+    for (const [index, { type }] of foundCount === 0 ? [] : contract.outputs.entries()) {
+      stored[index]?.append(gatherColumn(type, source[index] as Column, found.subarray(0, foundCount)), 0, foundCount);
+    }
   };
   return {
+    rowStart,
+    get rowCount() {
+      return rowCount;
+    },
+    get scoredCount() {
+      return scoredCount;
+    },
+    scoredAt: (index) => scored[index] as number,
     get bytes() {
-      return (hashing === undefined ? 0 : rowCount * hashWords * 4) + stored.bytes;
+      return (hashing === undefined ? 0 : rowCount * hashWords * 4) + stored.reduce((sum, { bytes }) => sum + bytes, 0);
     },
     expect(rows) {
       expected = { ...rows, places: rows.stored && placesOf(rows.stored, rows) };
@@ -99,14 +141,18 @@ export function createRowReuse({ hashing, contract, timer, predictions = [] }: R
       const sinceMs = timer.nowMs();
       const hashed = hashExpected(hasher, expected, tensors, { from, to: from + rows });
       timer.took(timer.nowMs() - sinceMs);
-      return add(hashed, expected.stored?.predictions ?? predictions);
+      add(hashed, rows, expected.stored?.predictions ?? predictions);
     },
     takeHashed({ hashes: all, places, ms }, from, to) {
       timer.took((ms * (to - from)) / Math.max(1, all.length / hashWords));
       const rows = { hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) };
-      return add(rows, predictions);
+      add(rows, to - from, predictions);
     },
-    behind: stored.behind,
+    countReused: (keep) => keep.reduce((count, flag, at) => count + (flag & (isStored[at] as number)), 0),
+    predictionsOf(columns, keep) {
+      finished ??= stored.map((builder) => builder.finish());
+      return mixed(contract, { scored: columns, stored: finished }, { isStored: isStored.subarray(0, rowCount), keep });
+    },
     hashesOf(columns, keep) {
       if (predicted === undefined) {
         return [];
@@ -118,60 +164,37 @@ export function createRowReuse({ hashing, contract, timer, predictions = [] }: R
   };
 }
 
-/** The stored predictions that rows of a piece take. */
-interface StoredPredictions {
-  readonly bytes: number;
-  /** Copies those at these places of columns, and returns 1 for each row that takes one. */
-  take(places: Int32Array, source: readonly Column[]): Uint8Array;
-  readonly behind: RowReuse["behind"];
-}
-
-function createStoredPredictions({ outputs }: Pick<Contract, "outputs">): StoredPredictions {
-  const builders = outputs.map(({ type }) => createColumnBuilder(type, 0));
-  const finished: (Column | undefined)[] = [];
-  return {
-    get bytes() {
-      return builders.reduce((sum, { bytes }) => sum + bytes, 0);
-    },
-    take(places, source) {
-      const marks = new Uint8Array(places.length);
-      const found = new Uint32Array(places.length);
-      let count = 0;
-      for (let row = 0; row < places.length; row += 1) {
-        const place = places[row] as number;
-        if (place !== noPlace) {
-          marks[row] = 1;
-          found[count] = place;
-          count += 1;
-        }
-      }
-      for (const [index, { type }] of outputs.entries()) {
-        const taken = gatherColumn(type, source[index] as Column, found.subarray(0, count));
-        builders[index]?.append(taken, 0, count);
-      }
-      return marks;
-    },
-    behind(index, scored, rows) {
-      const count = builders[index]?.rowCount ?? 0;
-      const type = outputs[index]?.type;
-      if (count === 0 || type === undefined) {
-        return scored;
-      }
-      finished[index] ??= (builders[index] as ColumnBuilder).finish();
-      return oneBehindOther(type, [scored, rows], [finished[index], count]);
-    },
-  };
-}
-
-function oneBehindOther(type: ColumnType, ...pieces: readonly (readonly [Column, number])[]): Column {
-  const all = createColumnBuilder(
-    type,
-    pieces.reduce((sum, [, rows]) => sum + rows, 0),
-  );
-  for (const [column, rows] of pieces) {
-    all.append(column, 0, rows);
+/** The predictions of the rows that `keep` marks, in the order of the rows: those of `isStored` are stored ones. */
+function mixed(
+  { outputs }: Pick<Contract, "outputs">,
+  { scored, stored }: { readonly scored: readonly Column[]; readonly stored: readonly Column[] },
+  { isStored, keep }: { readonly isStored: Uint8Array; readonly keep: Uint8Array },
+): Column[] {
+  const storedCount = countOf(isStored);
+  const scoredCount = isStored.length - storedCount;
+  const places = new Uint32Array(countOf(keep));
+  let [count, nextScored, nextStored] = [0, 0, scoredCount];
+  for (let at = 0; at < isStored.length; at += 1) {
+    const place = isStored[at] === 1 ? nextStored++ : nextScored++;
+    if (keep[at] === 1) {
+      places[count] = place;
+      count += 1;
+    }
   }
-  return all.finish();
+  return outputs.map(({ type }, index) => {
+    const all = createColumnBuilder(type, isStored.length);
+    all.append(scored[index] as Column, 0, scoredCount);
+    all.append(stored[index] as Column, 0, storedCount);
+    return gatherColumn(type, all.finish(), places);
+  });
+}
+
+function countOf(flags: Uint8Array): number {
+  let count = 0;
+  for (const flag of flags) {
+    count += flag;
+  }
+  return count;
 }
 
 interface Expected extends ExpectedRows {

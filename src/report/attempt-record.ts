@@ -87,8 +87,6 @@ export interface CommittedSpan {
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  /** Rows that took the prediction of an equal earlier row. */
-  readonly repeated: number;
   /** Rows that took the prediction of an earlier run. */
   readonly reused: number;
   /** Rows that compiled trees scored. */
@@ -102,8 +100,6 @@ export interface AttemptCounts {
   readonly rowsFiltered: number;
   /** Rows that were left as an earlier run has made them. */
   readonly rowsUnchanged: number;
-  /** Scored rows that took the prediction of an equal earlier row. */
-  readonly rowsDeduplicated: number;
   /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
@@ -248,7 +244,6 @@ function createTally(): Tally {
     rowsRejected: 0,
     rowsFiltered: 0,
     rowsUnchanged: 0,
-    rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
     spansCommitted: 0,
@@ -260,11 +255,10 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, repeated, reused, byTrees }, leavesRows) {
+    add({ rowCount, rejects, filtered, reused, byTrees }, leavesRows) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
       counts[leavesRows ? "rowsUnchanged" : "rowsFiltered"] += filtered;
-      counts.rowsDeduplicated += repeated;
       counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;

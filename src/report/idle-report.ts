@@ -18,7 +18,6 @@ export function idleReport(
     rowsRejected: 0,
     rowsFiltered: 0,
     rowsUnchanged: leavesRows(plan) ? 0 : undefined,
-    rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
     rowsOfRun,

@@ -1,15 +1,5 @@
 import type { RowsOfRun } from "../publish/rows-of-run.js";
-import {
-  checksText,
-  count,
-  paidTwiceText,
-  rate,
-  repeatedText,
-  type RunReport,
-  showCount,
-  showRate,
-  spentText,
-} from "./report.js";
+import { checksText, count, paidTwiceText, rate, type RunReport, showCount, showRate, spentText } from "./report.js";
 
 /** "6,177 rows, 2,676 rejected"; of a run of rejects "10 of 18 rejected rows scored, 8 rejected again, 82 other rows unchanged". */
 export function rowsOfRunText(rows: RowsOfRun): string {
@@ -75,7 +65,7 @@ function attemptText(report: RunReport): string {
   const unchanged = unchangedText(rowsUnchanged).map((text) => `, ${text}`);
   const resumed = spansResumed === 0 ? "" : `, ${count(spansResumed, "span")} found committed`;
   const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
-  return `${scoredText(report)} in ${seconds} s (${showRate(rate(report))})${repeatedText(report.rowsDeduplicated)}${reused}${rejected}${filtered}${unchanged.join("")}${resumed}`;
+  return `${scoredText(report)} in ${seconds} s (${showRate(rate(report))})${reused}${rejected}${filtered}${unchanged.join("")}${resumed}`;
 }
 
 /** The rows that an attempt has scored; of a run of rejects, out of how many if the attempt scored the whole run. */

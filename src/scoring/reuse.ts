@@ -2,7 +2,6 @@ import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
 import type { RowRange } from "../packing/input-target.js";
 import type { ReuseTools, StoredRows } from "../packing/row-reuse.js";
 import type { Plan } from "../plan/plan.js";
-import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenSpan } from "./open-span.js";
 
 /** Hashes rows and, where an earlier run is reused, finds its rows. */
@@ -25,30 +24,26 @@ export interface SoughtRows {
 }
 
 /** Whether the main thread compares rows before they are scored, or leaves some out. */
-export function comparesRows(
-  { dedupe }: Pick<JobSpec, "dedupe">,
-  { plan, reuse }: { readonly plan: Pick<Plan, "rejectsOf">; readonly reuse: Pick<Reuse, "find"> | undefined },
-): boolean {
-  return dedupe || plan.rejectsOf !== undefined || reuse?.find !== undefined;
+export function comparesRows({
+  plan,
+  reuse,
+}: {
+  readonly plan: Pick<Plan, "rejectsOf">;
+  readonly reuse: Pick<Reuse, "find"> | undefined;
+}): boolean {
+  return plan.rejectsOf !== undefined || reuse?.find !== undefined;
 }
 
 /**
  * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
  * that were scored these are.
  */
-export function takeHashed({ distinct, reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRange): RowRange {
-  if (distinct === undefined || reuse === undefined) {
+export function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRange): RowRange {
+  if (reuse === undefined) {
     throw new RangeError("hashes of rows came for a span that takes none");
   }
-  const before = distinct.count;
-  const marks = reuse.takeHashed(hashed, from, to);
-  for (let at = 0; at < to - from; at += 1) {
-    if (marks?.[at] === 1) {
-      distinct.takeStored();
-    } else {
-      distinct.add();
-    }
-  }
+  const before = reuse.scoredCount;
+  reuse.takeHashed(hashed, from, to);
   const first = from - (hashed.places === undefined ? 0 : countStored(hashed.places.subarray(0, from)));
-  return { from: first, to: first + distinct.count - before, row: distinct.rowStart + before };
+  return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }

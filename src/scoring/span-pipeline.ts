@@ -55,8 +55,6 @@ export interface SpanPipelineOptions {
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
-  /** Rows of a span whose features repeat are scored once. */
-  readonly dedupe: boolean;
   /** The columns that are profiled. */
   readonly profiled: ProfiledOutput;
   /** Which slices are profiled; undefined: none. */
@@ -161,7 +159,6 @@ async function totalsWith(
   { output, isLast }: { readonly output: OutputRows; readonly isLast: boolean },
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, readRows, keptRows, rows, faults, scored, features } = open;
-  const { repeated, reused } = rows.copied;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
   const names = new Set(profiled.predicted.map(({ name }) => name));
   const champion = { ...open, isLast, readRows, keptRows, isInOutput, predicted: names };
@@ -175,8 +172,7 @@ async function totalsWith(
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,
-    repeated: before.repeated + repeated,
-    reused: before.reused + reused,
+    reused: before.reused + rows.reused,
     faults,
     scored,
     profile: before.profile === undefined ? profile : mergeSpanProfiles(before.profile, profile),
@@ -222,7 +218,7 @@ function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
 /** Scores one batch into its span. */
 function createPredictor(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
-  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows, dedupe }: SpanPipelineOptions,
+  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone: BatchOptions["onDone"] = (done, response) => {
@@ -241,7 +237,7 @@ function createPredictor(
       open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
-    if (engine.paid !== undefined && !dedupe && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
+    if (engine.paid !== undefined && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
       onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
       return;
     }
@@ -249,7 +245,7 @@ function createPredictor(
   };
 }
 
-/** The first row of a batch, numbered as in `rows`. With `dedupe`, other rows may wait for the same prediction. */
-function firstRow({ distinct }: OpenSpan, { rowStart }: FeatureBatch): number {
-  return distinct === undefined ? rowStart : distinct.rowStart + distinct.firstAt(rowStart - distinct.rowStart);
+/** The first row of a batch, numbered as rows of a piece are: with `reuse`, batches number those that are scored. */
+function firstRow({ piece, reuse }: OpenSpan, { rowStart }: FeatureBatch): number {
+  return reuse === undefined ? rowStart : piece.rowStart + reuse.scoredAt(rowStart - piece.rowStart);
 }

@@ -108,7 +108,6 @@ function nightsOf(seed: number): Night[] {
     const settings = {
       commit_rows: pick(random, [7, 50, 64, 1000]),
       engine: { threads: 1, batch_size: pick(random, [1, 16, 33, "auto"]) },
-      dedupe: random() < 0.3,
       ...(random() < 0.3 ? { checks: { rows: { min: "1%", max: "1000%" } } } : {}),
     };
     return {

@@ -74,7 +74,6 @@ export function recordOf({
     profile: profileRows(rows, { predicted: rows.columns }),
     rejects: [rejectedRow],
     filtered: 1,
-    repeated: 2,
     reused: 3,
     byTrees: 3,
   });
@@ -93,7 +92,6 @@ const report: RunReport = {
   rowsScored: 3,
   rowsRejected: 1,
   rowsFiltered: 1,
-  rowsDeduplicated: 2,
   rowsReused: 3,
   rowsByTrees: 3,
   spansPlanned: 2,

@@ -19,7 +19,7 @@ const schema = z.strictObject({
 
 /** Opens the file for everything that the speed of a whole job depends on, apart from its number of rows. */
 export function openProviderCache(
-  { model, input, output, engine, dedupe }: JobSpec,
+  { model, input, output, engine }: JobSpec,
   { modelSha256, machine }: { readonly modelSha256: string; readonly machine: Machine },
 ): KeyedCache<ProviderMeasurements> {
   const { path: _, ...bindings } = model;
@@ -32,7 +32,6 @@ export function openProviderCache(
     input: { columns, where, format },
     output: output.columns,
     engine: { batch_size, threads, trees, device_id },
-    dedupe,
     cpu: cpus()[0]?.model ?? process.arch,
     cores: usableCores(),
     gpus: [gpuIdentity(machine), ...machine.list("/dev/dri"), ...drivers],

@@ -39,7 +39,6 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     run?.leavesRows === true
       ? ["other rows, unchanged", showCount(counts.rowsUnchanged)]
       : ["rows filtered out", showCount(counts.rowsFiltered)],
-    ["rows deduplicated", showCount(counts.rowsDeduplicated)],
     ["rows reused", showCount(counts.rowsReused)],
     ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
     ["spans committed here", showCount(counts.spansCommitted)],

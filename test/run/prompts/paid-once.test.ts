@@ -20,13 +20,6 @@ const night = (text: string): string =>
 const firstNight = ["--param", "ds=2026-01-01"];
 const secondNight = ["--param", "ds=2026-01-02"];
 
-test("with dedupe, a row without a prompt is the only one that is rejected", async () => {
-  const select = `SELECT i::INTEGER AS id, CASE WHEN i = 2 THEN NULL WHEN i < 2 THEN 'same' WHEN i = 5 THEN '' ELSE 'text ' || i END AS body FROM range(6) t(i)`;
-  await using job = await promptJob({ select, dedupe: true, on_bad_row: "reject", max_rejects: "90%" });
-  const { report, stderr } = await job.run();
-  expect(report, stderr).toMatchObject({ rows_scored: 5, rows_rejected: 1 });
-});
-
 test("with reuse, a row without a prompt is the only one that is rejected", async () => {
   await using job = await promptJob({
     ...nightly,
