@@ -110,7 +110,7 @@ export async function openLoaded(
     source,
     ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
     memory,
-    ...decoding(spec, { folder, cores, memory, ...services }),
+    ...decoding(spec, { cores, memory }),
     ...models,
     ...sharedModels(spec.model, models),
     providerTrials: jobsAtOnce === 1 ? await trialsOf(spec, { specPath, signal }) : undefined,
@@ -243,7 +243,7 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 function decoding(
   spec: JobSpec,
-  { folder, cores, memory, writer, isDead }: AttemptServices & Omit<EndsOptions, "attempt">,
+  { cores, memory }: Pick<EndsOptions, "cores" | "memory">,
 ): Pick<
   JobContext,
   "openDecoder" | "openGoldenReader" | "openAggregates" | "openPartReader" | "openStoredRows" | "decodeWorkers"
@@ -262,7 +262,7 @@ function decoding(
     openPartReader: partReaders({ threads: cores, memoryBytes: memory.duckDbBytes }),
     async openStoredRows(request) {
       const { openStoredRows } = await import("./duckdb/open-stored-rows.js");
-      return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);
+      return await openStoredRows({ threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },
   };

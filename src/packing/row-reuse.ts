@@ -19,18 +19,8 @@ import { noPlace } from "./stored-table.js";
 export interface StoredRows {
   /** The rows of this run whose keys they have: ascending, each once. */
   readonly rows: Float64Array;
-  /**
-   * The hashes that rows of this run have which take their predictions; undefined: all take them, because they are the
-   * same rows.
-   */
-  readonly hashes: Int32Array | undefined;
   /** Their predictions, in the order of the contract's outputs. */
   readonly predictions: readonly Column[];
-}
-
-/** Stored rows that are compared before they are taken. */
-export interface ComparedRows extends StoredRows {
-  readonly hashes: Int32Array;
 }
 
 /** Rows of a batch, and the stored rows with their keys. */
@@ -202,37 +192,15 @@ interface Expected extends ExpectedRows {
   readonly places: Int32Array | undefined;
 }
 
-/** Hashes packed rows. Of those that were found by their keys, some have other hashes. */
+/** Hashes packed rows. */
 function hashExpected(
   hasher: FeatureHasher | undefined,
-  { batch, range, stored, places: found }: Expected,
+  { batch, range, places: found }: Expected,
   tensors: readonly NamedTensor[],
   { from, to }: { readonly from: number; readonly to: number },
 ): HashedRows {
   const hashed = hasher?.hash(tensors, batch, { from, to }) ?? { hashes: new Int32Array(0), places: undefined };
-  if (stored === undefined || found === undefined) {
-    return hashed;
-  }
-  const places = found.slice(from - range.from, to - range.from);
-  if (stored.hashes === undefined) {
-    return { ...hashed, places };
-  }
-  for (let row = 0; row < places.length; row += 1) {
-    const place = places[row] as number;
-    if (place !== noPlace && !isSameHash(hashed.hashes, row, stored.hashes, place)) {
-      places[row] = noPlace;
-    }
-  }
-  return { ...hashed, places };
-}
-
-function isSameHash(one: Int32Array, row: number, other: Int32Array, place: number): boolean {
-  for (let word = 0; word < hashWords; word += 1) {
-    if (one[row * hashWords + word] !== other[place * hashWords + word]) {
-      return false;
-    }
-  }
-  return true;
+  return found === undefined ? hashed : { ...hashed, places: found.slice(from - range.from, to - range.from) };
 }
 
 /** For each row of the range, the index of its stored row, or `noPlace`. */

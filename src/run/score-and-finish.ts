@@ -176,8 +176,7 @@ async function scoreShares(
   const source = verifyingSource(context, { plan, decoder, digests });
   const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have logged it
   await using rejects = await openRejects(context, { plan, run, share, steal: context.steal, isTold });
-  await using found = await openReuse(context, { plan, run, decoder, source, share });
-  const reuse = rejects?.reuse ?? found;
+  const reuse = rejects?.reuse ?? (await openReuse(context, { plan, run, share }));
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
   const tools: ScoringOptions = { plan, reader, ...rejects, reuse, ...scoring };
   const spans = spansOf(plan);
@@ -193,10 +192,7 @@ async function scoreShares(
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
       await askInBulk(context, { ...tools, run, stored, source, share: next });
-      // Their rows were not looked up.
-      const ranges = pendingRanges(spans, run.committed, next);
-      const others = rejects === undefined && reuse !== undefined ? { ...reuse, find: undefined } : reuse;
-      await scoreSpans({ ...context, source }, { ...tools, reuse: others }, ranges);
+      await scoreSpans({ ...context, source }, tools, pendingRanges(spans, run.committed, next));
       requireCommitted(plan, run, next);
       await run.refresh();
     }

@@ -171,29 +171,12 @@ export interface StoredPiece {
   readonly hashes: Int32Array;
 }
 
-/** Reads the rows of an earlier run once: all of them, or those with the keys of rows of this run. */
+/** Reads the rows of an earlier run once. */
 export interface StoredRowsReader extends AsyncDisposable {
   /** The number of rows. */
   readonly rowCount: number;
   /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
   all(): AsyncGenerator<StoredPiece>;
-  /** Loads the rows, to join them with rows of this run. Memory is bounded. */
-  join(): Promise<StoredRowsJoin>;
-}
-
-/** Rows of an earlier run that are joined with rows of this one, by key. */
-export interface StoredRowsJoin {
-  /** Rows of the earlier run whose key is there once. */
-  readonly rowCount: number;
-  /** Adds the keys of rows of this run, ascending by their numbers. */
-  add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
-  /** Joins what was added, and yields what was found, ascending by this run's rows. */
-  found(): AsyncGenerator<JoinedPiece>;
-}
-
-/** Rows of an earlier run, and the rows of this run with their keys. */
-export interface JoinedPiece extends Omit<StoredPiece, "keys"> {
-  readonly rows: Float64Array;
 }
 
 /** Reads a file of rows with known predictions. */

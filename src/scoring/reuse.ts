@@ -7,8 +7,8 @@ import type { OpenSpan } from "./open-span.js";
 /** Hashes rows and, where an earlier run is reused, finds its rows. */
 export interface Reuse extends ReuseTools {
   /**
-   * Finds stored rows, where they are not in the table: those that do not fit in memory, or that are the same rows as
-   * this run's. Calls are in the order of the rows. Default: all stored rows are in the table, or there are none.
+   * Finds stored rows, where they are not in the table: those that are the same rows as this run's. Calls are in the
+   * order of the rows. Default: all stored rows are in the table, or there are none.
    */
   readonly find?: ((rows: SoughtRows) => Promise<StoredRows>) | undefined;
   /** Whether a row of the run takes its stored prediction even if its features have changed. Default: none does. */

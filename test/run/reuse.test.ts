@@ -1,12 +1,16 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { openJob } from "#src/app/job-context.js";
+import { tableRowBytes } from "#src/packing/stored-table.js";
+import type { RunReport } from "#src/report/report.js";
+import { runJob } from "#src/run/run.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
-import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { alone, runSpec, scoreHere, workerOf } from "../support/score.js";
 import { servedJob } from "../support/served-job.js";
 
 const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
@@ -96,6 +100,16 @@ describe("rows that did not change", () => {
   });
 });
 
+/** Runs a job whose memory holds so many stored rows. */
+async function scoreWithin(spec: string, rows: number): Promise<{ report: RunReport; warnings: readonly string[] }> {
+  await using job = await openJob(spec, { param: [] }, { attempt: alone });
+  const warnings: string[] = [];
+  const storedBytes = Math.ceil(rows * (tableRowBytes + Float32Array.BYTES_PER_ELEMENT));
+  const log = { ...job.log, warn: (message: string) => void warnings.push(message) };
+  const report = await runJob({ ...job, log, memory: { ...job.memory, storedBytes } });
+  return { report, warnings };
+}
+
 /** Changes the first part behind the back of the manifest: it has the size that it names. */
 async function changePart(
   folder: string,
@@ -171,13 +185,20 @@ describe("a source that cannot be used", () => {
     await world.expectScores(second);
   });
 
-  test("stored rows that do not fit in memory are joined by their keys, in any order", async () => {
-    await using world = await worldOf();
-    await world.job.night(first);
-    await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
-    expect(await scoreHere(world.job.spec, {}, { storedBytes: 0 })).toMatchObject({ rowsReused: unchanged });
-    await world.expectScores(second);
-  });
+  test.each([150, 0])(
+    "rows that belong to stored ones beyond the %i that fit in memory are scored, with a warning",
+    async (fit) => {
+      await using world = await worldOf();
+      await world.job.night(first);
+      await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
+      const { report, warnings } = await scoreWithin(world.job.spec, fit);
+      expect(report).toMatchObject({ rowsScored: rowCount, rowsReused: fit * 0.8 });
+      expect(warnings.join()).toContain(
+        `${rowCount - fit} rows of it do not fit in memory, and what belongs to them is scored; with engine.memory: 1MiB, all rows fit`,
+      );
+      await world.expectScores(second);
+    },
+  );
 
   test("predictions of a run without reuse are not reused, with a warning", async () => {
     await using world = await worldOf();

@@ -65,8 +65,7 @@ async function passOver(
   const context = { ...given, source };
   const pass = bulk.pass();
   await using rejects = await openRejects(context, { plan, run, share, steal: false, isTold: isFirst });
-  await using found = await openReuse(context, { plan, run, decoder, source, share });
-  const reuse = rejects?.reuse ?? found;
+  const reuse = rejects?.reuse ?? (await openReuse(context, { plan, run, share }));
   const adding: Engine = {
     ...engine,
     concurrency: 1, // rows come in their order
