@@ -58,7 +58,7 @@ export interface ContextParts {
 /** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<
   JobContext,
-  "worker" | "steal" | "newRun" | "onlyResumes" | "reuse" | "onlyRejects" | "runsOfCommand" | "limited"
+  "worker" | "steal" | "newRun" | "onlyResumes" | "reuse" | "runsOfCommand" | "limited"
 > &
   Permissions;
 

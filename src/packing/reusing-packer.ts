@@ -22,7 +22,7 @@ export function createReusingPacker({ reuse, onFault, ...options }: ReusingPacke
         const range = { from: at, to: Math.min(to, at + stage.rows), row: row + (at - from) };
         const [firstRow, firstScored] = [piece.rowCount, piece.scoredCount];
         stage.pack(batch, range, (tensors) => {
-          piece.take(tensors, range.from, range.to - range.from);
+          piece.take(batch, tensors, range);
         });
         const shift = range.from - firstRow;
         for (let index = firstScored; index < piece.scoredCount; ) {

@@ -7,32 +7,12 @@ import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
 import {
   combineHashes,
   createFeatureHasher,
-  type FeatureHasher,
   type FeatureHashing,
   type HashedRows,
   type HashedUnit,
   plainBools,
 } from "./feature-hasher.js";
 import { noPlace } from "./stored-table.js";
-
-/** Rows of an earlier run, found by the keys of rows of this one. */
-export interface StoredRows {
-  /** The rows of this run whose keys they have: ascending, each once. */
-  readonly rows: Float64Array;
-  /** Their predictions, in the order of the contract's outputs. */
-  readonly predictions: readonly Column[];
-}
-
-/** Rows of a batch, and the stored rows with their keys. */
-export interface ExpectedRows {
-  readonly batch: RecordBatch;
-  /** Rows [from, to) of the batch are packed next. */
-  readonly range: { readonly from: number; readonly to: number };
-  /** The run's number of the first row that the batch was made from. */
-  readonly firstRow: number;
-  /** undefined: they are in the table, or there are none. */
-  readonly stored: StoredRows | undefined;
-}
 
 /**
  * Hashes the rows of a piece of a span, and decides which of them take stored predictions. Those that are scored have
@@ -49,24 +29,21 @@ export interface RowReuse {
   scoredAt(index: number): number;
   /** The size of hashes and stored predictions so far, in bytes. */
   readonly bytes: number;
-  /** Names the rows that are packed next. */
-  expect(rows: ExpectedRows): void;
-  /** Takes packed rows, those of a batch from row `from` on. */
-  take(tensors: readonly NamedTensor[], from: number, rows: number): void;
+  /** Takes packed rows: rows [from, to) of a batch. */
+  take(batch: RecordBatch, tensors: readonly NamedTensor[], range: { from: number; to: number }): void;
   /** Takes rows [from, to) of those that a worker has hashed. */
   takeHashed(rows: HashedUnit, from: number, to: number): void;
   /** How many of the rows that `keep` marks with 1 take stored predictions. */
   countReused(keep: Uint8Array): number;
   /** The predictions of the rows that `keep` marks with 1. @param scored those that were scored, in the order of the outputs */
   predictionsOf(scored: readonly Column[], keep: Uint8Array): Column[];
-  /** What is stored with rows that are complete: with those that `keep` marks with 1; nothing if rows are not hashed. */
-  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): readonly NamedColumn[];
+  /** What is stored with rows that are complete: with those that `keep` marks with 1. */
+  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): NamedColumn;
 }
 
-/** What all pieces of a run need. */
-export interface ReuseTools {
-  /** undefined: rows are not hashed. */
-  readonly hashing: FeatureHashing | undefined;
+/** How rows of a run are hashed and, where an earlier run is reused, find its rows: what all pieces of the run need. */
+export interface Reuse {
+  readonly hashing: FeatureHashing;
   readonly contract: Pick<Contract, "outputs" | "passthrough" | "missing" | "reuse">;
   /** Measures how long rows are compared. */
   readonly timer: { readonly nowMs: () => number; readonly took: (ms: number) => void };
@@ -75,22 +52,22 @@ export interface ReuseTools {
 }
 
 export function createRowReuse(
-  { hashing, contract, timer, predictions = [] }: ReuseTools,
+  { hashing, contract, timer, predictions = [] }: Reuse,
   { rowStart, rowEnd }: { readonly rowStart: number; readonly rowEnd: number },
 ): RowReuse {
   const length = rowEnd - rowStart;
-  const hashes = new Int32Array(hashing === undefined ? 0 : length * hashWords);
-  const hasher = hashing && createFeatureHasher(contract, hashing);
-  const predicted = hashing && createRowHasher(hashing.seeds.predictions, false);
+  const hashes = new Int32Array(length * hashWords);
+  const hasher = createFeatureHasher(contract, hashing);
+  const predicted = createRowHasher(hashing.seeds.predictions, false);
   const names = new Set(contract.outputs.map(({ column }) => column));
   const stored = contract.outputs.map(({ type }) => createColumnBuilder(type, 0));
   let finished: Column[] | undefined;
   const isStored = new Uint8Array(length);
   const scored = new Uint32Array(length);
   let [rowCount, scoredCount] = [0, 0];
-  let expected: Expected | undefined;
-  const add = (rows: HashedRows, count: number, source: readonly Column[]): void => {
+  const add = (rows: HashedRows): void => {
     hashes.set(rows.hashes, rowCount * hashWords);
+    const count = rows.hashes.length / hashWords;
     const found = new Uint32Array(count);
     let foundCount = 0;
     for (let row = 0; row < count; row += 1) {
@@ -106,7 +83,11 @@ export function createRowReuse(
       rowCount += 1;
     }
     for (const [index, { type }] of foundCount === 0 ? [] : contract.outputs.entries()) {
-      stored[index]?.append(gatherColumn(type, source[index] as Column, found.subarray(0, foundCount)), 0, foundCount);
+      stored[index]?.append(
+        gatherColumn(type, predictions[index] as Column, found.subarray(0, foundCount)),
+        0,
+        foundCount,
+      );
     }
   };
   return {
@@ -119,24 +100,17 @@ export function createRowReuse(
     },
     scoredAt: (index) => scored[index] as number,
     get bytes() {
-      return (hashing === undefined ? 0 : rowCount * hashWords * 4) + stored.reduce((sum, { bytes }) => sum + bytes, 0);
+      return stored.reduce((sum, { bytes }) => sum + bytes, rowCount * hashWords * 4);
     },
-    expect(rows) {
-      expected = { ...rows, places: rows.stored && placesOf(rows.stored, rows) };
-    },
-    take(tensors, from, rows) {
-      if (expected === undefined) {
-        throw new RangeError("rows were packed that were not expected");
-      }
+    take(batch, tensors, range) {
       const sinceMs = timer.nowMs();
-      const hashed = hashExpected(hasher, expected, tensors, { from, to: from + rows });
+      const hashed = hasher.hash(tensors, batch, range);
       timer.took(timer.nowMs() - sinceMs);
-      add(hashed, rows, expected.stored?.predictions ?? predictions);
+      add(hashed);
     },
     takeHashed({ hashes: all, places, ms }, from, to) {
       timer.took((ms * (to - from)) / Math.max(1, all.length / hashWords));
-      const rows = { hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) };
-      add(rows, to - from, predictions);
+      add({ hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) });
     },
     countReused: (keep) => keep.reduce((count, flag, at) => count + (flag & (isStored[at] as number)), 0),
     predictionsOf(columns, keep) {
@@ -144,12 +118,9 @@ export function createRowReuse(
       return mixed(contract, { scored: columns, stored: finished }, { isStored: isStored.subarray(0, rowCount), keep });
     },
     hashesOf(columns, keep) {
-      if (predicted === undefined) {
-        return [];
-      }
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
       const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
-      return [hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)))];
+      return hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)));
     },
   };
 }
@@ -185,39 +156,6 @@ function countOf(flags: Uint8Array): number {
     count += flag;
   }
   return count;
-}
-
-interface Expected extends ExpectedRows {
-  /** For each row of the range, the index of the stored row that was found by its key. */
-  readonly places: Int32Array | undefined;
-}
-
-/** Hashes packed rows. */
-function hashExpected(
-  hasher: FeatureHasher | undefined,
-  { batch, range, places: found }: Expected,
-  tensors: readonly NamedTensor[],
-  { from, to }: { readonly from: number; readonly to: number },
-): HashedRows {
-  const hashed = hasher?.hash(tensors, batch, { from, to }) ?? { hashes: new Int32Array(0), places: undefined };
-  return found === undefined ? hashed : { ...hashed, places: found.slice(from - range.from, to - range.from) };
-}
-
-/** For each row of the range, the index of its stored row, or `noPlace`. */
-function placesOf(stored: StoredRows, { batch, range, firstRow }: Omit<ExpectedRows, "stored">): Int32Array {
-  const places = new Int32Array(range.to - range.from).fill(noPlace);
-  const { rows } = stored;
-  let next = 0;
-  for (let row = range.from; row < range.to; row += 1) {
-    const inRun = firstRow + (batch.selection?.indices[row] ?? row);
-    while (next < rows.length && (rows[next] as number) < inRun) {
-      next += 1;
-    }
-    if (rows[next] === inRun) {
-      places[row - range.from] = next;
-    }
-  }
-  return places;
 }
 
 function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {

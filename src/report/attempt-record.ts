@@ -33,8 +33,6 @@ export interface RunInfo {
   readonly rows: number;
   readonly spans: number;
   readonly commitRows: number;
-  /** Whether the rows that it leaves out are at the target as an earlier run has made them. */
-  readonly leavesRows: boolean;
   readonly shards: number;
   readonly shardBytes: number;
   readonly modelUri: string;
@@ -98,8 +96,6 @@ export interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Rows that were left as an earlier run has made them. */
-  readonly rowsUnchanged: number;
   /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
@@ -216,7 +212,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     },
     addRows: (rows) => timeline.add(ranMs(), rows),
     addSpan(span) {
-      tally.add(span, state.run?.leavesRows === true);
+      tally.add(span);
       scores.add(span.profile);
     },
     finish: () => void (state.endedMs = nowMs()),
@@ -235,7 +231,7 @@ type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAga
 
 interface Tally {
   readonly facts: TallyFacts;
-  readonly add: (span: CommittedSpan, leavesRows: boolean) => void;
+  readonly add: (span: CommittedSpan) => void;
 }
 
 function createTally(): Tally {
@@ -243,7 +239,6 @@ function createTally(): Tally {
     rowsScored: 0,
     rowsRejected: 0,
     rowsFiltered: 0,
-    rowsUnchanged: 0,
     rowsReused: 0,
     rowsByTrees: 0,
     spansCommitted: 0,
@@ -255,10 +250,10 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, reused, byTrees }, leavesRows) {
+    add({ rowCount, rejects, filtered, reused, byTrees }) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
-      counts[leavesRows ? "rowsUnchanged" : "rowsFiltered"] += filtered;
+      counts.rowsFiltered += filtered;
       counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;

@@ -43,8 +43,6 @@ export interface RunReport {
   readonly rowsRejected: number;
   /** Rows that this attempt filtered out. */
   readonly rowsFiltered: number;
-  /** Rows that this attempt left as an earlier run has made them; undefined: the run has all rows. See `RowsOfRun`. */
-  readonly rowsUnchanged?: number | undefined;
   /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
@@ -177,7 +175,6 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
-    ...(report.rowsUnchanged === undefined ? {} : { rows_unchanged: report.rowsUnchanged }),
     rows_reused: report.rowsReused,
     rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,

@@ -22,7 +22,6 @@ import { askInBulk, beginBulk, bulkShare } from "./paid/ask-in-bulk.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { checkRows } from "./paid/check-rows.js";
 import { openProbe } from "./model-probe/model-probe.js";
-import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { pendingRanges } from "../scoring/read-ranges.js";
@@ -174,11 +173,9 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  const isTold = scoring.engine.paid?.bulk === undefined; // else the passes in bulk have logged it
-  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal, isTold });
-  const reuse = rejects?.reuse ?? (await openReuse(context, { plan, run, share }));
+  const reuse = await openReuse(context, { plan, run, share });
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
-  const tools: ScoringOptions = { plan, reader, ...rejects, reuse, ...scoring };
+  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
   const spans = spansOf(plan);
   progress.start(pendingRows(plan, run.committed, share));
   try {

@@ -115,8 +115,6 @@ export interface JobContext extends ScoringContext {
   readonly onlyResumes?: boolean | undefined;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
-  /** Open a run after the latest one that keeps its predictions, and scores its rejected rows only. Default: no. */
-  readonly onlyRejects?: boolean | undefined;
   /** Opens a reader of Parquet parts in a folder. */
   readonly openPartReader: (folder: string) => Promise<PartReader>;
   /** Opens the rows of an earlier run. */

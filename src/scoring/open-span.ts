@@ -3,7 +3,7 @@ import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
 import { featureShare } from "../checks/output-limits.js";
 import type { SpanProfile } from "../checks/span-profile.js";
-import { createRowReuse, type ReuseTools, type RowReuse } from "../packing/row-reuse.js";
+import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import type { Challenger, ChallengerPiece } from "./challenger/port.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
@@ -94,7 +94,7 @@ export interface OpenSpanOptions {
   /** Called with each fault; its row is numbered within the run. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
   /** Default: rows are not hashed, and take no stored predictions. */
-  readonly reuse?: ReuseTools | undefined;
+  readonly reuse?: Reuse | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
   /** The bytes that the profiles of the outputs share; default: as older versions of this program did. */

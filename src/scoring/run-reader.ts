@@ -1,7 +1,6 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, logLeftFeatures } from "./features.js";
-import { comparesRows } from "./reuse.js";
 import type { ScoringOptions } from "./score.js";
 import type { ChallengerScoring } from "./workers/protocol.js";
 import type { Challenger } from "./challenger/port.js";
@@ -32,7 +31,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows({ plan, reuse })
+      ports === undefined
         ? undefined
         : {
             count: sessions,

@@ -7,7 +7,7 @@ import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
-import type { RowReuse } from "../packing/row-reuse.js";
+import type { Reuse, RowReuse } from "../packing/row-reuse.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
@@ -17,7 +17,6 @@ import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
-import { onlyRows, soughtRows } from "./some-rows.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
@@ -33,7 +32,6 @@ import {
 } from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
@@ -53,8 +51,6 @@ export interface ScoringOptions {
   readonly challenger?: Challenger | undefined;
   /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
   readonly reuse?: Reuse | undefined;
-  /** Which rows are scored, by the run's numbers: the others are left out. Default: all. */
-  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Scores rows of a run. @param ranges whole spans, in order */
@@ -65,13 +61,12 @@ export async function scoreSpans(
 ): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse, isScored } =
-    tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows({ plan, reuse }) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -98,7 +93,7 @@ export async function scoreSpans(
       challenger,
       reuse,
     },
-    onlyRows(readRanges(feed, ranges), contract, isScored),
+    readRanges(feed, ranges),
   );
 }
 
@@ -231,11 +226,9 @@ async function takePiece(
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
-    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are reported
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
     const reused = reusedIn(open);
-    open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
         sinceMs = stages.took("pack", sinceMs);
@@ -245,8 +238,7 @@ async function takePiece(
     } else {
       // The packer takes consecutive rows only, and the rows that it holds come before these.
       await scoreRest(pipeline, open, packer.flush());
-      const scored = batch.hashed === undefined ? range : takeHashed(open, batch.hashed, range);
-      pipeline.take(open, batch.predictions, scored);
+      pipeline.take(open, batch, range);
     }
     await open.challenger?.take(batch, range);
     state.progress.scored(filtered + reusedIn(open) - reused);

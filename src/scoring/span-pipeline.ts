@@ -1,6 +1,7 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer } from "../packing/packer.js";
-import type { Predictions } from "../packing/scored-batch.js";
+import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
+import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
 import {
   mergeSpanProfiles,
   type ProfiledOutput,
@@ -27,7 +28,7 @@ export interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
-  take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
+  take(open: OpenSpan, batch: ScoredBatch, rows: RowRange): void;
   /**
    * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
    * piece of the span must know.
@@ -103,7 +104,8 @@ export function createSpanPipeline(
       const { done } = await batches.start(() => predict(open, batch));
       open.predictions.push(done);
     },
-    take(open, predictions, rows) {
+    take(open, { predictions = [], hashed }, range) {
+      const rows = hashed === undefined ? range : takeHashed(open, hashed, range);
       takePredictions(context, options, { open, predictions, rows });
     },
     async commit(open) {
@@ -183,6 +185,20 @@ interface TakenRows {
   readonly open: OpenSpan;
   readonly predictions: readonly Predictions[];
   readonly rows: RowRange;
+}
+
+/**
+ * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
+ * that were scored these are.
+ */
+function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRange): RowRange {
+  if (reuse === undefined) {
+    throw new RangeError("hashes of rows came for a span that takes none");
+  }
+  const before = reuse.scoredCount;
+  reuse.takeHashed(hashed, from, to);
+  const first = from - (hashed.places === undefined ? 0 : countStored(hashed.places.subarray(0, from)));
+  return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }
 
 /** Counts rows that a worker scored as scored. */

@@ -173,8 +173,8 @@ function keptRows(contract: Contract, { carried, predicted, keep, reuse }: Finis
     const column = (carried[index]?.finish() ?? predictions[output]) as Column;
     return { name, type, column: all || (isMixed && output >= 0) ? column : filterColumn(type, column, keep) };
   });
-  const hashes = reuse === undefined ? [] : reuse.hashesOf(columns, keep);
-  return { rowCount: all ? keep.length : countOf(keep), columns: [...columns, ...hashes] };
+  const rowCount = all ? keep.length : countOf(keep);
+  return { rowCount, columns: reuse === undefined ? columns : [...columns, reuse.hashesOf(columns, keep)] };
 }
 
 function countOf(flags: Uint8Array): number {

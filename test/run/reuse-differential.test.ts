@@ -52,6 +52,8 @@ interface Night {
   readonly format: "parquet" | "arrow";
   readonly workers: 1 | 2;
   readonly target: string;
+  /** A new run of the night before it. */
+  readonly isAgain: boolean;
   /** Rows from here on are filtered out. */
   readonly limit: number;
   /** Whether all stored rows fit in memory. */
@@ -100,25 +102,29 @@ function nightsOf(seed: number): Night[] {
   const random = randomOf(seed);
   let rows = Array.from({ length: 150 }, (_, key) => randomRow(random, key));
   let [keyType, model, target]: [Night["keyType"], Night["model"], string] = ["BIGINT", "Identity", "out"];
-  return Array.from({ length: 4 }, (_, index) => {
+  let day = 0;
+  return Array.from({ length: 5 }, (_, index) => {
+    const isAgain = index > 0 && random() < 0.3;
+    day += isAgain ? 0 : 1;
     rows = index === 0 ? rows : changed(random, rows);
     keyType = index > 0 && random() < 0.15 ? pick(random, ["BIGINT", "INTEGER", "VARCHAR"]) : keyType;
     model = index > 0 && random() < 0.15 ? pick(random, ["Identity", "Neg"]) : model;
-    target = index > 0 && random() < 0.1 ? `${target}x` : target;
+    target = index > 0 && !isAgain && random() < 0.1 ? `${target}x` : target;
     const settings = {
       commit_rows: pick(random, [7, 50, 64, 1000]),
       engine: { threads: 1, batch_size: pick(random, [1, 16, 33, "auto"]) },
       ...(random() < 0.3 ? { checks: { rows: { min: "1%", max: "1000%" } } } : {}),
     };
     return {
-      ds: `2026-01-0${index + 1}`,
+      ds: `2026-01-0${day}`,
+      isAgain,
       rows,
       keyType,
       model,
       target,
       settings,
       format: pick(random, ["parquet", "parquet", "arrow"]),
-      workers: pick(random, [1, 1, 2]),
+      workers: isAgain ? 1 : pick(random, [1, 1, 2]),
       limit: random() < 0.3 ? 100 : Number.POSITIVE_INFINITY,
       fits: random() < 0.6,
     };
@@ -192,7 +198,8 @@ async function carryOut(
   });
   const reports: RunReport[] = [];
   for (let index = 0; index < night.workers; index += 1) {
-    reports.push(await scoreHere(spec, workerOf(index, night.workers), night.fits ? {} : { storedBytes: 4000 }));
+    const attempt = { ...workerOf(index, night.workers), newRun: night.isAgain, reuse };
+    reports.push(await scoreHere(spec, attempt, night.fits ? {} : { storedBytes: 4000 }));
   }
   const out = join(folder, `${target}/dt=${night.ds}`);
   return {

@@ -9,6 +9,7 @@ import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
+import { reject, rejectLines } from "../support/rejects.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
 import { alone, runSpec, scoreHere, workerOf } from "../support/score.js";
 import { servedJob } from "../support/served-job.js";
@@ -85,7 +86,7 @@ describe("rows that did not change", () => {
     await world.job.night(second);
     expect(await scoreHere(world.job.spec, { newRun: true })).toMatchObject({ rowsReused: 0, rowsScored: rowCount });
     const { summary, stderr } = await runSpec(world.job.spec, { args: ["--new-run", "--reuse"] });
-    expect(summary, stderr).toMatchObject({ rows_reused: unchanged });
+    expect(summary, stderr).toMatchObject({ rows_reused: rowCount });
     await world.expectScores(second);
   });
 
@@ -97,6 +98,73 @@ describe("rows that did not change", () => {
     const { stdout, stderr } = await runHere(["diff", world.job.spec, ...night]);
     expect(JSON.parse(stdout), stderr).toMatchObject({ key: ["id"], rows_changed: rowCount * 0.2 });
     expect(stdout).not.toContain("reuse_hash");
+  });
+});
+
+const again = ["--new-run", "--reuse"] as const;
+
+/** Five rows of a night have no feature. */
+const withBad = (ds: string): string => `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(ds)})`;
+
+describe("a new run of the same params with --reuse", () => {
+  test("a new run scores the rejected rows of the run that it replaces and those that changed, and reuses all others", async () => {
+    await using world = await worldOf(reject);
+    await world.job.night(first);
+    expect(await world.job.night(second, { select: withBad(second) })).toMatchObject({ rowsRejected: 5 });
+    const select = `SELECT id, if(id % 100 = 50, -1, x)::FLOAT AS x FROM (${rowsOf(second)})`;
+    await world.job.prepare(second, { select });
+
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_rejected: 0, rows_reused: rowCount - 5 - 3 });
+    expect(stderr).toContain("reusing predictions of run small-");
+    const scores = new Map([...scoresOf(second)].map(([id, score]) => [id, id % 100 === 50 ? -1 : score]));
+    expect(scoresById(await outputRows(world.out(second)))).toEqual(scores);
+    expect(await rejectLines(world.out(second))).toEqual([]);
+  });
+
+  test("rows that are rejected again are scored by the next new run", async () => {
+    await using world = await worldOf(reject);
+    await world.job.night(first, { select: withBad(first) });
+    const counts = { rows_scored: rowCount - 5, rows_reused: rowCount - 5, rows_rejected: 5 };
+    const same = await runSpec(world.job.spec, { args: again });
+    expect(same.summary, same.stderr).toMatchObject(counts);
+    await world.job.prepare(first);
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5, rows_rejected: 0 });
+    await world.expectScores(first);
+  });
+
+  test("a job without a date reuses the run that the new one replaces", async () => {
+    await using world = await worldOf({ ...reject, output: { parquet: { path: "out" } } });
+    const undated = { params: { ds: first } };
+    await world.job.night(first, { ...undated, select: withBad(first) });
+    await world.job.prepare(first, undated);
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5, rows_rejected: 0 });
+    expect(stderr).not.toContain("no predictions can be reused");
+  });
+
+  test("a correction after a new run that failed reuses the published run, too", async () => {
+    await using world = await worldOf();
+    await world.job.night(first, { ...reject, select: withBad(first) });
+    await world.job.prepare(first, { on_bad_row: "fail", select: withBad(first), commit_rows: 1000 });
+    const failed = await runHere(["run", world.job.spec, ...again, "--no-progress"]);
+    expect(failed.code, failed.stderr).toBe(65);
+    await world.job.prepare(first);
+    const { summary, stderr } = await runSpec(world.job.spec);
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5 });
+    await world.expectScores(first);
+  });
+
+  test.each([
+    [["--reuse"], {}, "it goes with --new-run"],
+    [again, { reuse: undefined }, "the spec has no `reuse`"],
+  ])("options that reuse nothing are refused: %j", async (args, overrides, text) => {
+    await using world = await worldOf();
+    await world.job.prepare(first, overrides);
+    const { code, stderr } = await runHere(["run", world.job.spec, ...args]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
   });
 });
 

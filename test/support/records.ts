@@ -43,7 +43,6 @@ export function recordOf({
     rows: 10,
     spans: 2,
     commitRows: 5,
-    leavesRows: false,
     shards: 3,
     shardBytes: 2048,
     modelUri,

@@ -9,7 +9,6 @@ import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
-import { openRejects } from "../rejects/open-rejects.js";
 import { openReuse } from "../reusing/open-reuse.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
@@ -52,7 +51,7 @@ export async function askInBulk(context: JobContext, rows: BulkRows): Promise<vo
   if (bulk === undefined) {
     return;
   }
-  for (let isFirst = true; await passOver(context, rows, { bulk, isFirst }); isFirst = false) {
+  while (await passOver(context, rows, bulk)) {
     context.signal.throwIfAborted();
   }
 }
@@ -60,12 +59,11 @@ export async function askInBulk(context: JobContext, rows: BulkRows): Promise<vo
 async function passOver(
   given: JobContext,
   { stored: { plan }, run, engine, decoder, source, share }: BulkRows,
-  { bulk, isFirst }: { readonly bulk: BulkAsking; readonly isFirst: boolean },
+  bulk: BulkAsking,
 ): Promise<boolean> {
   const context = { ...given, source };
   const pass = bulk.pass();
-  await using rejects = await openRejects(context, { plan, run, share, steal: false, isTold: isFirst });
-  const reuse = rejects?.reuse ?? (await openReuse(context, { plan, run, share }));
+  const reuse = await openReuse(context, { plan, run, share });
   const adding: Engine = {
     ...engine,
     concurrency: 1, // rows come in their order
@@ -77,7 +75,7 @@ async function passOver(
   };
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
   // A row that is bad before it is asked ends the run before anything is paid for, if the spec says so.
-  const rows = { ranges, ...rejects, reuse, rejectedRows: run.rejectedRows };
+  const rows = { ranges, reuse, rejectedRows: run.rejectedRows };
   await scoreWithoutPublishing(context, { plan, engine: adding, decoder, ...rows }, () => undefined);
   return await pass.end();
 }

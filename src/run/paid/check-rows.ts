@@ -16,7 +16,7 @@ export async function checkRows(
   { stored: { plan }, run, engine, decoder, source, share }: BulkRows,
 ): Promise<void> {
   const { paid } = engine;
-  if (paid === undefined || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
+  if (paid === undefined || (plan.reuseFrom ?? null) !== null) {
     return;
   }
   const checking: Engine = {

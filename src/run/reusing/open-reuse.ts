@@ -7,7 +7,7 @@ import { count } from "../../report/report.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
 import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
-import type { Reuse } from "../../scoring/reuse.js";
+import type { Reuse } from "../../packing/row-reuse.js";
 import type { RunSink } from "../../sink/port.js";
 import { exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { mebibytes, storedShare } from "../../util/memory-budget.js";
@@ -98,7 +98,7 @@ function warnOfRest(
 }
 
 /** Measures how long rows are compared. */
-export function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
+function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
   return {
     nowMs: record.stages.nowMs,
     took(ms) {
@@ -114,7 +114,7 @@ const hashVersion = 2;
  * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. The digest of a language
  * model covers its prompt, sampling and response.
  */
-export function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
+function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };
