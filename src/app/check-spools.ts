@@ -25,13 +25,8 @@ export async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Pr
   if (inFiles && checks?.unique !== undefined) {
     await check("keys");
   }
-  const reuses = (plan.reuseFrom ?? null) !== null;
-  return [
-    // Without it, all rows are scored.
-    ...(reuses ? await lineOf("whether predictions are reused", () => check("reuse")) : []),
-    // Rows go to a database through a file only if a span does not fit into its share of the memory.
-    ...(inFiles ? [] : await lineOf("whether each span fits into memory", () => check("rows"))),
-  ];
+  // Rows go to a database through a file only if a span does not fit into its share of the memory.
+  return inFiles ? [] : await lineOf("whether each span fits into memory", () => check("rows"));
 }
 
 /** The line for a check whose failure does not end a run by itself; none if it does not fail. */

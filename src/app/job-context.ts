@@ -56,7 +56,7 @@ export interface ContextParts {
 /** How this process takes part in a run. Default: as the only worker. */
 export type AttemptOptions = Pick<
   JobContext,
-  "worker" | "steal" | "newRun" | "reuse" | "onlyRejects" | "runsOfCommand" | "limited"
+  "worker" | "steal" | "newRun" | "reuse" | "runsOfCommand" | "limited"
 > &
   Permissions;
 
@@ -108,7 +108,7 @@ export async function openLoaded(
     source,
     ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
     memory,
-    ...decoding(spec, { folder, cores, memory, ...services }),
+    ...decoding(spec, { cores, memory }),
     ...models,
     ...sharedModels(spec.model, models),
     batchLimits: openBatchLimitCache(log),
@@ -232,7 +232,7 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 function decoding(
   spec: JobSpec,
-  { folder, cores, memory, writer, isDead }: AttemptServices & Omit<EndsOptions, "attempt">,
+  { cores, memory }: Pick<EndsOptions, "cores" | "memory">,
 ): Pick<
   JobContext,
   "openDecoder" | "openGoldenReader" | "openAggregates" | "openPartReader" | "openStoredRows" | "decodeWorkers"
@@ -251,7 +251,7 @@ function decoding(
     openPartReader: partReaders({ threads: cores, memoryBytes: memory.duckDbBytes }),
     async openStoredRows(request) {
       const { openStoredRows } = await import("./duckdb/open-stored-rows.js");
-      return await openStoredRows({ folder, writer, isDead, threads: cores, memoryBytes: memory.duckDbBytes }, request);
+      return await openStoredRows({ threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },
   };

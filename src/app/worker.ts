@@ -52,21 +52,19 @@ function numberOf(text: string | undefined): number | undefined {
 interface NewRunOptions {
   readonly worker: Worker;
   readonly newRun: boolean;
-  readonly onlyRejects?: boolean | undefined;
 }
 
 /**
  * Refuses several workers with a param from the clock, which could differ between them around midnight, or with
- * `--new-run` or `--only-rejects`, which would open a new run for each.
+ * `--new-run`, which would open a new run for each.
  * @throws JobError USAGE
  */
-export function checkSeveral({ worker, newRun, onlyRejects = false }: NewRunOptions, clock: readonly string[]): void {
+export function checkSeveral({ worker, newRun }: NewRunOptions, clock: readonly string[]): void {
   if (worker.count === 1) {
     return;
   }
-  if (newRun || onlyRejects) {
-    const option = newRun ? "--new-run" : "--only-rejects";
-    throw new JobError("USAGE", `reading ${option}: one of several workers cannot open a new run for the others`, {
+  if (newRun) {
+    throw new JobError("USAGE", `reading --new-run: one of several workers cannot open a new run for the others`, {
       hint: "run it with one worker, without --worker",
     });
   }

@@ -108,16 +108,6 @@ export function newRunOption(): Option {
 export function reuseOption(): Option {
   return new Option(
     "--reuse",
-    "Let --new-run take predictions from an earlier run, as the spec's reuse says. Default: a new run scores all rows",
+    "Let --new-run take the predictions of unchanged rows from the run that it replaces, as the spec's reuse says. Default: a new run scores all rows",
   );
-}
-
-export const onlyRejectsFlag = "--only-rejects";
-
-/** Plans a run that scores the rejects of the one before. */
-export function onlyRejectsOption(): Option {
-  return new Option(
-    onlyRejectsFlag,
-    "If the run of this spec is complete, plan a new run that keeps its predictions and scores its rejected rows again; otherwise continue the run",
-  ).conflicts(["newRun", "reuse", "limit", "allowDuplicates"]);
 }

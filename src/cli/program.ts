@@ -11,8 +11,6 @@ import {
   logFormat,
   logLevel,
   newRunOption,
-  onlyRejectsFlag,
-  onlyRejectsOption,
   param,
   portOf,
   providersOf,
@@ -94,7 +92,6 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .option("--steal", "After this worker's own share, score the spans that other workers have not committed")
     .addOption(newRunOption())
     .addOption(reuseOption())
-    .addOption(onlyRejectsOption())
     .option(
       "--allow-duplicates",
       "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
@@ -163,7 +160,6 @@ function addPlan(program: Command, io: SafeIo): void {
     )
     .argument("<spec>", "Job spec, a YAML file")
     .addOption(param())
-    .option(onlyRejectsFlag, "Show the run that `run --only-rejects` would plan, with the number of rejected rows")
     .addOption(provider())
     .option("--json", "Print the plan as JSON, with what was not checked")
     .action(async (spec: string, options) => {

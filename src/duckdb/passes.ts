@@ -24,10 +24,9 @@ export function isInPass(keys: readonly string[], pass: number, passes: number):
 /**
  * SQL for the keys that are several times among rows. Groups of hashes take less memory than groups of keys: keys are
  * grouped only where a hash is several times there.
- * @param selected what is selected of each key; default: the key
  */
-export function repeatedKeys(keys: readonly string[], rows: string, selected = keys): string {
+export function repeatedKeys(keys: readonly string[], rows: string): string {
   const [list, hash] = [keys.join(", "), `hash(${keys.join(", ")})`];
-  return `SELECT ${selected.join(", ")} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
+  return `SELECT ${list} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
     GROUP BY ${list} HAVING count(*) > 1`;
 }

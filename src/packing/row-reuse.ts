@@ -1,13 +1,12 @@
 import type { Contract } from "../binding/contract.js";
 import { reuseColumn } from "../binding/reuse-column.js";
-import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
+import { createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
 import type { NamedTensor } from "../columnar/tensor.js";
-import type { Column, ColumnType, NamedColumn, RecordBatch } from "../columnar/types.js";
+import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
 import {
   combineHashes,
   createFeatureHasher,
-  type FeatureHasher,
   type FeatureHashing,
   type HashedRows,
   type HashedUnit,
@@ -15,55 +14,36 @@ import {
 } from "./feature-hasher.js";
 import { noPlace } from "./stored-table.js";
 
-/** Rows of an earlier run, found by the keys of rows of this one. */
-export interface StoredRows {
-  /** The rows of this run whose keys they have: ascending, each once. */
-  readonly rows: Float64Array;
-  /**
-   * The hashes that rows of this run have which take their predictions; undefined: all take them, because they are the
-   * same rows.
-   */
-  readonly hashes: Int32Array | undefined;
-  /** Their predictions, in the order of the contract's outputs. */
-  readonly predictions: readonly Column[];
-}
-
-/** Stored rows that are compared before they are taken. */
-export interface ComparedRows extends StoredRows {
-  readonly hashes: Int32Array;
-}
-
-/** Rows of a batch, and the stored rows with their keys. */
-export interface ExpectedRows {
-  readonly batch: RecordBatch;
-  /** Rows [from, to) of the batch are packed next. */
-  readonly range: { readonly from: number; readonly to: number };
-  /** The run's number of the first row that the batch was made from. */
-  readonly firstRow: number;
-  /** undefined: they are in the table, or there are none. */
-  readonly stored: StoredRows | undefined;
-}
-
-/** Hashes the rows of a piece of a span, and decides which of them take stored predictions. */
+/**
+ * Hashes the rows of a piece of a span, and decides which of them take stored predictions. Those that are scored have
+ * numbers of their own: from the piece's first row on, without a gap.
+ */
 export interface RowReuse {
+  /** The run's number of the piece's first row. */
+  readonly rowStart: number;
+  /** Rows so far. */
+  readonly rowCount: number;
+  /** Rows so far that are scored. */
+  readonly scoredCount: number;
+  /** Which row of the piece is scored as number `index`; both count from 0. */
+  scoredAt(index: number): number;
   /** The size of hashes and stored predictions so far, in bytes. */
   readonly bytes: number;
-  /** Names the rows that are packed next. */
-  expect(rows: ExpectedRows): void;
-  /** Takes packed rows, those of a batch from row `from` on. Returns 1 for each that takes a stored prediction. */
-  take(tensors: readonly NamedTensor[], from: number, rows: number): Uint8Array | undefined;
-  /** Takes rows [from, to) of those that a worker has hashed. Returns 1 for each that takes a stored prediction. */
-  takeHashed(rows: HashedUnit, from: number, to: number): Uint8Array | undefined;
-  /** The stored predictions of output `index` behind those that were scored. */
-  readonly behind: (this: void, index: number, scored: Column, rows: number) => Column;
-  /** What is stored with rows that are complete: with those that `keep` marks with 1; nothing if rows are not hashed. */
-  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): readonly NamedColumn[];
+  /** Takes packed rows: rows [from, to) of a batch. */
+  take(batch: RecordBatch, tensors: readonly NamedTensor[], range: { from: number; to: number }): void;
+  /** Takes rows [from, to) of those that a worker has hashed. */
+  takeHashed(rows: HashedUnit, from: number, to: number): void;
+  /** How many of the rows that `keep` marks with 1 take stored predictions. */
+  countReused(keep: Uint8Array): number;
+  /** The predictions of the rows that `keep` marks with 1. @param scored those that were scored, in the order of the outputs */
+  predictionsOf(scored: readonly Column[], keep: Uint8Array): Column[];
+  /** What is stored with rows that are complete: with those that `keep` marks with 1. */
+  hashesOf(columns: readonly NamedColumn[], keep: Uint8Array): NamedColumn;
 }
 
-/** What all pieces of a run need. */
-export interface ReuseTools {
-  /** undefined: rows are not hashed. */
-  readonly hashing: FeatureHashing | undefined;
+/** How rows of a run are hashed and, where an earlier run is reused, find its rows: what all pieces of the run need. */
+export interface Reuse {
+  readonly hashing: FeatureHashing;
   readonly contract: Pick<Contract, "outputs" | "passthrough" | "missing" | "reuse">;
   /** Measures how long rows are compared. */
   readonly timer: { readonly nowMs: () => number; readonly took: (ms: number) => void };
@@ -71,162 +51,111 @@ export interface ReuseTools {
   readonly predictions?: readonly Column[] | undefined;
 }
 
-/** @param length rows of the piece, at most */
-export function createRowReuse({ hashing, contract, timer, predictions = [] }: ReuseTools, length: number): RowReuse {
-  const hashes = new Int32Array(hashing === undefined ? 0 : length * hashWords);
-  const hasher = hashing && createFeatureHasher(contract, hashing);
-  const predicted = hashing && createRowHasher(hashing.seeds.predictions, false);
-  const stored = createStoredPredictions(contract);
+export function createRowReuse(
+  { hashing, contract, timer, predictions = [] }: Reuse,
+  { rowStart, rowEnd }: { readonly rowStart: number; readonly rowEnd: number },
+): RowReuse {
+  const length = rowEnd - rowStart;
+  const hashes = new Int32Array(length * hashWords);
+  const hasher = createFeatureHasher(contract, hashing);
+  const predicted = createRowHasher(hashing.seeds.predictions, false);
   const names = new Set(contract.outputs.map(({ column }) => column));
-  let rowCount = 0;
-  let expected: Expected | undefined;
-  const add = (rows: HashedRows, source: readonly Column[]): Uint8Array | undefined => {
+  const stored = contract.outputs.map(({ type }) => createColumnBuilder(type, 0));
+  let finished: Column[] | undefined;
+  const isStored = new Uint8Array(length);
+  const scored = new Uint32Array(length);
+  let [rowCount, scoredCount] = [0, 0];
+  const add = (rows: HashedRows): void => {
     hashes.set(rows.hashes, rowCount * hashWords);
-    rowCount += rows.hashes.length / hashWords;
-    return rows.places && stored.take(rows.places, source);
+    const count = rows.hashes.length / hashWords;
+    const found = new Uint32Array(count);
+    let foundCount = 0;
+    for (let row = 0; row < count; row += 1) {
+      const place = rows.places?.[row] ?? noPlace;
+      if (place === noPlace) {
+        scored[scoredCount] = rowCount;
+        scoredCount += 1;
+      } else {
+        isStored[rowCount] = 1;
+        found[foundCount] = place;
+        foundCount += 1;
+      }
+      rowCount += 1;
+    }
+    for (const [index, { type }] of foundCount === 0 ? [] : contract.outputs.entries()) {
+      stored[index]?.append(
+        gatherColumn(type, predictions[index] as Column, found.subarray(0, foundCount)),
+        0,
+        foundCount,
+      );
+    }
   };
   return {
+    rowStart,
+    get rowCount() {
+      return rowCount;
+    },
+    get scoredCount() {
+      return scoredCount;
+    },
+    scoredAt: (index) => scored[index] as number,
     get bytes() {
-      return (hashing === undefined ? 0 : rowCount * hashWords * 4) + stored.bytes;
+      return stored.reduce((sum, { bytes }) => sum + bytes, rowCount * hashWords * 4);
     },
-    expect(rows) {
-      expected = { ...rows, places: rows.stored && placesOf(rows.stored, rows) };
-    },
-    take(tensors, from, rows) {
-      if (expected === undefined) {
-        throw new RangeError("rows were packed that were not expected");
-      }
+    take(batch, tensors, range) {
       const sinceMs = timer.nowMs();
-      const hashed = hashExpected(hasher, expected, tensors, { from, to: from + rows });
+      const hashed = hasher.hash(tensors, batch, range);
       timer.took(timer.nowMs() - sinceMs);
-      return add(hashed, expected.stored?.predictions ?? predictions);
+      add(hashed);
     },
     takeHashed({ hashes: all, places, ms }, from, to) {
       timer.took((ms * (to - from)) / Math.max(1, all.length / hashWords));
-      const rows = { hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) };
-      return add(rows, predictions);
+      add({ hashes: all.subarray(from * hashWords, to * hashWords), places: places?.subarray(from, to) });
     },
-    behind: stored.behind,
+    countReused: (keep) => keep.reduce((count, flag, at) => count + (flag & (isStored[at] as number)), 0),
+    predictionsOf(columns, keep) {
+      finished ??= stored.map((builder) => builder.finish());
+      return mixed(contract, { scored: columns, stored: finished }, { isStored: isStored.subarray(0, rowCount), keep });
+    },
     hashesOf(columns, keep) {
-      if (predicted === undefined) {
-        return [];
-      }
       const own = keep.includes(0) ? markedHashes(hashes, keep) : hashes.subarray(0, keep.length * hashWords);
       const values = columns.flatMap(({ name, type, column }) => (names.has(name) ? [plainBools(type, column)] : []));
-      return [hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)))];
+      return hashColumn(combineHashes(own, predicted.columns(values, own.length / hashWords)));
     },
   };
 }
 
-/** The stored predictions that rows of a piece take. */
-interface StoredPredictions {
-  readonly bytes: number;
-  /** Copies those at these places of columns, and returns 1 for each row that takes one. */
-  take(places: Int32Array, source: readonly Column[]): Uint8Array;
-  readonly behind: RowReuse["behind"];
-}
-
-function createStoredPredictions({ outputs }: Pick<Contract, "outputs">): StoredPredictions {
-  const builders = outputs.map(({ type }) => createColumnBuilder(type, 0));
-  const finished: (Column | undefined)[] = [];
-  return {
-    get bytes() {
-      return builders.reduce((sum, { bytes }) => sum + bytes, 0);
-    },
-    take(places, source) {
-      const marks = new Uint8Array(places.length);
-      const found = new Uint32Array(places.length);
-      let count = 0;
-      for (let row = 0; row < places.length; row += 1) {
-        const place = places[row] as number;
-        if (place !== noPlace) {
-          marks[row] = 1;
-          found[count] = place;
-          count += 1;
-        }
-      }
-      for (const [index, { type }] of outputs.entries()) {
-        const taken = gatherColumn(type, source[index] as Column, found.subarray(0, count));
-        builders[index]?.append(taken, 0, count);
-      }
-      return marks;
-    },
-    behind(index, scored, rows) {
-      const count = builders[index]?.rowCount ?? 0;
-      const type = outputs[index]?.type;
-      if (count === 0 || type === undefined) {
-        return scored;
-      }
-      finished[index] ??= (builders[index] as ColumnBuilder).finish();
-      return oneBehindOther(type, [scored, rows], [finished[index], count]);
-    },
-  };
-}
-
-function oneBehindOther(type: ColumnType, ...pieces: readonly (readonly [Column, number])[]): Column {
-  const all = createColumnBuilder(
-    type,
-    pieces.reduce((sum, [, rows]) => sum + rows, 0),
-  );
-  for (const [column, rows] of pieces) {
-    all.append(column, 0, rows);
-  }
-  return all.finish();
-}
-
-interface Expected extends ExpectedRows {
-  /** For each row of the range, the index of the stored row that was found by its key. */
-  readonly places: Int32Array | undefined;
-}
-
-/** Hashes packed rows. Of those that were found by their keys, some have other hashes. */
-function hashExpected(
-  hasher: FeatureHasher | undefined,
-  { batch, range, stored, places: found }: Expected,
-  tensors: readonly NamedTensor[],
-  { from, to }: { readonly from: number; readonly to: number },
-): HashedRows {
-  const hashed = hasher?.hash(tensors, batch, { from, to }) ?? { hashes: new Int32Array(0), places: undefined };
-  if (stored === undefined || found === undefined) {
-    return hashed;
-  }
-  const places = found.slice(from - range.from, to - range.from);
-  if (stored.hashes === undefined) {
-    return { ...hashed, places };
-  }
-  for (let row = 0; row < places.length; row += 1) {
-    const place = places[row] as number;
-    if (place !== noPlace && !isSameHash(hashed.hashes, row, stored.hashes, place)) {
-      places[row] = noPlace;
+/** The predictions of the rows that `keep` marks, in the order of the rows: those of `isStored` are stored ones. */
+function mixed(
+  { outputs }: Pick<Contract, "outputs">,
+  { scored, stored }: { readonly scored: readonly Column[]; readonly stored: readonly Column[] },
+  { isStored, keep }: { readonly isStored: Uint8Array; readonly keep: Uint8Array },
+): Column[] {
+  const storedCount = countOf(isStored);
+  const scoredCount = isStored.length - storedCount;
+  const places = new Uint32Array(countOf(keep));
+  let [count, nextScored, nextStored] = [0, 0, scoredCount];
+  for (let at = 0; at < isStored.length; at += 1) {
+    const place = isStored[at] === 1 ? nextStored++ : nextScored++;
+    if (keep[at] === 1) {
+      places[count] = place;
+      count += 1;
     }
   }
-  return { ...hashed, places };
+  return outputs.map(({ type }, index) => {
+    const all = createColumnBuilder(type, isStored.length);
+    all.append(scored[index] as Column, 0, scoredCount);
+    all.append(stored[index] as Column, 0, storedCount);
+    return gatherColumn(type, all.finish(), places);
+  });
 }
 
-function isSameHash(one: Int32Array, row: number, other: Int32Array, place: number): boolean {
-  for (let word = 0; word < hashWords; word += 1) {
-    if (one[row * hashWords + word] !== other[place * hashWords + word]) {
-      return false;
-    }
+function countOf(flags: Uint8Array): number {
+  let count = 0;
+  for (const flag of flags) {
+    count += flag;
   }
-  return true;
-}
-
-/** For each row of the range, the index of its stored row, or `noPlace`. */
-function placesOf(stored: StoredRows, { batch, range, firstRow }: Omit<ExpectedRows, "stored">): Int32Array {
-  const places = new Int32Array(range.to - range.from).fill(noPlace);
-  const { rows } = stored;
-  let next = 0;
-  for (let row = range.from; row < range.to; row += 1) {
-    const inRun = firstRow + (batch.selection?.indices[row] ?? row);
-    while (next < rows.length && (rows[next] as number) < inRun) {
-      next += 1;
-    }
-    if (rows[next] === inRun) {
-      places[row - range.from] = next;
-    }
-  }
-  return places;
+  return count;
 }
 
 function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {

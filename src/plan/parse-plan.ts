@@ -205,7 +205,6 @@ const version2 = version1.extend({
     .nullable(),
   erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
   reuseFrom: pinnedRun.nullable().optional(),
-  rejectsOf: z.strictObject({ runId: z.string(), planId: sha256, kept: z.enum(["copied", "in_table"]) }).optional(),
   kept: z.literal(2).optional(),
 }) satisfies z.ZodType<Plan>;
 

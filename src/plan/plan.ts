@@ -63,25 +63,12 @@ export interface Plan {
   readonly createdBy: string;
   /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
   readonly erasure?: PlannedErasure | undefined;
-  /** Set if only the rows that an earlier run has rejected are scored; absent: all rows are. */
-  readonly rejectsOf?: PlannedRejects | undefined;
   /**
    * Set if the run is the kept predictions of a challenger, and each of its spans has all of them; absent for such a run:
    * an older version of this program planned it, which could lose rows of a span without a message.
    */
   readonly kept?: 2 | undefined;
 }
-
-/** The run of the same params, and of the same rows, whose predictions a run keeps, and whose rejects it scores. */
-export interface PlannedRejects {
-  readonly runId: string;
-  /** Hex sha256 of the text of its plan. */
-  readonly planId: string;
-  /** Where the kept rows go: copied into this run's output, or they stay where they are, in the table of both runs. */
-  readonly kept: KeptPlace;
-}
-
-export type KeptPlace = "copied" | "in_table";
 
 /** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
 export interface PlannedErasure {

@@ -15,6 +15,11 @@ export function sameSeries(one: Params, other: Params): boolean {
   });
 }
 
+/** Whether two runs have the same params. */
+export function sameParams(one: Params, other: Params): boolean {
+  return [...new Set([...Object.keys(one), ...Object.keys(other)])].every((name) => one[name] === other[name]);
+}
+
 /** Whether a text is a calendar date, a month, an ISO week or a timestamp. */
 export function isDateText(given: string): boolean {
   return dateText.test(given);

@@ -7,7 +7,6 @@ import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
 import { logicalDateOf } from "./published-run.js";
-import { leavesRows } from "./rows-of-run.js";
 
 /** The profile of a run whose spans are all committed. */
 export interface CommittedProfile {
@@ -36,7 +35,7 @@ export function runProfileOf(plan: Plan, { profile, published, rejected, filtere
     modelSha256: plan.model.sha256,
     rows: profile.rows,
     rejected,
-    ...(filtered === undefined || leavesRows(plan) ? {} : { filtered }),
+    ...(filtered === undefined ? {} : { filtered }),
     outputs: profile.columns,
     ...(profile.carried === undefined ? {} : { carried: profile.carried }),
     features: published?.features ?? hideRareValues(profile.features ?? new Map()),

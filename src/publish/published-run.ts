@@ -1,6 +1,6 @@
 import type { LeftOutRun, OlderModel, PinnedRun, Plan } from "../plan/plan.js";
 import { byChecks } from "./decision.js";
-import { isCalendarDate, sameSeries } from "../plan/series.js";
+import { isCalendarDate, sameParams, sameSeries } from "../plan/series.js";
 
 type Params = Readonly<Record<string, string>>;
 
@@ -8,8 +8,8 @@ type Params = Readonly<Record<string, string>>;
 export interface Series {
   readonly job: string;
   readonly params: Params;
-  /** The param whose value is the logical date. */
-  readonly dateParam: string;
+  /** The param whose value is the logical date; undefined: only the run of the very same params is found, with no date. */
+  readonly dateParam: string | undefined;
   /** The logical date of the run that asks: only earlier runs are found. Default: runs of any date. */
   readonly date?: string;
   /** Also find runs that later runs are not compared with: a person approved them without --as-baseline, or they were expected to differ. */
@@ -40,6 +40,9 @@ export function earlierDateIn(
   series: Series,
   run: { readonly job: string; readonly params: Params },
 ): string | undefined {
+  if (series.dateParam === undefined) {
+    return run.job === series.job && sameParams(run.params, series.params) ? "" : undefined;
+  }
   const date = run.params[series.dateParam];
   return run.job === series.job &&
     date !== undefined &&
@@ -102,6 +105,7 @@ export function chooseBaseline(
   };
 }
 
-function pinOf({ runId, date, sha256, place }: PublishedRun): PinnedRun {
+/** What a plan keeps of a published run. */
+export function pinOf({ runId, date, sha256, place }: PublishedRun): PinnedRun {
   return { runId, date, sha256, place };
 }

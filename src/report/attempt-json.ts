@@ -17,8 +17,6 @@ export function attemptJson(record: AttemptRecord): Readonly<Record<string, unkn
     rows_rejected: counts.rowsRejected,
     rejects_by_reason: Object.fromEntries(record.rejectReasons),
     rows_filtered: counts.rowsFiltered,
-    ...(record.run?.leavesRows === true ? { rows_unchanged: counts.rowsUnchanged } : {}),
-    rows_deduplicated: counts.rowsDeduplicated,
     rows_reused: counts.rowsReused,
     rows_by_trees: counts.rowsByTrees,
     spans_committed: counts.spansCommitted,

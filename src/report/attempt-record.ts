@@ -32,8 +32,6 @@ export interface RunInfo {
   readonly rows: number;
   readonly spans: number;
   readonly commitRows: number;
-  /** Whether the rows that it leaves out are at the target as an earlier run has made them. */
-  readonly leavesRows: boolean;
   readonly shards: number;
   readonly shardBytes: number;
   readonly modelUri: string;
@@ -84,8 +82,6 @@ export interface CommittedSpan {
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  /** Rows that took the prediction of an equal earlier row. */
-  readonly repeated: number;
   /** Rows that took the prediction of an earlier run. */
   readonly reused: number;
   /** Rows that compiled trees scored. */
@@ -97,10 +93,6 @@ export interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Rows that were left as an earlier run has made them. */
-  readonly rowsUnchanged: number;
-  /** Scored rows that took the prediction of an equal earlier row. */
-  readonly rowsDeduplicated: number;
   /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
@@ -217,7 +209,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     },
     addRows: (rows) => timeline.add(ranMs(), rows),
     addSpan(span) {
-      tally.add(span, state.run?.leavesRows === true);
+      tally.add(span);
       scores.add(span.profile);
     },
     finish: () => void (state.endedMs = nowMs()),
@@ -236,7 +228,7 @@ type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAga
 
 interface Tally {
   readonly facts: TallyFacts;
-  readonly add: (span: CommittedSpan, leavesRows: boolean) => void;
+  readonly add: (span: CommittedSpan) => void;
 }
 
 function createTally(): Tally {
@@ -244,8 +236,6 @@ function createTally(): Tally {
     rowsScored: 0,
     rowsRejected: 0,
     rowsFiltered: 0,
-    rowsUnchanged: 0,
-    rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
     spansCommitted: 0,
@@ -257,11 +247,10 @@ function createTally(): Tally {
   };
   return {
     facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, repeated, reused, byTrees }, leavesRows) {
+    add({ rowCount, rejects, filtered, reused, byTrees }) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
-      counts[leavesRows ? "rowsUnchanged" : "rowsFiltered"] += filtered;
-      counts.rowsDeduplicated += repeated;
+      counts.rowsFiltered += filtered;
       counts.rowsReused += reused;
       counts.rowsByTrees += byTrees;
       counts.spansCommitted += 1;

@@ -1,7 +1,7 @@
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { AttemptRecord } from "./attempt-record.js";
-import { leavesRows, type RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { RunReport } from "./report.js";
 
 /** The report of an attempt that found all spans of a run committed, and scored none. */
@@ -17,8 +17,6 @@ export function idleReport(
     rowsScored: 0,
     rowsRejected: 0,
     rowsFiltered: 0,
-    rowsUnchanged: leavesRows(plan) ? 0 : undefined,
-    rowsDeduplicated: 0,
     rowsReused: 0,
     rowsByTrees: 0,
     rowsOfRun,

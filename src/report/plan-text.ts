@@ -51,7 +51,7 @@ export interface ChallengerPreview extends MatchedColumns {
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { estimate, rejectedRows, checks, challenger, ...target }: PlannedTarget): string {
+export function planText(plan: Plan, { estimate, checks, challenger, ...target }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -64,11 +64,6 @@ export function planText(plan: Plan, { estimate, rejectedRows, checks, challenge
         `           ${name.padEnd(width)}  ${count(shard.rows, "row")}, ${showBytes(shard.sizeBytes)}`,
     ),
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
-    ...(rejectedRows === undefined
-      ? []
-      : [
-          `rejects  ${count(rejectedRows, "rejected row")} of run ${plan.rejectsOf?.runId ?? ""} ${rejectedRows === 1 ? "is" : "are"} scored; its other rows keep their predictions`,
-        ]),
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${modelText(plan.model)}`,
     contractText(plan.contract).trimEnd(),

@@ -42,10 +42,6 @@ export interface RunReport {
   readonly rowsRejected: number;
   /** Rows that this attempt filtered out. */
   readonly rowsFiltered: number;
-  /** Rows that this attempt left as an earlier run has made them; undefined: the run has all rows. See `RowsOfRun`. */
-  readonly rowsUnchanged?: number | undefined;
-  /** Scored rows that took the prediction of an equal earlier row. */
-  readonly rowsDeduplicated: number;
   /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
   /** The scored rows that the model's compiled trees computed. */
@@ -176,8 +172,6 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     rows_scored: report.rowsScored,
     rows_rejected: report.rowsRejected,
     rows_filtered: report.rowsFiltered,
-    ...(report.rowsUnchanged === undefined ? {} : { rows_unchanged: report.rowsUnchanged }),
-    rows_deduplicated: report.rowsDeduplicated,
     rows_reused: report.rowsReused,
     rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,
@@ -226,11 +220,6 @@ export function rounded(value: number | null): number | null {
 /** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
 export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
-}
-
-/** The part of a report that follows the count of scored rows: how many took the prediction of an equal row. */
-export function repeatedText(rows: number): string {
-  return rows === 0 ? "" : `, ${showCount(rows)} of them as repeats`;
 }
 
 /** Rows for each second. */

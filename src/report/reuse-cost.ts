@@ -8,11 +8,11 @@ const mentionedSeconds = 1;
  * stored predictions would have needed, as long as those that were scored. Returns a message where it cost more.
  */
 export function reuseCostText({
-  counts: { rowsScored, rowsReused, rowsDeduplicated },
+  counts: { rowsScored, rowsReused },
   comparingMs,
   stages: { ms },
 }: Pick<AttemptRecord, "counts" | "comparingMs" | "stages">): string | undefined {
-  const modelRows = rowsScored - rowsReused - rowsDeduplicated;
+  const modelRows = rowsScored - rowsReused;
   if (rowsReused === 0 || modelRows <= 0) {
     return undefined;
   }

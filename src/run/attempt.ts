@@ -1,9 +1,8 @@
-import { leavesRows, type RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { boundColumns, outputColumns } from "../binding/contract.js";
 import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import type { DueCall } from "../report/report.js";
-import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -21,7 +20,6 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
     rows: input.rows,
     spans: spanCount(plan),
     commitRows,
-    leavesRows: leavesRows(plan),
     shards: input.shards.length,
     shardBytes: input.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     modelUri: model.uri,
@@ -134,7 +132,6 @@ export function recordLateness(context: Pick<JobContext, "record" | "log">, note
 }
 
 /** What became of the rows of all committed spans. */
-export function rowsOfRun(plan: Plan, { outputRows, rejectedRows, filteredRows }: RunSink): RowsOfRun {
-  const counts = { output: outputRows, rejected: rejectedRows };
-  return leavesRows(plan) ? { ...counts, filtered: 0, unchanged: filteredRows } : { ...counts, filtered: filteredRows };
+export function rowsOfRun({ outputRows, rejectedRows, filteredRows }: RunSink): RowsOfRun {
+  return { output: outputRows, rejected: rejectedRows, filtered: filteredRows };
 }

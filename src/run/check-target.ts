@@ -7,7 +7,6 @@ import { checkPublished, checkResumable, type PlannedRun } from "./check-planned
 import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
-import { requireRun } from "./rejects/plan-rejects.js";
 import { hasOnlyFailed, refuseKept, refuseOthers } from "./resume.js";
 import { spellOut } from "./spell-out.js";
 import { type RunState, runState } from "./state.js";
@@ -37,8 +36,8 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     }
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
-    const { spec, sink, command, onlyRejects } = context;
-    const run = `${command(spec.params)}${onlyRejects === true ? " --only-rejects" : ""}`;
+    const { spec, sink, command } = context;
+    const run = command(spec.params);
     return { state, untried: isRehearsed ? ((await sink.rehearse?.(plan, { isPlanned, command: run })) ?? []) : [] };
   });
 }
@@ -75,7 +74,6 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
     return { ...none, isReached: false, ...found };
   }
   const { stored } = found;
-  requireRun(context, stored);
   if (stored === undefined) {
     return none;
   }
@@ -112,9 +110,6 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
     case "discarded":
       throw await decidedError(context, { plan, run, state });
     case "published":
-      if (context.onlyRejects === true) {
-        return run.rejectedRows === 0 ? "end" : "plan"; // its rejects are a run of their own
-      }
       await checkPublished(context, { stored, run, listing: await listInput(context) });
       return "end";
     case "unfinished":

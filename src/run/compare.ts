@@ -151,7 +151,6 @@ function comparingContext(given: JobContext): JobContext {
       on_bad_row: "reject",
       max_rejects: "100%",
       commit_rows: turnRows,
-      dedupe: false,
       output: { ...spec.output, lineage: false },
     },
   };

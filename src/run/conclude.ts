@@ -2,7 +2,6 @@ import { firstError, JobError } from "../util/errors.js";
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { leavesRows } from "../publish/rows-of-run.js";
 import { byChecks } from "../publish/decision.js";
 import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
@@ -79,14 +78,13 @@ function attemptReport(
   if (reuseCost !== undefined) {
     context.log.info(reuseCost);
   }
-  const { spansCommitted, rowsUnchanged, ...counts } = record.counts;
+  const { spansCommitted, ...counts } = record.counts;
   return {
     runId: plan.runId,
     ...end,
     rowsPlanned: plan.input.rows,
     ...counts,
-    rowsUnchanged: leavesRows(plan) ? rowsUnchanged : undefined,
-    rowsOfRun: rowsOfRun(plan, run),
+    rowsOfRun: rowsOfRun(run),
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,
@@ -239,7 +237,7 @@ export async function alreadyComplete(
   const { plan } = stored;
   await run.tidy?.();
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
     rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
   };
 }

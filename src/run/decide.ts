@@ -70,7 +70,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       const facts = {
         joinsBaseline: joinsBaseline(stored.plan, decision),
         held,
-        rows: rowsOfRun(stored.plan, run),
+        rows: rowsOfRun(run),
         decision,
       };
       return { runId, state: "published", already: true, carriedOut: false, ...facts };
@@ -134,7 +134,7 @@ async function publishIfApproved(
   const facts = {
     joinsBaseline: joinsBaseline(stored.plan, decision),
     held: [],
-    rows: rowsOfRun(stored.plan, run),
+    rows: rowsOfRun(run),
     decision,
   };
   return { runId, state: "published", already, carriedOut: true, ...facts };
@@ -206,7 +206,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const already = known !== undefined;
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);
-  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(stored.plan, run), readers, newRun, decision };
+  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(run), readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 

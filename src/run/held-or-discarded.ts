@@ -160,7 +160,7 @@ export async function reportDecided(
   const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
   const end = await decidedReport(context, { plan, run, state, verdict, since });
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(plan, run), output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
     ...end,
   };
 }
@@ -199,7 +199,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(plan, run), output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(run), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

@@ -46,9 +46,9 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
     const rows = await scoreStream(context, { model, engine, decoder });
-    const { rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated } = context.record.counts;
+    const { rowsScored, rowsRejected, rowsFiltered } = context.record.counts;
     const seconds = (nowMs() - startedMs) / 1000;
-    return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, rowsDeduplicated, seconds };
+    return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, seconds };
   } catch (error) {
     signal.throwIfAborted(); // the abort caused the failure
     throw error;
@@ -118,7 +118,6 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
       lineage: () => ({ runId, modelSha256: model.sha256, scoredAtMs: dateMs() }),
       rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
       onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
-      dedupe: spec.dedupe,
       pieceBytes: context.memory.pieceBytes,
     },
     piecesOf(batches, decoder, contract),

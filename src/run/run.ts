@@ -18,7 +18,6 @@ import { withInput } from "./planning/input-wait.js";
 import type { JobContext } from "../scoring/context.js";
 import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
-import { rejectsOfPlan, requireRejectsOf, requireRun, shardsOfRun } from "./rejects/plan-rejects.js";
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
@@ -35,7 +34,6 @@ export async function runJob(context: JobContext): Promise<RunReport> {
   try {
     const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
-    requireRun(context, stored);
     if (stored !== undefined) {
       refuseKept(stored.plan);
     }
@@ -61,89 +59,49 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-async function abandon(context: JobContext, runId: RunId, why: unknown, rejectsOf?: StoredPlan): Promise<RunReport> {
+async function abandon(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
   context.record.setReview(undefined); // the next run has none yet
-  return await startNext(
-    context,
-    runId,
-    () => context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`),
-    {
-      rejectsOf,
-    },
+  return await startNext(context, runId, () =>
+    context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`),
   );
 }
 
-/**
- * Starts the run after `runId`. If it only scores rejected rows, the target need not admit it: no row is added again.
- * @param logReason logs why, once the target admits it
- */
-async function startNext(
-  context: JobContext,
-  runId: RunId,
-  logReason: () => void,
-  over: StartedOver = {},
-): Promise<RunReport> {
+/** Starts the run after `runId`. @param logReason logs why, once the target admits it */
+async function startNext(context: JobContext, runId: RunId, logReason: () => void, held?: HeldRun): Promise<RunReport> {
   const next = nextRunId(runId);
-  if (over.rejectsOf === undefined) {
-    await context.sink.admitNewRun?.(next);
-  }
+  await context.sink.admitNewRun?.(next);
   logReason();
-  return await startRun(context, next, over);
+  return await startRun(context, next, held);
 }
 
-/** Starts the run after `runId`. @param state what became of that run: "was discarded" */
-function startAfter(context: JobContext, runId: RunId, state: string, over: StartedOver = {}): Promise<RunReport> {
+/** Starts the run after `runId`. @param state what became of that run: "was discarded" @param held that run, whose place it takes */
+function startAfter(context: JobContext, runId: RunId, state: string, held?: HeldRun): Promise<RunReport> {
   const reason = `planning a new run after ${runId}, which ${state}`;
-  return startNext(context, runId, () => context.log.info(reason), over);
+  return startNext(context, runId, () => context.log.info(reason), held);
 }
 
 type OpenedRun = Pick<IdleRun, "stored" | "run">;
 
-/** With `--only-rejects`, scores the rejected rows of a published run as the run after it. undefined: the run itself goes on. */
-async function whereOnlyRejects(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport | undefined> {
-  if (context.onlyRejects !== true) {
-    return undefined;
-  }
-  if (!isPublished(run)) {
-    const isOwn = stored.plan.rejectsOf !== undefined;
-    const text = `run ${stored.plan.runId} is not complete: it goes first; the same command again scores its rejected rows`;
-    context.log[isOwn ? "debug" : "info"](text);
-    return undefined;
-  }
-  if (run.rejectedRows === 0) {
-    context.log.info(`run ${stored.plan.runId} has no rejected rows`);
-    return await alreadyComplete(context, { stored, run });
-  }
-  return await startRun(context, nextRunId(stored.plan.runId), { rejectsOf: stored });
-}
-
-/** The run before a new one. */
-interface StartedOver {
-  /** The run whose rejected rows are scored; undefined: all rows are. */
-  readonly rejectsOf?: StoredPlan | undefined;
-  /** The held run, or the unfinished erasure, that the new one takes the place of. */
-  readonly held?: HeldRun | undefined;
-}
-
-/** Plans a run as soon as its input is ready, and carries it out. */
-async function startRun(context: JobContext, runId: RunId, over: StartedOver = {}): Promise<RunReport> {
-  const { rejectsOf, held } = over;
+/**
+ * Plans a run as soon as its input is ready, and carries it out.
+ * @param held the held run, or the unfinished erasure, that it takes the place of
+ */
+async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Promise<RunReport> {
   recordLateness(context, context.sink.notes?.(runId));
   const others = await unfinishedRuns(context);
   const notBegun = others.filter((other) => context.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
   for (const line of unfinishedLines(context, notBegun)) {
     context.log.warn(line);
   }
-  const ended = await withInput<RunReport | ApprovedRun>(context, async (all) => {
-    warnOfUnmatched(context, all);
-    const listing = rejectsOf === undefined ? all : shardsOfRun(all, rejectsOf);
+  const ended = await withInput<RunReport | ApprovedRun>(context, async (listing) => {
+    warnOfUnmatched(context, listing);
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
     const shards = mayNotBeReady(context, listing.shards)
       ? await readShards(context, decoder, listing.shards)
       : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
-    const tools = { listing, resolved, decoder, engine: loading.engine, rejectsOf };
+    const tools = { listing, resolved, decoder, engine: loading.engine };
     const created = await createRun(context, { runId, shards, held, ...tools });
     if ("approved" in created) {
       return created;
@@ -152,7 +110,6 @@ async function startRun(context: JobContext, runId: RunId, over: StartedOver = {
     return await recordingFailure(created.run, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
-      requireRejectsOf(plan, rejectsOf);
       refuseKept(plan);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
@@ -188,7 +145,7 @@ async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<
   if (newRun && isPublished(run)) {
     return await startAfter(context, plan.runId, "is complete");
   }
-  const ended = (await whereOnlyRejects(context, { stored, run })) ?? (await whereDecided(context, { stored, run }));
+  const ended = await whereDecided(context, { stored, run });
   if (ended !== undefined) {
     return ended;
   }
@@ -204,11 +161,8 @@ async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<
   } catch (thrown) {
     const error = firstError(thrown);
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && newRun) {
+    if (isChange && (newRun || (await hasOnlyFailed(context, plan, run)))) {
       return await abandon(context, plan.runId, error);
-    }
-    if (isChange && (await hasOnlyFailed(context, plan, run))) {
-      return await abandon(context, plan.runId, error, await rejectsOfPlan(context, plan, error));
     }
     throw error;
   }
@@ -246,7 +200,7 @@ async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Pr
       return await carryOutApproval(context, { stored, run, by: state.decision.by });
     case "held":
       return context.newRun
-        ? await startAfter(context, runId, "is held", { held: { stored, run } })
+        ? await startAfter(context, runId, "is held", { stored, run })
         : await reportDecided(context, { stored, run, state });
     case "discarded":
       return context.newRun
@@ -263,7 +217,7 @@ async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Pr
 async function carryOutErasure(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
   const { runId } = stored.plan;
   if (needsAnotherRun(run)) {
-    return await startAfter(context, runId, "is an erasure that is not finished", { held: { stored, run } });
+    return await startAfter(context, runId, "is an erasure that is not finished", { stored, run });
   }
   const { by } = await approveErasure(context, { plan: stored.plan, run });
   return await carryOutApproval(context, { stored, run, by });

@@ -19,7 +19,6 @@ import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
 import { beginPaying } from "./paid/begin-paying.js";
 import { checkRows } from "./paid/check-rows.js";
-import { openRejects } from "./rejects/open-rejects.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { pendingRanges } from "../scoring/read-ranges.js";
@@ -155,11 +154,9 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run, decoder } = scoring;
   const source = verifyingSource(context, { plan, decoder, digests });
-  await using rejects = await openRejects(context, { plan, run, share, steal: context.steal });
-  await using found = await openReuse(context, { plan, run, decoder, source, share });
-  const reuse = rejects?.reuse ?? found;
+  const reuse = await openReuse(context, { plan, run, share });
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
-  const tools: ScoringOptions = { plan, reader, ...rejects, reuse, ...scoring };
+  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
   const spans = spansOf(plan);
   progress.start(pendingRows(plan, run.committed, share));
   try {
@@ -172,10 +169,7 @@ async function scoreShares(
     for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      // Their rows were not looked up.
-      const ranges = pendingRanges(spans, run.committed, next);
-      const others = rejects === undefined && reuse !== undefined ? { ...reuse, find: undefined } : reuse;
-      await scoreSpans({ ...context, source }, { ...tools, reuse: others }, ranges);
+      await scoreSpans({ ...context, source }, tools, pendingRanges(spans, run.committed, next));
       requireCommitted(plan, run, next);
       await run.refresh();
     }

@@ -8,7 +8,7 @@ import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RowRange } from "../scoring/read-ranges.js";
-import type { Reuse } from "../scoring/reuse.js";
+import type { Reuse } from "../packing/row-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";
 
@@ -24,8 +24,6 @@ interface UnpublishedScoringOptions {
   readonly ranges: readonly RowRange[];
   /** Rows that take a stored prediction; default: none. */
   readonly reuse?: Reuse | undefined;
-  /** Which rows are scored, by the run's numbers. Default: all. */
-  readonly isScored?: ((row: number) => boolean) | undefined;
   /** Bad rows count as the spec says, together with those that the run has rejected. Default: each is rejected. */
   readonly rejectedRows?: number | undefined;
 }
@@ -37,7 +35,7 @@ interface UnpublishedScoringOptions {
  */
 export async function scoreWithoutPublishing(
   context: JobContext,
-  { plan, engine, decoder, ranges, reuse, isScored, rejectedRows }: UnpublishedScoringOptions,
+  { plan, engine, decoder, ranges, reuse, rejectedRows }: UnpublishedScoringOptions,
   take: (span: Span, output: SpanOutput) => void,
 ): Promise<void> {
   const { contract, model } = plan;
@@ -60,5 +58,5 @@ export async function scoreWithoutPublishing(
     },
   };
   const run = { rejectedRows: rejectedRows ?? 0 };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse, isScored }, ranges);
+  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, ranges);
 }

@@ -132,7 +132,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     lastFailure,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
-    rowsOfRun: rowsOfRun(plan, run),
+    rowsOfRun: rowsOfRun(run),
     attempts: countByAttempt(run.committedBy),
     ...about,
   };

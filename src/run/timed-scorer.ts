@@ -141,7 +141,6 @@ async function scoreSpan(context: JobContext, parts: SpanParts, span: Span): Pro
       lineage: () => ({ runId: plan.runId, modelSha256: plan.model.sha256, scoredAtMs: dateMs() }),
       rejects: { spans, decoder, source, contract, kept: "Nothing was written" },
       onReject: () => undefined,
-      dedupe: false,
       pieceBytes: Number.POSITIVE_INFINITY,
     },
     markKept(readRanges(feed, [span]), { span, kept }),

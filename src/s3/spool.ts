@@ -11,9 +11,9 @@ export interface SpoolOptions {
   readonly writer: string;
   /**
    * The purpose of the spool, since a process may have several: "in" for downloads, "out" for uploads, "rows" for rows
-   * of open spans, "keys" for keys that do not fit in memory, "reuse" for rows of an earlier run.
+   * of open spans, "keys" for keys that do not fit in memory.
    */
-  readonly use: "in" | "out" | "rows" | "keys" | "reuse";
+  readonly use: "in" | "out" | "rows" | "keys";
   /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;
   /** The largest file, and the most bytes in flight together. */
@@ -143,7 +143,6 @@ const keys = {
   out: { path: "output.parquet.spool.path", size: " with space for two parts" },
   rows: { path: "TMPDIR", size: " with space for two spans" },
   keys: { path: "TMPDIR", size: " with space for the keys of all rows" },
-  reuse: { path: "TMPDIR", size: " with space for the rows of the last run" },
 } as const;
 
 /** What no retry changes. */

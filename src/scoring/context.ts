@@ -111,8 +111,6 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
-  /** Open a run after the latest one that keeps its predictions, and scores its rejected rows only. Default: no. */
-  readonly onlyRejects?: boolean | undefined;
   /** Opens a reader of Parquet parts in a folder. */
   readonly openPartReader: (folder: string) => Promise<PartReader>;
   /** Opens the rows of an earlier run. */
@@ -167,29 +165,12 @@ export interface StoredPiece {
   readonly hashes: Int32Array;
 }
 
-/** Reads the rows of an earlier run once: all of them, or those with the keys of rows of this run. */
+/** Reads the rows of an earlier run once. */
 export interface StoredRowsReader extends AsyncDisposable {
   /** The number of rows. */
   readonly rowCount: number;
   /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
   all(): AsyncGenerator<StoredPiece>;
-  /** Loads the rows, to join them with rows of this run. Memory is bounded. */
-  join(): Promise<StoredRowsJoin>;
-}
-
-/** Rows of an earlier run that are joined with rows of this one, by key. */
-export interface StoredRowsJoin {
-  /** Rows of the earlier run whose key is there once. */
-  readonly rowCount: number;
-  /** Adds the keys of rows of this run, ascending by their numbers. */
-  add(rows: Float64Array, keys: readonly Column[]): Promise<void>;
-  /** Joins what was added, and yields what was found, ascending by this run's rows. */
-  found(): AsyncGenerator<JoinedPiece>;
-}
-
-/** Rows of an earlier run, and the rows of this run with their keys. */
-export interface JoinedPiece extends Omit<StoredPiece, "keys"> {
-  readonly rows: Float64Array;
 }
 
 /** Reads a file of rows with known predictions. */

@@ -3,8 +3,7 @@ import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
 import { featureShare } from "../checks/output-limits.js";
 import type { SpanProfile } from "../checks/span-profile.js";
-import { createDistinctRows, type DistinctRows } from "../packing/distinct-rows.js";
-import { createRowReuse, type ReuseTools, type RowReuse } from "../packing/row-reuse.js";
+import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import type { Challenger, ChallengerPiece } from "./challenger/port.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
@@ -21,8 +20,6 @@ export interface OpenSpan {
   /** The rows of the piece; it may end before `rowEnd` if they have many bytes. */
   readonly piece: RunRows;
   readonly rows: SpanRows;
-  /** Set where not all rows are scored: which rows are equal, or take stored predictions. */
-  readonly distinct: DistinctRows | undefined;
   /** Set if the rows are hashed: which rows take stored predictions. */
   readonly reuse: RowReuse | undefined;
   /** Collects the features of the piece; undefined: features are not profiled. */
@@ -71,8 +68,6 @@ export interface SpanTotals {
   readonly keptRows: number;
   /** Rows for the target. */
   readonly rowCount: number;
-  /** The rows that took another row's prediction. */
-  readonly repeated: number;
   /** The rows that took a stored prediction. */
   readonly reused: number;
   readonly faults: ReadonlyMap<number, RowFault>;
@@ -84,7 +79,6 @@ export interface SpanTotals {
 const noPieces: SpanTotals = {
   keptRows: 0,
   rowCount: 0,
-  repeated: 0,
   reused: 0,
   faults: new Map(),
   scored: { byTrees: 0, byRuntime: 0 },
@@ -99,10 +93,8 @@ export interface OpenSpanOptions {
   readonly before?: SpanTotals | undefined;
   /** Called with each fault; its row is numbered within the run. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
-  /** Rows that repeat are scored once. */
-  readonly dedupe?: boolean;
   /** Default: rows are not hashed, and take no stored predictions. */
-  readonly reuse?: ReuseTools | undefined;
+  readonly reuse?: Reuse | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
   /** The bytes that the profiles of the outputs share; default: as older versions of this program did. */
@@ -118,15 +110,14 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   const report = (fault: RowFault): void => {
     onFault(open, { ...fault, row: numbers.inRun(fault.row) });
   };
-  const { distinct, reuse } = comparedRows(options, piece);
-  const rows = createSpanRows({ contract, span: piece, onFault: report, distinct, reuse });
+  const reuse = options.reuse && createRowReuse(options.reuse, piece);
+  const rows = createSpanRows({ contract, span: piece, onFault: report, reuse });
   let readRows = 0;
   const open: OpenSpan = {
     span,
     piece,
     before,
     rows,
-    distinct,
     reuse,
     features: features && createFeatureRows(features, featureShare(contract.outputs.length, options.outputBytes)),
     challenger: options.challenger?.openPiece(piece),
@@ -174,18 +165,6 @@ function reportFailed(
       report({ reason: "expression", column, row: first + (row - from), value: undefined });
     }
   }
-}
-
-/** What is known of rows that are compared before they are scored. */
-function comparedRows(
-  { dedupe = false, reuse }: OpenSpanOptions,
-  { rowStart, rowEnd }: RunRows,
-): Pick<OpenSpan, "distinct" | "reuse"> {
-  const length = rowEnd - rowStart;
-  return {
-    distinct: dedupe || reuse !== undefined ? createDistinctRows(rowStart, length) : undefined,
-    reuse: reuse && createRowReuse(reuse, length),
-  };
 }
 
 /** The rows of a batch that were made from rows [from, to) of those that were read. */

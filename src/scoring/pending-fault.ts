@@ -1,7 +1,6 @@
 import type { RowFault } from "../packing/input-target.js";
 import type { OpenSpan } from "./open-span.js";
 import { badRowError, type RejectOptions, withRow } from "./rejects.js";
-import type { Reuse } from "./reuse.js";
 
 /** A bad row that ends the run. Its message needs values, which are read from the shard again. */
 export class PendingFault extends Error {
@@ -23,19 +22,11 @@ export async function faultError(rejects: RejectOptions, { fault, cause }: Pendi
 export interface FaultRules {
   /** Called for each row that is rejected; undefined: the first bad row ends the run. */
   readonly onReject?: (() => void) | undefined;
-  readonly reuse?: Pick<Reuse, "keeps"> | undefined;
 }
 
 /** Throws at the first bad row; where bad rows are rejected, counts each row once and throws when `onReject` does. */
-export function faultHandler({
-  onReject,
-  reuse,
-}: FaultRules): (open: Pick<OpenSpan, "setAside">, fault: RowFault) => void {
-  const isKept = (row: number): boolean => reuse?.keeps?.(row) === true;
+export function faultHandler({ onReject }: FaultRules): (open: Pick<OpenSpan, "setAside">, fault: RowFault) => void {
   return (open, fault) => {
-    if (isKept(fault.row)) {
-      return;
-    }
     if (onReject === undefined) {
       throw new PendingFault(fault);
     }

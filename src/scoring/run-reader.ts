@@ -1,7 +1,6 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, logLeftFeatures } from "./features.js";
-import { comparesRows } from "./reuse.js";
 import type { ScoringOptions } from "./score.js";
 import type { ChallengerScoring } from "./workers/protocol.js";
 import type { Challenger } from "./challenger/port.js";
@@ -9,7 +8,7 @@ import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /**
  * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
- * decode: the main thread finds repeated rows, and stored ones that are not in memory, before they are scored.
+ * decode: the main thread finds stored rows that are not in memory before they are scored.
  */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
@@ -32,7 +31,7 @@ export function openRunReader(
     ...decodeWorkers,
     memory,
     scoring:
-      ports === undefined || comparesRows(spec, { plan, reuse })
+      ports === undefined
         ? undefined
         : {
             count: sessions,

@@ -2,13 +2,12 @@ import { type Contract, outputTensors } from "../binding/contract.js";
 import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import type { SlicePlan } from "../checks/slices/slice-plan.js";
-import { createDistinctPacker } from "../packing/distinct-packer.js";
-import { createRowStore, noRowStore } from "../packing/row-store.js";
-import type { DistinctRows } from "../packing/distinct-rows.js";
+import { createReusingPacker } from "../packing/reusing-packer.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
+import type { Reuse, RowReuse } from "../packing/row-reuse.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
@@ -18,7 +17,6 @@ import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
-import { onlyRows, soughtRows } from "./some-rows.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
@@ -34,7 +32,6 @@ import {
 } from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { comparesRows, type Reuse, takeHashed } from "./reuse.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
 import type { SliceReader } from "./workers/slice-reader.js";
 import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
@@ -54,8 +51,6 @@ export interface ScoringOptions {
   readonly challenger?: Challenger | undefined;
   /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
   readonly reuse?: Reuse | undefined;
-  /** Which rows are scored, by the run's numbers: the others are left out. Default: all. */
-  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Scores rows of a run. @param ranges whole spans, in order */
@@ -66,13 +61,12 @@ export async function scoreSpans(
 ): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse, isScored } =
-    tools;
+  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
-  const windowsAhead = unitPorts === undefined || comparesRows(spec, { plan, reuse }) ? 1 : sessions;
+  const windowsAhead = unitPorts === undefined ? 1 : sessions;
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -90,7 +84,6 @@ export async function scoreSpans(
       lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),
       rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
       onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
-      dedupe: spec.dedupe,
       pieceBytes: context.memory.pieceBytes,
       keys: keyColumns(spec),
       features,
@@ -100,7 +93,7 @@ export async function scoreSpans(
       challenger,
       reuse,
     },
-    onlyRows(readRanges(feed, ranges), contract, isScored),
+    readRanges(feed, ranges),
   );
 }
 
@@ -119,8 +112,6 @@ export interface PieceOptions {
   readonly rejects: RejectOptions;
   /** Called once for each rejected row; throws when there are too many. undefined: the first bad row ends the run. */
   readonly onReject: (() => void) | undefined;
-  /** Rows of a span whose features repeat are scored once. */
-  readonly dedupe: boolean;
   /** Rows of a span that are held before the target spills them. */
   readonly pieceBytes: number;
   /** Output columns that name a row. Default: none. */
@@ -190,10 +181,7 @@ export async function scorePieces(
 
 /** The state of the loop between decoder and batches. */
 interface ScoringState
-  extends Pick<
-    PieceOptions,
-    "contract" | "spanOf" | "dedupe" | "pieceBytes" | "features" | "values" | "challenger" | "reuse"
-  > {
+  extends Pick<PieceOptions, "contract" | "spanOf" | "pieceBytes" | "features" | "values" | "challenger" | "reuse"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -202,33 +190,28 @@ interface ScoringState
 }
 
 function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
-  const { contract, dedupe } = state;
   const options = {
-    contract,
+    contract: state.contract,
     batchRows: () => sizer.rows,
     onFault: (fault: RowFault) => state.open?.onFault(fault),
   };
-  const distinct = (): DistinctRows => {
-    if (state.open?.distinct === undefined) {
+  const reuse = (): RowReuse => {
+    if (state.open?.reuse === undefined) {
       throw new RangeError("rows came for no span");
     }
-    return state.open.distinct;
+    return state.open.reuse;
   };
-  if (!dedupe && state.reuse === undefined) {
-    return createPacker(options);
-  }
-  const store = dedupe ? createRowStore() : noRowStore;
-  return createDistinctPacker({ ...options, distinct, store, reuse: () => state.open?.reuse });
+  return state.reuse === undefined ? createPacker(options) : createReusingPacker({ ...options, reuse });
 }
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, dedupe, pieceBytes, features, values, challenger, reuse } = state;
+  const { contract, spanOf, onFault, pieceBytes, features, values, challenger, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
   const outputBytes = values?.bytes;
-  return openSpan({ contract, span, piece, before, onFault, dedupe, features, outputBytes, challenger, reuse });
+  return openSpan({ contract, span, piece, before, onFault, features, outputBytes, challenger, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -243,11 +226,9 @@ async function takePiece(
   do {
     const open = (state.open ??= spanFrom(state, rowStart + from));
     const to = Math.min(rowsRead(batch), open.piece.rowEnd - rowStart);
-    const stored = await state.reuse?.find?.(soughtRows({ rowStart, batch }, from, to)); // before faults are reported
     const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
     takeFeatures(state.features, open, { batch, range, firstRow: rowStart });
-    const repeated = repeatsIn(open);
-    open.reuse?.expect({ batch, range, firstRow: rowStart, stored });
+    const reused = reusedIn(open);
     if (batch.predictions === undefined) {
       for (const full of packer.push(batch, range)) {
         sinceMs = stages.took("pack", sinceMs);
@@ -257,11 +238,10 @@ async function takePiece(
     } else {
       // The packer takes consecutive rows only, and the rows that it holds come before these.
       await scoreRest(pipeline, open, packer.flush());
-      const scored = batch.hashed === undefined ? range : takeHashed(open, batch.hashed, range);
-      pipeline.take(open, batch.predictions, scored);
+      pipeline.take(open, batch, range);
     }
     await open.challenger?.take(batch, range);
-    state.progress.scored(filtered + repeatsIn(open) - repeated);
+    state.progress.scored(filtered + reusedIn(open) - reused);
     from = to;
     const row = rowStart + from;
     const isWhole = row === open.span.rowEnd;
@@ -288,9 +268,9 @@ function bytesOf({ rows, features, challenger }: OpenSpan): number {
   return rows.bytes + (features?.bytes ?? 0) + (challenger?.bytes ?? 0);
 }
 
-/** Rows so far that take others' predictions. */
-function repeatsIn({ distinct }: OpenSpan): number {
-  return distinct === undefined ? 0 : distinct.rowCount - distinct.count;
+/** Rows so far that take stored predictions. */
+function reusedIn({ reuse }: OpenSpan): number {
+  return reuse === undefined ? 0 : reuse.rowCount - reuse.scoredCount;
 }
 
 async function scoreRest(pipeline: SpanPipeline, open: OpenSpan, rest: FeatureBatch | undefined): Promise<void> {

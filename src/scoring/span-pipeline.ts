@@ -1,6 +1,7 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer } from "../packing/packer.js";
-import type { Predictions } from "../packing/scored-batch.js";
+import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
+import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
 import {
   mergeSpanProfiles,
   type ProfiledOutput,
@@ -27,7 +28,7 @@ export interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
-  take(open: OpenSpan, predictions: readonly Predictions[], rows: RowRange): void;
+  take(open: OpenSpan, batch: ScoredBatch, rows: RowRange): void;
   /**
    * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
    * piece of the span must know.
@@ -55,8 +56,6 @@ export interface SpanPipelineOptions {
   /** The tensors that the contract's outputs come from, each once. */
   readonly tensors: readonly string[];
   readonly fixedBatchRows: number | null;
-  /** Rows of a span whose features repeat are scored once. */
-  readonly dedupe: boolean;
   /** The columns that are profiled. */
   readonly profiled: ProfiledOutput;
   /** Which slices are profiled; undefined: none. */
@@ -105,7 +104,8 @@ export function createSpanPipeline(
       const { done } = await batches.start(() => predict(open, batch));
       open.predictions.push(done);
     },
-    take(open, predictions, rows) {
+    take(open, { predictions = [], hashed }, range) {
+      const rows = hashed === undefined ? range : takeHashed(open, hashed, range);
       takePredictions(context, options, { open, predictions, rows });
     },
     async commit(open) {
@@ -161,7 +161,6 @@ async function totalsWith(
   { output, isLast }: { readonly output: OutputRows; readonly isLast: boolean },
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
   const { before, readRows, keptRows, rows, faults, scored, features } = open;
-  const { repeated, reused } = rows.copied;
   const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
   const names = new Set(profiled.predicted.map(({ name }) => name));
   const champion = { ...open, isLast, readRows, keptRows, isInOutput, predicted: names };
@@ -175,8 +174,7 @@ async function totalsWith(
   return {
     keptRows: before.keptRows + keptRows,
     rowCount: before.rowCount + output.rowCount,
-    repeated: before.repeated + repeated,
-    reused: before.reused + reused,
+    reused: before.reused + rows.reused,
     faults,
     scored,
     profile: before.profile === undefined ? profile : mergeSpanProfiles(before.profile, profile),
@@ -187,6 +185,20 @@ interface TakenRows {
   readonly open: OpenSpan;
   readonly predictions: readonly Predictions[];
   readonly rows: RowRange;
+}
+
+/**
+ * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
+ * that were scored these are.
+ */
+function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRange): RowRange {
+  if (reuse === undefined) {
+    throw new RangeError("hashes of rows came for a span that takes none");
+  }
+  const before = reuse.scoredCount;
+  reuse.takeHashed(hashed, from, to);
+  const first = from - (hashed.places === undefined ? 0 : countStored(hashed.places.subarray(0, from)));
+  return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }
 
 /** Counts rows that a worker scored as scored. */
@@ -222,7 +234,7 @@ async function fittingRows(target: SpanTarget, open: OpenSpan): Promise<OutputRo
 /** Scores one batch into its span. */
 function createPredictor(
   { progress, record: { stages } }: Pick<ScoringContext, "progress" | "record">,
-  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows, dedupe }: SpanPipelineOptions,
+  { engine, packer, sizer, batchLimit, tensors, fixedBatchRows }: SpanPipelineOptions,
 ): (open: OpenSpan, batch: FeatureBatch) => Promise<void> {
   return async (open, batch) => {
     const onDone: BatchOptions["onDone"] = (done, response) => {
@@ -241,7 +253,7 @@ function createPredictor(
       open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
-    if (engine.paid !== undefined && !dedupe && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
+    if (engine.paid !== undefined && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
       onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
       return;
     }
@@ -249,7 +261,7 @@ function createPredictor(
   };
 }
 
-/** The first row of a batch, numbered as in `rows`. With `dedupe`, other rows may wait for the same prediction. */
-function firstRow({ distinct }: OpenSpan, { rowStart }: FeatureBatch): number {
-  return distinct === undefined ? rowStart : distinct.rowStart + distinct.firstAt(rowStart - distinct.rowStart);
+/** The first row of a batch, numbered as rows of a piece are: with `reuse`, batches number those that are scored. */
+function firstRow({ piece, reuse }: OpenSpan, { rowStart }: FeatureBatch): number {
+  return reuse === undefined ? rowStart : piece.rowStart + reuse.scoredAt(rowStart - piece.rowStart);
 }

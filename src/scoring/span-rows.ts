@@ -1,14 +1,7 @@
 import { JobError } from "../util/errors.js";
 import { mixedRows } from "../binding/batch-rows.js";
-import { type ColumnBuilder, createColumnBuilder, filterColumn, gatherColumn } from "../columnar/column-builder.js";
+import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
-import {
-  createDistinctFaults,
-  type DistinctRows,
-  type DistinctFaults,
-  indicesOf,
-  takenFrom,
-} from "../packing/distinct-rows.js";
 import type { RowFault } from "../packing/input-target.js";
 import type { RowReuse } from "../packing/row-reuse.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
@@ -23,8 +16,8 @@ export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
   carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
   /**
-   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. Where some rows take others' predictions
-   * (`distinct`), rows are numbered by their place here and in `refuse`.
+   * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. With `reuse`, rows are numbered as it numbers
+   * those that are scored, here and in `refuse`.
    * @throws JobError CONTRACT when a tensor's shape is not the batch's, BAD_ROW when a value is not finite
    */
   predict(
@@ -42,8 +35,8 @@ export interface SpanRows {
    * all; those that were filtered out never did.
    */
   finish(rowCount: number): OutputRows;
-  /** Rows of the output that took another's prediction, and those that took a stored one. */
-  readonly copied: { readonly repeated: number; readonly reused: number };
+  /** Rows of the output that took a stored prediction. */
+  readonly reused: number;
   /** The rows that these rows of the output are, numbered as `reject` takes them; both in ascending order. */
   rowsAt(indexes: readonly number[]): number[];
 }
@@ -54,24 +47,23 @@ export interface SpanRowsOptions {
   readonly span: { readonly rowStart: number; readonly rowEnd: number };
   /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
-  /** Set where not all rows are scored: which rows take the prediction of another, or a stored one. */
-  readonly distinct?: DistinctRows | undefined;
-  /** The stored predictions, and the hashes of all rows; undefined: rows are not hashed. */
+  /** Which rows take stored predictions, and the hashes of all rows; undefined: all rows are scored. */
   readonly reuse?: RowReuse | undefined;
 }
 
-export function createSpanRows({ contract, span, onFault, distinct, reuse }: SpanRowsOptions): SpanRows {
+export function createSpanRows({ contract, span, onFault, reuse }: SpanRowsOptions): SpanRows {
   const length = span.rowEnd - span.rowStart;
   const carried = contract.passthrough.map(({ source }) => createColumnBuilder(source.type, length));
   const predicted = contract.outputs.map((binding) => createPredictionColumn(binding.type, length));
   const isPredicted = new Uint8Array(length);
   const keep = new Uint8Array(length).fill(1);
   let carriedRows = 0;
-  const faults = createDistinctFaults(distinct, (at, fault) => {
+  const report: PredictionFault = (scored, fault) => {
+    const at = reuse === undefined ? scored : reuse.scoredAt(scored);
     if (keep[at] === 1) {
       onFault({ ...fault, row: span.rowStart + at });
     }
-  });
+  };
   return {
     carry(batch, range) {
       const due = span.rowStart + carriedRows;
@@ -85,7 +77,7 @@ export function createSpanRows({ contract, span, onFault, distinct, reuse }: Spa
       const at = rowStart - span.rowStart;
       markOnce(isPredicted, at, rowCount);
       for (const [index, one] of contract.outputs.entries()) {
-        predicted[index]?.set(at, rowCount, valuesOf(one, outputs, packedRows), notFiniteFault(faults, one));
+        predicted[index]?.set(at, rowCount, valuesOf(one, outputs, packedRows), notFiniteFault(report, one));
       }
     },
     get bytes() {
@@ -96,24 +88,26 @@ export function createSpanRows({ contract, span, onFault, distinct, reuse }: Spa
     },
     refuse(row, value, reason) {
       markOnce(isPredicted, row - span.rowStart, 1);
-      faults.report(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
+      report(row - span.rowStart, { reason: reason ?? "model", column: undefined, value });
     },
     finish(rowCount) {
-      checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, distinct });
-      faults.reportRepeats();
+      checkAllCame(span.rowStart, rowCount, { carried: carriedRows, isPredicted, reuse });
       keep.fill(0, rowCount);
-      return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), distinct, reuse });
+      return keptRows(contract, { carried, predicted, keep: keep.subarray(0, rowCount), reuse });
     },
-    get copied() {
-      return distinct === undefined ? { repeated: 0, reused: 0 } : takenFrom(distinct, keep);
+    get reused() {
+      return reuse?.countReused(keep) ?? 0;
     },
     rowsAt: (indexes) => keptAt(keep, indexes).map((at) => span.rowStart + at),
   };
 }
 
-function notFiniteFault(faults: DistinctFaults, { column }: OutputBinding): (row: number, value: number) => void {
+/** Reports a fault of a row, counted from the span's first among those that are scored. */
+type PredictionFault = (scored: number, fault: Omit<RowFault, "row">) => void;
+
+function notFiniteFault(report: PredictionFault, { column }: OutputBinding): (row: number, value: number) => void {
   return (row, value) => {
-    faults.report(row, { reason: "prediction", column, value: String(value) });
+    report(row, { reason: "prediction", column, value: String(value) });
   };
 }
 
@@ -139,9 +133,9 @@ function carryInto(
 function checkAllCame(
   rowStart: number,
   rowCount: number,
-  { carried, isPredicted, distinct }: { carried: number; isPredicted: Uint8Array; distinct: DistinctRows | undefined },
+  { carried, isPredicted, reuse }: { carried: number; isPredicted: Uint8Array; reuse: RowReuse | undefined },
 ): void {
-  const { rowCount: compared, count: predicted } = distinct ?? { rowCount, count: rowCount };
+  const { rowCount: compared, scoredCount: predicted } = reuse ?? { rowCount, scoredCount: rowCount };
   const seen = isPredicted.includes(0) ? isPredicted.indexOf(0) : isPredicted.length;
   if (carried !== rowCount || compared !== rowCount || seen !== predicted || isPredicted.includes(1, predicted)) {
     throw new Error(`row ${rowStart + Math.min(carried, seen)} was not carried or not predicted`);
@@ -166,31 +160,21 @@ interface Finished {
   readonly carried: readonly { finish(): Column }[];
   readonly predicted: readonly { finish(rowCount: number): Column }[];
   readonly keep: Uint8Array;
-  /** Where some rows take others' predictions. */
-  readonly distinct: DistinctRows | undefined;
   readonly reuse: RowReuse | undefined;
 }
 
-function keptRows(contract: Contract, { carried, predicted, keep, distinct, reuse }: Finished): OutputRows {
-  const indices = distinct && indicesOf(distinct, keep);
-  const predictedRows = distinct?.count ?? keep.length;
+function keptRows(contract: Contract, { carried, predicted, keep, reuse }: Finished): OutputRows {
+  const scored = predicted.map((column) => column.finish(reuse?.scoredCount ?? keep.length));
+  const isMixed = reuse !== undefined && reuse.scoredCount < reuse.rowCount;
+  const predictions = isMixed ? reuse.predictionsOf(scored, keep) : scored;
   const all = !keep.includes(0);
-  const kept = (type: ColumnType, column: Column): Column => (all ? column : filterColumn(type, column, keep));
-  const columns = scoredColumns(contract).flatMap(({ name, type }, index) => {
-    const column = carried[index]?.finish();
-    if (column !== undefined) {
-      return [{ name, type, column: kept(type, column) }];
-    }
+  const columns = scoredColumns(contract).map(({ name, type }, index) => {
     const output = index - carried.length;
-    const scored = predicted[output]?.finish(predictedRows);
-    if (scored === undefined) {
-      return [];
-    }
-    const found = reuse?.behind(output, scored, predictedRows) ?? scored;
-    return [{ name, type, column: indices === undefined ? kept(type, found) : gatherColumn(type, found, indices) }];
+    const column = (carried[index]?.finish() ?? predictions[output]) as Column;
+    return { name, type, column: all || (isMixed && output >= 0) ? column : filterColumn(type, column, keep) };
   });
-  const hashes = reuse === undefined ? [] : reuse.hashesOf(columns, keep);
-  return { rowCount: all ? keep.length : countOf(keep), columns: [...columns, ...hashes] };
+  const rowCount = all ? keep.length : countOf(keep);
+  return { rowCount, columns: reuse === undefined ? columns : [...columns, reuse.hashesOf(columns, keep)] };
 }
 
 function countOf(flags: Uint8Array): number {

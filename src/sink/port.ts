@@ -2,7 +2,7 @@ import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
 import type { KeyCounts } from "../checks/verdicts/key-check.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
-import type { KeptPlace, PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
+import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
@@ -94,7 +94,8 @@ export interface Sink extends AsyncDisposable {
   open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
-   * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Default: the target
+   * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Without `dateParam`, it
+   * finds the one run of these params. Default: the target
    * can hold no run, and a spec with `checks` is refused. Writes nothing.
    */
   published?(series: Series): Promise<readonly PublishedRun[]>;
@@ -127,12 +128,6 @@ export interface Sink extends AsyncDisposable {
   history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
   stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
-  /**
-   * Where the rows of a run stay if another run scores its rejects alone. Offered where `stored` is.
-   * @param plan the plan of that other run
-   * @throws JobError USAGE where they cannot
-   */
-  keptRows?(plan: Plan): KeptPlace;
   /**
    * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
    * where rows are in files. Safe to repeat.

@@ -29,8 +29,6 @@ export interface JobSpec {
   /** A model that scores the same rows, and whose predictions are not published. Default: there is none. */
   readonly challenger?: ChallengerSpec | undefined;
   readonly engine: EngineSpec;
-  /** Rows of a span whose features repeat are scored once. */
-  readonly dedupe: boolean;
   readonly output: OutputSpec;
   /** Rows a span; fixed in the plan by its writer. */
   readonly commit_rows: number | "auto";
@@ -108,12 +106,6 @@ const job = z.strictObject({
       "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
     ),
   engine: engine.prefault({}),
-  dedupe: z
-    .boolean()
-    .default(false)
-    .describe(
-      "true scores rows of a span with identical features once. Use it only for models that score each row on its own.",
-    ),
   output,
   commit_rows: autoOrCount(1, 100_000_000)
     .default("auto")

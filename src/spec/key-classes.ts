@@ -70,7 +70,6 @@ const classes: Readonly<Record<string, KeyClass>> = {
   "challenger.server.timeout": "attempt",
   "challenger.server.concurrency": "attempt",
   engine: "attempt",
-  dedupe: "attempt",
   "output.columns": "plan",
   "output.lineage": "plan",
   "output.parquet": "attempt",

@@ -20,7 +20,7 @@ export interface MemoryBudget {
   readonly pieceBytes: number;
   /** Rows that DuckDB reads at once: it holds them some eight times over while it does. */
   readonly vectorBytes: number;
-  /** Rows of an earlier run whose predictions are reused: where they take more, they are read from disk. */
+  /** Rows of an earlier run whose predictions are reused: those that take more are not read. */
   readonly storedBytes: number;
   /**
    * The memory limit of a DuckDB instance. It is not in addition to the other shares: memory of DuckDB counts as
@@ -28,6 +28,9 @@ export interface MemoryBudget {
    */
   readonly duckDbBytes: number;
 }
+
+/** The share of the whole budget, one of so many, that is `storedBytes`. */
+export const storedShare = 4;
 
 export function mebibytes(count: number): number {
   return count * 1024 * 1024;
@@ -44,7 +47,7 @@ export function memoryBudget(bytes: number, storedBytes = 0): MemoryBudget {
     heldBytes: share(8),
     pieceBytes: share(16),
     vectorBytes: share(32),
-    storedBytes: Math.max(share(4), storedBytes),
+    storedBytes: Math.max(share(storedShare), storedBytes),
     duckDbBytes: bytes,
   };
 }

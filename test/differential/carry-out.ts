@@ -59,7 +59,6 @@ function specOf(one: Case, onBadRow: "fail" | "reject"): object {
       outputs: Object.fromEntries(model.outputs.map(({ name, source }) => [name, source])),
     },
     engine: { threads: settings.threads, batch_size: settings.batchSize },
-    dedupe: settings.dedupe,
     output: { columns: one.carried, parquet: { path: "out", compression: settings.compression } },
     commit_rows: settings.commitRows,
     on_bad_row: onBadRow,

@@ -52,7 +52,8 @@ export interface Settings {
   readonly missing: "bad_row" | "nan";
   readonly cast: "exact" | "lossy";
   readonly failsFirst: boolean;
-  readonly dedupe: boolean;
+  /** Whether features have few values, so that rows repeat. */
+  readonly repeats: boolean;
   readonly compression: string;
   readonly commitRows: number | "auto";
   readonly batchSize: number | "auto";
@@ -70,7 +71,7 @@ export function caseOf(seed: number, pyarrow: boolean): Case {
   const { columns: wanted, model } = anyModel(dice, numbersOf[kind]);
   const rows = dice.chance(0.05) ? 0 : Math.floor(dice.chance(0.3) ? dice.int(1, 20) : 50 * 100 ** dice.number());
   const settings = anySettings(dice, { rows, model, isPlain });
-  const columns = tableColumns(dice, wanted, { kind, dedupe: settings.dedupe });
+  const columns = tableColumns(dice, wanted, { kind, repeats: settings.repeats });
   const folderTypes = anyFolders(dice);
   const shards = anyShards(dice, { rows, columns: columns.length, folderTypes, isPlain, pyarrow });
   const values = columns.map(({ make }) => Array.from({ length: rows }, make));
@@ -125,7 +126,7 @@ function anySettings(
     missing: dice.chance(0.4) ? "nan" : "bad_row",
     cast: dice.chance(0.3) ? "lossy" : "exact",
     failsFirst: dice.chance(0.2),
-    dedupe: dice.chance(0.2),
+    repeats: dice.chance(0.2),
     compression: dice.pick(["zstd", "snappy", "gzip", "uncompressed"]),
     commitRows: dice.chance(0.15) ? "auto" : dice.int(least, Math.max(least, rows)),
     batchSize: dice.pick(["auto", ...least2, 7, 64, 1000, 4096] as const),
@@ -140,7 +141,7 @@ function anySettings(
 function tableColumns(
   dice: Dice,
   wanted: readonly WantedColumn[],
-  { kind, dedupe }: { kind: Kind; dedupe: boolean },
+  { kind, repeats }: { kind: Kind; repeats: boolean },
 ): TableColumn[] {
   const isPlain = kind === "plain";
   const first = BigInt(dice.int(1, 1_000_000));
@@ -150,7 +151,7 @@ function tableColumns(
     const spiced = dice.chance(0.4) ? makerOf(type, "wild", dice) : undefined;
     const spice = isPlain ? 0 : dice.pick([0.001, 0.02, 0.5]);
     const nulls = dice.chance(0.3) ? dice.pick([0.002, 0.05]) : 0;
-    const tame = pooled(lengthOf(type, makerOf(type, "tame", dice), dice), dedupe, dice);
+    const tame = pooled(lengthOf(type, makerOf(type, "tame", dice), dice), repeats, dice);
     const make = (): Value => (spiced !== undefined && dice.chance(spice) ? spiced() : tame());
     return { name, type, nullable: nulls > 0 || dice.chance(0.5), make: withNulls(make, nulls, dice) };
   });

@@ -1,8 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { count, reportJson, type RunReport, showRate } from "#src/report/report.js";
-import { pageState } from "#src/report/page/state.js";
 import { reportText } from "#src/report/report-text.js";
-import { recordOf } from "../support/records.js";
 
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",
@@ -12,7 +10,6 @@ const report: RunReport = {
   rowsScored: 1_000_000,
   rowsRejected: 0,
   rowsFiltered: 0,
-  rowsDeduplicated: 0,
   rowsReused: 0,
   rowsByTrees: 900_000,
   spansPlanned: 4,
@@ -47,7 +44,7 @@ describe("the report as JSON", () => {
   test("the JSON report has exactly these fields, in this order, on one line", () => {
     expect(reportJson(report)).toBe(
       '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
-        '"rows_rejected":0,"rows_filtered":0,"rows_deduplicated":0,"rows_reused":0,"rows_by_trees":900000,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
+        '"rows_rejected":0,"rows_filtered":0,"rows_reused":0,"rows_by_trees":900000,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
         '"input_wait_seconds":0,"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","providers_missing":[],"trees":"compiled","engine_busy":0.625,' +
         '"stage_seconds":{"read":0,"decode":0.5,"pack":0.25,"infer":1.188,"encode":0.1,"commit":0.2,"wait":1},"units_read_again":{"unsupported":2},"verdict":null,"output":"out/dt=2026-11-20"}',
     );
@@ -94,13 +91,6 @@ describe("the report as JSON", () => {
   });
 });
 
-/** The headline of the page of a complete run of rejects, which has 100 rows in all. */
-const headline = (rowsRejected: number): string => {
-  const rowsOfRun = { output: 10, rejected: rowsRejected, filtered: 0, unchanged: 90 - rowsRejected };
-  const done = { ...report, rowsPlanned: 100, rowsScored: 10, rowsRejected, rowsOfRun };
-  return pageState(recordOf(), { kind: "done", report: done }).sentence;
-};
-
 describe("the report as text", () => {
   test("the text report is one line", () => {
     expect(reportText(report)).toMatchInlineSnapshot(
@@ -113,34 +103,6 @@ describe("the report as text", () => {
       `"daily-churn-7f3a90c1d2e4: complete, 250,000 rows scored in 12 s (20 k rows/s), 3 spans found committed -> out/dt=2026-11-20"`,
     );
     expect(reportText({ ...report, spansResumed: 1 })).toContain(", 1 span found committed");
-  });
-
-  test("the text report of a run of rejects names the number of all rejected rows only if the attempt scored the whole run", () => {
-    const rejects = { ...report, rowsScored: 10, rowsRejected: 8, rowsUnchanged: 82, spansPlanned: 13 };
-    expect(reportText(rejects)).toMatch(
-      /: complete, 10 of 18 rejected rows scored in .*\), 8 rows rejected again, 82 other rows unchanged -> /,
-    );
-    expect(reportText({ ...rejects, spansResumed: 3 })).toMatch(
-      /: complete, 10 rejected rows scored in .*, 8 rows rejected/,
-    );
-    expect(reportText({ ...rejects, status: "partial" })).toMatch(
-      / left to other workers, 10 rejected rows scored in /,
-    );
-    expect(reportText({ ...rejects, rowsUnchanged: 0 })).toMatch(/10 of 18 .*, 8 rows rejected again -> /);
-  });
-
-  test("the page of a run of rejects counts the rows that it left as they are, if there are any", () => {
-    expect(headline(8)).toBe("10 predictions, 8 rows rejected, 82 other rows unchanged.");
-    expect(headline(90)).toBe("10 predictions, 90 rows rejected.");
-  });
-
-  test("the text report of a complete run of rejects does not say that rejected rows are in the output", () => {
-    const rowsOfRun = { output: 10, rejected: 8, filtered: 0, unchanged: 82 };
-    const text = reportText({ ...already, rowsOfRun });
-    expect(text).toContain(
-      ": already complete, 10 of 18 rejected rows scored, in out/dt=2026-11-20 (8 rejected again, 82 ",
-    );
-    expect(reportText({ ...already, rowsOfRun: { ...rowsOfRun, unchanged: 0 } })).toMatch(/ \(8 rejected again\)$/);
   });
 
   test("the text report says that there was nothing to do", () => {

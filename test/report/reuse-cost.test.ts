@@ -3,7 +3,7 @@ import type { AttemptRecord } from "#src/report/attempt-record.js";
 import { reuseCostText } from "#src/report/reuse-cost.js";
 
 function attemptOf(rows: { scored: number; reused: number }, comparingMs: number, inferMs: number): AttemptRecord {
-  const counts = { rowsScored: rows.scored, rowsReused: rows.reused, rowsDeduplicated: 0 };
+  const counts = { rowsScored: rows.scored, rowsReused: rows.reused };
   return { counts, comparingMs, stages: { ms: { infer: inferMs } } } as AttemptRecord;
 }
 

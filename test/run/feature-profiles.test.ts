@@ -55,7 +55,6 @@ const ways: Readonly<Record<string, Way>> = {
   "other spans": { overrides: { commit_rows: 3000 } },
   "a filter in SQL": { overrides: { input: { where: "id >= 0" } } },
   "one thread": { overrides: { engine: { threads: 1, batch_size: 1000 } } },
-  "equal rows scored once": { overrides: { dedupe: true } },
   "an Arrow stream": { format: "arrows" },
   "three workers": { workers: ["2/3", "0/3", "1/3"] },
   "a killed attempt and another": {

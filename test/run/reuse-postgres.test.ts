@@ -71,30 +71,28 @@ postgres.describe("predictions in a table", () => {
     await expectScores(database, "upsert", job, second);
   });
 
-  test.each<[string, Mode, object, RegExp]>([
-    ["replace", "replace", {}, /mode is replace/],
-    ["append with reuse", "append", {}, /a later run would reuse only those/],
-    ["checks", "upsert", { checks: {} }, /checks would compare them with whole runs/],
-  ])("--only-rejects is refused where rows cannot stay in the table: %s", async (_what, mode, more, message) => {
+  test.each(["upsert", "replace"] as const)(
+    "predictions in a table are reused by a new run that scores the rejected rows, and by the next night: %s",
+    async (mode) => {
+      await using scratch = await scratchFolder();
+      await using database = await postgres.server().createDatabase();
+      const job = await jobIn(scratch.path, database, mode);
+      const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
+      expect(await job.night(first, { ...reject, select })).toMatchObject({ rowsRejected: 5 });
+      await job.prepare(first);
+      const again = await scoreHere(job.spec, { newRun: true, reuse: true });
+      expect(again).toMatchObject({ rowsRejected: 0, rowsReused: rowCount - 5, rowsScored: rowCount });
+      await expectScores(database, mode, job, first);
+      expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+      await expectScores(database, mode, job, second);
+    },
+  );
+
+  test("a new run that reuses is refused where it would append rows a second time", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const job = await jobIn(scratch.path, database, mode, more);
-    const select = "SELECT row AS id, if(row = 2, NULL, row)::FLOAT AS x FROM range(100) t(row)";
-    await job.night(first, { ...reject, select });
-
-    const refused = scoreHere(job.spec, { newRun: false, onlyRejects: true });
-
-    await expect(refused).rejects.toMatchObject({ exitCode: 64, message: expect.stringMatching(message) });
-  });
-
-  test("rows that --only-rejects adds by upsert have the hashes by which the next night reuses them", async () => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const job = await jobIn(scratch.path, database, "upsert");
-    const select = `SELECT id, if(id = 3, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
-    await job.night(first, { ...reject, select });
-    expect(await scoreHere(job.spec, { newRun: false, onlyRejects: true })).toMatchObject({ rowsRejected: 1 });
-    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged - 1, rowsScored: rowCount });
-    await expectScores(database, "upsert", job, second);
+    const job = await jobIn(scratch.path, database, "append");
+    await job.night(first);
+    await expect(scoreHere(job.spec, { newRun: true, reuse: true })).rejects.toMatchObject({ exitCode: 64 });
   });
 });

@@ -1,12 +1,17 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { openJob } from "#src/app/job-context.js";
+import { tableRowBytes } from "#src/packing/stored-table.js";
+import type { RunReport } from "#src/report/report.js";
+import { runJob } from "#src/run/run.js";
 import { runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
+import { reject, rejectLines } from "../support/rejects.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
-import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { alone, runSpec, scoreHere, workerOf } from "../support/score.js";
 import { servedJob } from "../support/served-job.js";
 
 const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
@@ -81,7 +86,7 @@ describe("rows that did not change", () => {
     await world.job.night(second);
     expect(await scoreHere(world.job.spec, { newRun: true })).toMatchObject({ rowsReused: 0, rowsScored: rowCount });
     const { summary, stderr } = await runSpec(world.job.spec, { args: ["--new-run", "--reuse"] });
-    expect(summary, stderr).toMatchObject({ rows_reused: unchanged });
+    expect(summary, stderr).toMatchObject({ rows_reused: rowCount });
     await world.expectScores(second);
   });
 
@@ -95,6 +100,83 @@ describe("rows that did not change", () => {
     expect(stdout).not.toContain("reuse_hash");
   });
 });
+
+const again = ["--new-run", "--reuse"] as const;
+
+/** Five rows of a night have no feature. */
+const withBad = (ds: string): string => `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(ds)})`;
+
+describe("a new run of the same params with --reuse", () => {
+  test("a new run scores the rejected rows of the run that it replaces and those that changed, and reuses all others", async () => {
+    await using world = await worldOf(reject);
+    await world.job.night(first);
+    expect(await world.job.night(second, { select: withBad(second) })).toMatchObject({ rowsRejected: 5 });
+    const select = `SELECT id, if(id % 100 = 50, -1, x)::FLOAT AS x FROM (${rowsOf(second)})`;
+    await world.job.prepare(second, { select });
+
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_rejected: 0, rows_reused: rowCount - 5 - 3 });
+    expect(stderr).toContain("reusing predictions of run small-");
+    const scores = new Map([...scoresOf(second)].map(([id, score]) => [id, id % 100 === 50 ? -1 : score]));
+    expect(scoresById(await outputRows(world.out(second)))).toEqual(scores);
+    expect(await rejectLines(world.out(second))).toEqual([]);
+  });
+
+  test("rows that are rejected again are scored by the next new run", async () => {
+    await using world = await worldOf(reject);
+    await world.job.night(first, { select: withBad(first) });
+    const counts = { rows_scored: rowCount - 5, rows_reused: rowCount - 5, rows_rejected: 5 };
+    const same = await runSpec(world.job.spec, { args: again });
+    expect(same.summary, same.stderr).toMatchObject(counts);
+    await world.job.prepare(first);
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5, rows_rejected: 0 });
+    await world.expectScores(first);
+  });
+
+  test("a job without a date reuses the run that the new one replaces", async () => {
+    await using world = await worldOf({ ...reject, output: { parquet: { path: "out" } } });
+    const undated = { params: { ds: first } };
+    await world.job.night(first, { ...undated, select: withBad(first) });
+    await world.job.prepare(first, undated);
+    const { summary, stderr } = await runSpec(world.job.spec, { args: again });
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5, rows_rejected: 0 });
+    expect(stderr).not.toContain("no predictions can be reused");
+  });
+
+  test("a correction after a new run that failed reuses the published run, too", async () => {
+    await using world = await worldOf();
+    await world.job.night(first, { ...reject, select: withBad(first) });
+    await world.job.prepare(first, { on_bad_row: "fail", select: withBad(first), commit_rows: 1000 });
+    const failed = await runHere(["run", world.job.spec, ...again, "--no-progress"]);
+    expect(failed.code, failed.stderr).toBe(65);
+    await world.job.prepare(first);
+    const { summary, stderr } = await runSpec(world.job.spec);
+    expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5 });
+    await world.expectScores(first);
+  });
+
+  test.each([
+    [["--reuse"], {}, "it goes with --new-run"],
+    [again, { reuse: undefined }, "the spec has no `reuse`"],
+  ])("options that reuse nothing are refused: %j", async (args, overrides, text) => {
+    await using world = await worldOf();
+    await world.job.prepare(first, overrides);
+    const { code, stderr } = await runHere(["run", world.job.spec, ...args]);
+    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+  });
+});
+
+/** Runs a job whose memory holds so many stored rows. */
+async function scoreWithin(spec: string, rows: number): Promise<{ report: RunReport; warnings: readonly string[] }> {
+  await using job = await openJob(spec, { param: [] }, { attempt: alone });
+  const warnings: string[] = [];
+  const storedBytes = Math.ceil(rows * (tableRowBytes + Float32Array.BYTES_PER_ELEMENT));
+  const log = { ...job.log, warn: (message: string) => void warnings.push(message) };
+  const report = await runJob({ ...job, log, memory: { ...job.memory, storedBytes } });
+  return { report, warnings };
+}
 
 /** Changes the first part behind the back of the manifest: it has the size that it names. */
 async function changePart(
@@ -171,13 +253,20 @@ describe("a source that cannot be used", () => {
     await world.expectScores(second);
   });
 
-  test("stored rows that do not fit in memory are joined by their keys, in any order", async () => {
-    await using world = await worldOf();
-    await world.job.night(first);
-    await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
-    expect(await scoreHere(world.job.spec, {}, { storedBytes: 0 })).toMatchObject({ rowsReused: unchanged });
-    await world.expectScores(second);
-  });
+  test.each([150, 0])(
+    "rows that belong to stored ones beyond the %i that fit in memory are scored, with a warning",
+    async (fit) => {
+      await using world = await worldOf();
+      await world.job.night(first);
+      await world.job.prepare(second, { select: `SELECT * FROM (${rowsOf(second)}) ORDER BY hash(id)` });
+      const { report, warnings } = await scoreWithin(world.job.spec, fit);
+      expect(report).toMatchObject({ rowsScored: rowCount, rowsReused: fit * 0.8 });
+      expect(warnings.join()).toContain(
+        `${rowCount - fit} rows of it do not fit in memory, and what belongs to them is scored; with engine.memory: 1MiB, all rows fit`,
+      );
+      await world.expectScores(second);
+    },
+  );
 
   test("predictions of a run without reuse are not reused, with a warning", async () => {
     await using world = await worldOf();

@@ -20,7 +20,6 @@ describe("a job that tokenizes texts", () => {
     ["two sessions and batches of 7 rows", { engine: { threads: 2, batch_size: 7 } }],
     ["a sequence length that is always the same", { model: { inputs: tokenInputs({ shrink: false }) } }],
     ["rows that the main thread reads", { input: { columns: { body: "body || ''" }, where: "id % 3 <> 1" } }],
-    ["equal rows scored once", { dedupe: true }],
   ] as [string, SpecOverrides][])(
     "a job that tokenizes texts gives the same embeddings as Python: %s",
     async (_, overrides) => {

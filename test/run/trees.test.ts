@@ -19,10 +19,7 @@ const names = Array.from({ length: 32 }, (_, index) => `f${index}`);
 const select = `SELECT i AS id, ${names.map((name, index) => `CASE WHEN hash(r, ${index}) % 50 = 7 THEN NULL ELSE (hash(r, ${index}) % 100000)::DOUBLE / 1e4 - 5 END::FLOAT AS ${name}`).join(", ")} FROM (SELECT i, i % 40000 AS r FROM range(${rows}) AS t(i))`;
 
 /** A job over these rows. */
-async function writeJob(
-  folder: string,
-  { engine = {}, ...rest }: { engine?: object; dedupe?: boolean },
-): Promise<string> {
+async function writeJob(folder: string, { engine = {} }: { engine?: object }): Promise<string> {
   await mkdir(join(folder, "in"), { recursive: true });
   await writeRows(join(folder, "in/part-00000.parquet"), select);
   const spec = {
@@ -36,7 +33,6 @@ async function writeJob(
     },
     engine: { threads: 1, ...engine },
     output: { columns: ["id"], parquet: { path: "out" } },
-    ...rest,
   };
   await writeFile(join(folder, "job.yaml"), JSON.stringify(spec));
   return join(folder, "job.yaml");
@@ -81,14 +77,6 @@ describe("a job of a model with trees", () => {
     expect(await providersOf(scratch.path)).toEqual([
       report.rowsByTrees === rows ? "cpu, compiled trees" : "cpu, partly compiled trees",
     ]);
-  });
-
-  test("a job of a model with trees gives the same where rows that repeat are scored once", async () => {
-    await using scratch = await scratchFolder();
-    const report = await scoreHere(await writeJob(scratch.path, { dedupe: true }));
-
-    expect(report).toMatchObject({ trees: "compiled", rowsDeduplicated: 20_000 });
-    expect(firstChanged(await outputRows(join(scratch.path, "out")), expected)).toBeUndefined();
   });
 
   test("a job of a model with trees gives the same in a pipe", async () => {

@@ -16,7 +16,7 @@ import {
 } from "../support/loop.js";
 import { parseWholeText, wholeProfileText } from "../support/span-profiles.js";
 
-const modes = fc.constantFrom<LoopMode>("plain", "dedupe", "beside");
+const modes = fc.constantFrom<LoopMode>("plain", "beside");
 /** Rows of which workers can score each batch. */
 const goodRows = fc.array(
   fc.record({
@@ -88,7 +88,7 @@ describe("profiles of features", () => {
   test("profiles of features count rejected rows, and leave filtered rows out", async () => {
     const rows = [row(1), row(null), row(7), row(5, rowState.filtered), row(2), row(Number.POSITIVE_INFINITY)];
     const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
-    for (const mode of ["plain", "dedupe", "beside"] as const) {
+    for (const mode of ["plain", "beside"] as const) {
       const [[, x] = []] = featuresOf(await profilesOf(rows, mode, way, 1));
       expect(x).toMatchObject({
         kind: "numbers",

@@ -31,7 +31,6 @@ test.each<[string, object]>([
   ["a param where one of a few words is due", { output: { postgres: { ...table, mode: "${mode}" } } }],
   ["a provider from a param", { engine: { providers: ["${provider}", "cpu"] } }],
   ["a number from a param", { commit_rows: "${rows}" }],
-  ["dedupe", { dedupe: true }],
 ])("the JSON Schema for editors accepts %s", (_, part) => {
   expect(schemaErrors({ ...minimal, ...part })).toEqual([]);
 });

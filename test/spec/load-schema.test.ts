@@ -48,7 +48,7 @@ describe("a key that is not known", () => {
   test("an unknown key that is a list is refused", () => {
     expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
-      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, dedupe, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, report"
+      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, report"
     `);
   });
 
@@ -203,7 +203,6 @@ describe("a spec that is right", () => {
     expect(load(minimalSpec)).toMatchInlineSnapshot(`
       {
         "commit_rows": "auto",
-        "dedupe": false,
         "engine": {
           "batch_size": "auto",
           "device_id": 0,

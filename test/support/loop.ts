@@ -172,8 +172,8 @@ export interface Scored {
   readonly profiles: string[];
 }
 
-/** `dedupe`: as the spec says it; `beside`: each batch was scored before it comes, where it could be. */
-export type LoopMode = "plain" | "dedupe" | "beside";
+/** `beside`: each batch was scored before it comes, where it could be. */
+export type LoopMode = "plain" | "beside";
 
 /** Which features of such rows are profiled. One of `every` is sampled. */
 export function loopFeatures({ spanRows }: LoopWay, every: number): FeaturePlan {
@@ -242,7 +242,6 @@ export async function scoreLoop(
         kept: "",
       },
       onReject() {},
-      dedupe: mode === "dedupe",
       pieceBytes: way.pieceBytes,
       features,
     },

@@ -43,7 +43,6 @@ export function recordOf({
     rows: 10,
     spans: 2,
     commitRows: 5,
-    leavesRows: false,
     shards: 3,
     shardBytes: 2048,
     modelUri,
@@ -74,7 +73,6 @@ export function recordOf({
     profile: profileRows(rows, { predicted: rows.columns }),
     rejects: [rejectedRow],
     filtered: 1,
-    repeated: 2,
     reused: 3,
     byTrees: 3,
   });
@@ -93,7 +91,6 @@ const report: RunReport = {
   rowsScored: 3,
   rowsRejected: 1,
   rowsFiltered: 1,
-  rowsDeduplicated: 2,
   rowsReused: 3,
   rowsByTrees: 3,
   spansPlanned: 2,

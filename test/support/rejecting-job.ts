@@ -4,15 +4,9 @@ import { reject } from "./rejects.js";
 import { scoreHere } from "./score.js";
 
 /** 100 rows in spans of 8; each fifth has no x, which is a bad row. The rows from 90 on are filtered out. */
-export const select = "SELECT row::INTEGER AS id, if(row % 5 = 0, NULL, row)::FLOAT AS x FROM range(100) t(row)";
+const select = "SELECT row::INTEGER AS id, if(row % 5 = 0, NULL, row)::FLOAT AS x FROM range(100) t(row)";
 /** Keys of the job whose rows these are. */
-export const settings = { ...reject, commit_rows: 8, engine: { threads: 1 }, input: { where: "id < 90" } };
-/** Keys with which no row is rejected. */
-export const byZero = {
-  model: { inputs: { x: ["y"] } },
-  input: { where: "id < 90", columns: { y: "coalesce(x, 0)" } },
-};
-
+const settings = { ...reject, commit_rows: 8, engine: { threads: 1 }, input: { where: "id < 90" } };
 /** Writes and runs a job of which each fifth row is rejected. */
 export async function rejectingJob(
   folder: string,

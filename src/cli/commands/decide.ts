@@ -69,12 +69,11 @@ function reportJson({ runId, state, already, rows, decision }: DecisionReport, o
   return JSON.stringify({ run_id: runId, status: state, already, ...counts, decision, output });
 }
 
-function rowsFields({ output, rejected, filtered, unchanged }: RowsOfRun): object {
+function rowsFields({ output, rejected, filtered }: RowsOfRun): object {
   return {
     rows: output,
     rows_rejected: rejected,
     rows_filtered: filtered,
-    ...(unchanged === undefined ? {} : { rows_unchanged: unchanged }),
   };
 }
 

@@ -11,7 +11,6 @@ import {
   type RecordedRun,
   type RecordedSpending,
 } from "../../publish/recorded-run.js";
-import { leavesRows } from "../../publish/rows-of-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import { isExpected, resultLines } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
@@ -100,7 +99,6 @@ function runJson(run: RecordedRun): object {
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
     spending: run.spending ?? null,
-    rejects_of: plan?.rejectsOf?.runId ?? null,
     last_error: failureFields(failure),
   };
 }
@@ -159,10 +157,7 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((other) => {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
-    const replaces = other.plan === undefined || !leavesRows(other.plan);
-    return (
-      replaces && isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number
-    );
+    return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
   });
   return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
@@ -197,7 +192,6 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
     isOpen && plan !== undefined && spansCommitted !== null
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
-  const rejects = plan?.rejectsOf === undefined ? [] : [`only the rejects of ${plan.rejectsOf.runId}`];
   const excused = status === "published" && verdict !== undefined ? excusedText(verdict) : [];
-  return [...rejects, ...excused, ...spans, ...(error === undefined ? [] : [error])].join("; ");
+  return [...excused, ...spans, ...(error === undefined ? [] : [error])].join("; ");
 }

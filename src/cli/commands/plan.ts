@@ -19,7 +19,6 @@ import { createWarningLog } from "../logger.js";
 
 interface PlanOptions extends JobOptions {
   readonly json?: boolean;
-  readonly onlyRejects?: boolean;
   /** In place of `engine.providers`. */
   readonly provider?: EngineSpec["providers"];
 }
@@ -33,7 +32,6 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const attempt = {
     ...alone,
     worker: findWorker(undefined, process.env), // in a pod of several, as its run does
-    onlyRejects: options.onlyRejects === true,
   };
   await using job = await openLoaded(loaded, spec, { log, attempt });
   const storedRun = await checkStoredRun(job);
@@ -81,14 +79,10 @@ function planJson(planned: Preview, { state, untried, challenger }: Findings): o
   };
 }
 
-function previewJson(
-  { plan, estimate, rejectedRows }: PreviewedPlan,
-  challenger: ChallengerPreview | undefined,
-): object {
+function previewJson({ plan, estimate }: PreviewedPlan, challenger: ChallengerPreview | undefined): object {
   return {
     ...plan,
     ...(challenger === undefined ? {} : { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
-    ...(rejectedRows === undefined ? {} : { rejected_rows: rejectedRows }),
     ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }),
   };
 }

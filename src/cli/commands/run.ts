@@ -28,7 +28,6 @@ interface RunOptions extends JobOptions {
   readonly steal?: boolean;
   readonly newRun?: boolean;
   readonly reuse?: boolean;
-  readonly onlyRejects?: boolean;
   readonly allowDuplicates?: boolean;
   readonly allowOlder?: boolean;
   readonly limit?: number;
@@ -97,7 +96,6 @@ async function openAndRun(
     steal: options.steal === true,
     newRun: options.newRun === true,
     reuse: options.reuse === true,
-    onlyRejects: options.onlyRejects === true,
     allowDuplicates: options.allowDuplicates === true,
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),
@@ -105,6 +103,7 @@ async function openAndRun(
   const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
   const whole = withProviders(await readSpec(spec, options), options.provider);
   const loaded = attempt.limited === undefined ? whole : limitedSpec(whole, attempt.limited);
+  requireReuse(attempt, loaded.spec);
   const folder = dirname(resolve(spec));
   let profile: Profile | undefined;
   const record = recordOf(loaded.spec, {
@@ -125,6 +124,21 @@ async function openAndRun(
       await profile?.end(record.stages);
     }
   });
+}
+
+/** @throws JobError USAGE for `--reuse` where nothing can be reused */
+function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly reuse: boolean }, spec: JobSpec): void {
+  if (reuse && (!newRun || spec.reuse === undefined)) {
+    throw new JobError(
+      "USAGE",
+      `reading --reuse: ${newRun ? "the spec has no `reuse`, so no row has the hash by which it would be found" : "it goes with --new-run"}`,
+      {
+        hint: newRun
+          ? "add reuse: { key: [the columns that name a row] } to the spec; runs that are planned from then on can be reused"
+          : "a run reuses by itself what its spec's `reuse` says; leave --reuse out, or add --new-run",
+      },
+    );
+  }
 }
 
 /** The command lines of a page for an attempt that failed. */

@@ -62,7 +62,6 @@ function stateJson(state: RunState): object {
     rows: state.rowsOfRun?.output ?? null,
     rows_rejected: state.rowsOfRun?.rejected ?? null,
     rows_filtered: state.rowsOfRun?.filtered ?? null,
-    ...(state.rowsOfRun?.unchanged === undefined ? {} : { rows_unchanged: state.rowsOfRun.unchanged }),
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),

@@ -109,12 +109,6 @@ function countGauges({ record: { run, engine, counts, rejectReasons: found }, ou
     one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
     one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
-    one(
-      "infer_batch_rows_unchanged",
-      "Rows that a run of rejected rows left as an earlier run has made them",
-      run?.leavesRows === true ? counts.rowsUnchanged : undefined,
-    ),
-    one("infer_batch_rows_deduplicated", "Scored rows that took a repeated row's prediction", counts.rowsDeduplicated),
     one("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
     one(
       "infer_batch_trees_compiled",

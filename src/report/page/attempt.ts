@@ -36,10 +36,7 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     ["seconds", seconds.toFixed(1)],
     ["engine busy", engineBusy === null ? "–" : `${(engineBusy * 100).toFixed(0)}%`],
     ["rows rejected", showCount(counts.rowsRejected)],
-    run?.leavesRows === true
-      ? ["other rows, unchanged", showCount(counts.rowsUnchanged)]
-      : ["rows filtered out", showCount(counts.rowsFiltered)],
-    ["rows deduplicated", showCount(counts.rowsDeduplicated)],
+    ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows reused", showCount(counts.rowsReused)],
     ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
     ["spans committed here", showCount(counts.spansCommitted)],

@@ -66,7 +66,7 @@ function publishedState(record: AttemptRecord, report: RunReport): PageState {
 /** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
 function rowsText(
   { review }: AttemptRecord,
-  { status, rowsPlanned, rowsScored, rowsRejected, rowsOfRun, spansResumed }: RunReport,
+  { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
 ): { readonly predictions: number | undefined; readonly text: string } {
   const scored = status === "complete" && spansResumed === 0 ? { rows: rowsScored, rejected: rowsRejected } : undefined;
   const found = review?.profile ?? scored;
@@ -78,15 +78,9 @@ function rowsText(
   const parts = [
     count(predictions, "prediction"),
     ...(rejected === 0 ? [] : [`${count(rejected, "row")} rejected`]),
-    ...leftText(left, rowsOfRun?.unchanged !== undefined),
+    ...(left === 0 ? [] : [`${count(left, "row")} filtered out`]),
   ];
   return { predictions, text: parts.join(", ") };
-}
-
-/** Rows that are neither in the output nor rejected. */
-function leftText(rows: number, areUnchanged: boolean): string[] {
-  const text = areUnchanged ? `${count(rows, "other row")} unchanged` : `${count(rows, "row")} filtered out`;
-  return rows === 0 ? [] : [text];
 }
 
 function discardedSentence({ decided }: RunReport): string {

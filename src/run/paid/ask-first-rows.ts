@@ -66,8 +66,8 @@ export async function askFirstRows(
 }
 
 /** Whether some rows of a run are asked before all others. @param pending rows that are not committed */
-function asksFirstRows({ reuseFrom, rejectsOf }: Pick<Plan, "reuseFrom" | "rejectsOf">, pending: number): boolean {
-  return pending > firstRows && (reuseFrom ?? null) === null && rejectsOf === undefined;
+function asksFirstRows({ reuseFrom }: Pick<Plan, "reuseFrom">, pending: number): boolean {
+  return pending > firstRows && (reuseFrom ?? null) === null;
 }
 
 /** How many of the first rows must have valid answers. */

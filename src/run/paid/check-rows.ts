@@ -31,7 +31,7 @@ export async function checkRows(
   { stored: { plan }, run, engine, decoder, source, share }: PendingRows,
 ): Promise<void> {
   const { paid } = engine;
-  if (paid === undefined || (plan.reuseFrom ?? null) !== null || plan.rejectsOf !== undefined) {
+  if (paid === undefined || (plan.reuseFrom ?? null) !== null) {
     return;
   }
   const checking: Engine = {

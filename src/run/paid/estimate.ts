@@ -4,7 +4,6 @@ import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
-import type { RejectedRows } from "../rejects/rejected-rows.js";
 import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";
 import { type SampledSum, samplingError } from "../../util/sampling-error.js";
@@ -20,8 +19,6 @@ interface EstimateOptions {
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  /** The rows that are asked alone; undefined: all are. */
-  readonly rejected?: RejectedRows | undefined;
 }
 
 /** What a run will take. */
@@ -38,16 +35,16 @@ export interface RunEstimate {
  */
 export async function estimateRun(
   context: JobContext,
-  { plan, engine, decoder, rejected }: EstimateOptions,
+  { plan, engine, decoder }: EstimateOptions,
 ): Promise<RunEstimate> {
   const { paid } = engine;
-  const all = rejected?.count ?? plan.input.rows;
+  const all = plan.input.rows;
   if (paid === undefined || all === 0) {
     return { estimate: undefined, untried: [] };
   }
-  const ranges = rejected?.ranges() ?? [{ rowStart: 0, rowEnd: plan.input.rows }];
+  const ranges = [{ rowStart: 0, rowEnd: plan.input.rows }];
   const tools = { plan, engine, decoder };
-  const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows, isScored: rejected?.has });
+  const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows });
   const { rows, read, places } = sample;
   const found = await orFailure(context, () => openTokenCounter(context));
   const [count, untried] =

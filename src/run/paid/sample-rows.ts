@@ -34,14 +34,12 @@ export interface SampleOptions {
   readonly ranges: readonly RowRange[];
   /** How many rows to read. */
   readonly count: number;
-  /** Which rows belong to the sample, by the run's numbers. Default: all. */
-  readonly isScored?: ((row: number) => boolean) | undefined;
 }
 
 /** Reads rows that are spread over ranges of a run. Nothing is asked. */
 export async function sampleRows(
   context: JobContext,
-  { plan, engine, decoder, ranges, count, isScored }: SampleOptions,
+  { plan, engine, decoder, ranges, count }: SampleOptions,
 ): Promise<RowSample> {
   const size = Math.ceil(count / places);
   const blocks = { ...plan, commitRows: size };
@@ -62,11 +60,9 @@ export async function sampleRows(
     let read = 0;
     await scoreWithoutPublishing(
       context,
-      { plan: blocks, engine: collecting, decoder, ranges: [range], isScored },
+      { plan: blocks, engine: collecting, decoder, ranges: [range] },
       ({ rowStart, rowEnd }) => {
-        for (let row = rowStart; row < rowEnd; row += 1) {
-          read += isScored?.(row) === false ? 0 : 1;
-        }
+        read += rowEnd - rowStart;
       },
     );
     sampled.push({ rows: rows.length - before, read });

@@ -2,25 +2,20 @@ import type { Contract } from "../../binding/contract.js";
 import { showType } from "../../columnar/types.js";
 import type { FoundModel } from "../../models/port.js";
 import type { PinnedRun } from "../../plan/plan.js";
-import { logicalDateOf } from "../../publish/published-run.js";
+import { logicalDateOf, pinOf, type PublishedRun } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 
 /**
- * Finds the published run whose predictions are reused: the last of the series with an earlier date. Returns null if there
- * is none, and undefined without `reuse`.
- * @param isTakenOver whether the predictions of the run before are kept
+ * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,
+ * or the last of the series with an earlier date. Returns null if there is none, and undefined without `reuse`.
  * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
   context: JobContext,
-  {
-    contract,
-    resolved,
-    isTakenOver,
-  }: { readonly contract: Contract; readonly resolved: FoundModel; readonly isTakenOver: boolean },
+  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
 ): Promise<PinnedRun | null | undefined> {
-  const { spec, sink, dateParam, log } = context;
+  const { spec, log } = context;
   if (contract.reuse === undefined) {
     return undefined;
   }
@@ -32,13 +27,22 @@ export async function planReuse(
     );
   }
   requireScalarKey(contract);
-  if (isTakenOver) {
-    return null;
-  }
   if (context.newRun && !context.reuse) {
     log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
     return null;
   }
+  const found = (await ownRun(context)) ?? (await lastOfSeries(context));
+  return found === undefined ? null : pinOf(found);
+}
+
+/** The published run of the same params; undefined: there is none. */
+async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<PublishedRun | undefined> {
+  const [own] = (await sink.published?.({ job, params, dateParam: undefined, everyRun: true })) ?? [];
+  return own;
+}
+
+/** The last published run of the series with an earlier date; undefined: there is none. */
+async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<PublishedRun | undefined> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -46,17 +50,15 @@ export async function planReuse(
         ? "no predictions can be reused: no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}"
         : `no predictions can be reused: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
     );
-    return null;
+    return undefined;
   }
   const series = { job: spec.name, params: spec.params, dateParam, date, everyRun: true };
   const found = (await sink.published?.(series)) ?? [];
   const [last] = found.toSorted((one, other) => (one.date < other.date ? 1 : one.date > other.date ? -1 : 0));
   if (last === undefined) {
     log.info("no predictions can be reused: no run with an earlier date is published");
-    return null;
   }
-  const { runId, sha256, place } = last;
-  return { runId, date: last.date, sha256, place };
+  return last;
 }
 
 /** @throws JobError CONTRACT for a key column that is a list or a struct */

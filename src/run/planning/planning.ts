@@ -21,8 +21,6 @@ import { both } from "../loading.js";
 import { pinnedTokenizers } from "../model.js";
 import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
-import { planRejects } from "../rejects/plan-rejects.js";
-import type { StoredPlan } from "../../sink/port.js";
 import { planReuse } from "./plan-reuse.js";
 import { readShards, type SeenSchema, type SeenShards } from "./read-shards.js";
 import { timeRow } from "../../scoring/warm-up.js";
@@ -39,14 +37,12 @@ export interface PlanningInput {
   readonly engine: Promise<Engine>;
   /** Footers that are already read. Default: they are read while the engine is opened. */
   readonly shards?: SeenShards | undefined;
-  /** The run whose rejects are scored; undefined: all rows are scored. */
-  readonly rejectsOf?: StoredPlan | undefined;
 }
 
 /** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, resolved, engine: loading, rejectsOf, ...read }: PlanningInput,
+  { runId, listed, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<Plan> {
   const { spec } = context;
   const { model, version, origin } = resolved;
@@ -67,7 +63,7 @@ export async function planRun(
   const pinned = { shards, uniform: schemas.length === 1, model: pinnedModel };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { resolved, contract });
-  const reuseFrom = await planReuse(context, { contract, resolved, isTakenOver: rejectsOf !== undefined });
+  const reuseFrom = await planReuse(context, { contract, resolved });
   const made = {
     runId,
     spec,
@@ -81,8 +77,7 @@ export async function planRun(
     reuseFrom,
     mostRows: context.limited?.rows,
   };
-  const whole = makePlan({ ...made, createdBy });
-  const plan = rejectsOf === undefined ? whole : planRejects(context, whole, rejectsOf);
+  const plan = makePlan({ ...made, createdBy });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {

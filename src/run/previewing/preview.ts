@@ -15,7 +15,6 @@ import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { estimateRun, openTokenCounter } from "../paid/estimate.js";
-import { findRejects, requireRun, shardsOfRun } from "../rejects/plan-rejects.js";
 import type { StoredRunCheck } from "../check-target.js";
 import { openPinnedModel, plannedModel } from "../model.js";
 import { type Failure, orFailure } from "./or-failure.js";
@@ -43,14 +42,10 @@ function planFailed({ failed }: Failure): string {
 }
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
-async function previewNew(context: JobContext, { next, ...check }: StoredRunCheck): Promise<PreviewedPlan> {
-  const { spec, sink, onlyRejects } = context;
-  const base = runIdOf(spec.name, spec.params, context.sha256);
-  // Without the run there are no rejects to plan: a target that cannot be reached ends `plan` as it ends `run`.
-  const stored = check.stored ?? (onlyRejects === true ? await sink.find(base) : undefined);
-  requireRun(context, stored);
-  const rejects = stored && (await findRejects(context, stored, next));
-  const runId = stored === undefined || (next === "end" && rejects === undefined) ? base : idOfNext(stored, next);
+async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
+  const { spec } = context;
+  const runId =
+    stored === undefined || next === "end" ? runIdOf(spec.name, spec.params, context.sha256) : idOfNext(stored, next);
   const resumed = next === "resume" ? stored : undefined;
   const listing = resumed === undefined ? await wholeInput(context) : await listInput(context);
   warnOfUnmatched(context, listing);
@@ -58,12 +53,10 @@ async function previewNew(context: JobContext, { next, ...check }: StoredRunChec
   await using opened = await openForPlan(context, resolved.model);
   const { engine, untried } = opened;
   await using decoder = await context.openDecoder(listing.folders);
-  const tools = { decoder, resolved, engine: Promise.resolve(engine), rejectsOf: rejects?.stored };
-  const rejected = rejects?.rejected;
-  const make = async (): Promise<MadePlan> => {
-    const { shards: listed } = rejects === undefined ? listing : shardsOfRun(listing, rejects.stored);
-    const plan = await planRun(context, { runId, listed, ...tools });
-    return { plan, ...(await estimateRun(context, { plan, engine, decoder, rejected })) };
+  const tools = { decoder, resolved, engine: Promise.resolve(engine) };
+  const make = async (): Promise<PreviewedPlan> => {
+    const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
+    return { plan, ...(await estimateRun(context, { plan, engine, decoder })) };
   };
   const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
   const { plan, estimate } = made;
@@ -71,7 +64,7 @@ async function previewNew(context: JobContext, { next, ...check }: StoredRunChec
     await checkGolden(context, { plan: resumed?.plan ?? plan, engine });
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
-  return { plan, estimate, rejectedRows: rejected?.count, untried: all };
+  return { plan, estimate, untried: all };
 }
 
 /** The id of the run that `run` goes on with, or of the one that it begins after the stored one. */
@@ -79,10 +72,12 @@ function idOfNext({ plan: { runId } }: StoredPlan, next: StoredRunCheck["next"])
   return next === "resume" || next === "finish" ? runId : nextRunId(runId);
 }
 
-type MadePlan = Omit<PreviewedPlan, "rejectedRows">;
-
 /** Makes the plan of a new run; the stored plan, which `run` goes on with, takes its place where none can be made. */
-async function madeOrStored(context: JobContext, plan: Plan, make: () => Promise<MadePlan>): Promise<MadePlan> {
+async function madeOrStored(
+  context: JobContext,
+  plan: Plan,
+  make: () => Promise<PreviewedPlan>,
+): Promise<PreviewedPlan> {
   const made = await orFailure(context, make);
   return "failed" in made ? { plan, estimate: undefined, untried: [planFailed(made)] } : made;
 }
@@ -148,8 +143,6 @@ export interface PreviewedPlan {
   readonly plan: Plan;
   /** undefined: predictions are free. */
   readonly estimate: PlanEstimate | undefined;
-  /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
-  readonly rejectedRows: number | undefined;
   /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }

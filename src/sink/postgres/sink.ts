@@ -2,7 +2,6 @@ import { assertNever, JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
-import { leavesRows } from "../../publish/rows-of-run.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import type { Sink, StoredPlan } from "../port.js";
@@ -31,7 +30,7 @@ import { pruning } from "./pruning/prune-runs.js";
 import { rehearse, rehearsePlanned } from "./rehearse.js";
 import { refuseTakingOver } from "./other-runs/run-elsewhere.js";
 import { readTable } from "./other-runs/table-rows.js";
-import { requireKeptRows, storedRun } from "./other-runs/kept-rows.js";
+import { storedRun } from "./other-runs/stored-run.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
 import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
@@ -104,7 +103,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     rehearse: (plan, state) => rehearseRun(tools, { plan, ...state, program: options.program }),
     open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools, inControlTables),
-    keptRows: requireKeptRows,
     stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
@@ -233,9 +231,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   if (await control.storePlan(session, plan)) {
     await refuseForgotten(session, control, { runId, target: showTable(tools.name) });
     await refuseTakingOver(session, control, { runId, target: showTable(tools.name) });
-    // A run that scores only the rejects of the run before adds none of its rows again.
-    const addsOnce = splitRunId(runId).number === 1 || leavesRows(plan);
-    const admitted = !tools.refusesDuplicates || addsOnce;
+    const admitted = !tools.refusesDuplicates || splitRunId(runId).number === 1;
     if (!admitted && !(await nothingPublished(session, control, runId))) {
       await refuseDuplicates(session, tools.name);
     }

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { runCli } from "../../support/cli.js";
 import { lastJson } from "../../support/nights.js";
-import { promptJob } from "../../support/prompt-job.js";
+import { promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
 import { writeRows } from "../../support/parquet.js";
 import { latch, until } from "../../support/waiting.js";
 
@@ -19,13 +19,6 @@ const night = (text: string): string =>
   `SELECT i::INTEGER AS id, CASE WHEN i = 6 THEN NULL WHEN i < 3 THEN 'kept ' || i ELSE '${text} ' || i END AS body FROM range(10) t(i)`;
 const firstNight = ["--param", "ds=2026-01-01"];
 const secondNight = ["--param", "ds=2026-01-02"];
-
-test("with dedupe, a row without a prompt is the only one that is rejected", async () => {
-  const select = `SELECT i::INTEGER AS id, CASE WHEN i = 2 THEN NULL WHEN i < 2 THEN 'same' WHEN i = 5 THEN '' ELSE 'text ' || i END AS body FROM range(6) t(i)`;
-  await using job = await promptJob({ select, dedupe: true, on_bad_row: "reject", max_rejects: "90%" });
-  const { report, stderr } = await job.run();
-  expect(report, stderr).toMatchObject({ rows_scored: 5, rows_rejected: 1 });
-});
 
 test("with reuse, a row without a prompt is the only one that is rejected", async () => {
   await using job = await promptJob({
@@ -50,6 +43,23 @@ test("rows that are reused are not asked, and not counted against the budget", a
   const { code, stderr } = await job.run(...secondNight);
   expect(code, stderr).toBe(0);
   expect(job.server.requests).toHaveLength(300);
+});
+
+test("a new run with --reuse asks only about rejected and changed rows of the run that it replaces", async () => {
+  let isCut = true;
+  const reply: PromptJobOptions["reply"] = ({ text }) =>
+    isCut && /[37]$/.test(text) ? { content: "te", finish: "length" } : { content: text };
+  const rejecting = { on_bad_row: "reject", max_rejects: "50%" };
+  await using job = await promptJob({ ...nightly, ...rejecting, reply, select: rows(20), server: { version: "m" } });
+  expect((await job.run(...firstNight)).report).toMatchObject({ rows_scored: 16, rows_rejected: 4 });
+  isCut = false;
+  await writeRows(join(job.folder, "texts.parquet"), `${rows(20)} UNION ALL SELECT 20, 'more'`);
+  const before = job.server.requests.length;
+
+  const { report, stderr } = await job.run(...firstNight, "--new-run", "--reuse");
+
+  expect(report, stderr).toMatchObject({ rows_scored: 21, rows_rejected: 0, rows_reused: 16 });
+  expect(job.server.requests).toHaveLength(before + 5);
 });
 
 test("answers to another prompt are not reused", async () => {

@@ -48,7 +48,8 @@ describe("rows that a worker scored", () => {
     const outputs = [{ dtype: "float32", dims: [1, 1], data: Float32Array.of(5) }] as const;
 
     expect(() => {
-      pipeline.take(open, [{ rowCount: 10, packedRows: 10, ms: 1, outputs }], { from: 3, to: 7, row: 3 });
+      const predictions = [{ rowCount: 10, packedRows: 10, ms: 1, outputs }];
+      pipeline.take(open, { rowCount: 10, inputs: [], carried: [], predictions }, { from: 3, to: 7, row: 3 });
     }).toThrow("output `score` came as float32 [1,1] for a batch of 10 rows");
   });
 

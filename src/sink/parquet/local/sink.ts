@@ -50,7 +50,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     unfinished: async (job, base) => await findUnfinished(fs, folders, { job, base }),
     published: (series) =>
       guarded(`looking for earlier runs of ${series.job}`, () =>
-        findPublished(fs, folders, { series, placeOf: (path) => relative(folder, path) }),
+        findPublished(fs, { folder, folders }, { series, placeOf: (path) => relative(folder, path) }),
       ),
     visible: () => guarded(`reading ${folder}`, () => readersAt(fs, folder)),
     readProfile: (pinned) => {
@@ -70,7 +70,6 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     prune: (request) =>
       guarded(`pruning ${request.place}`, () => pruneFolder(diskPruning(fs, options.writer), request)),
     stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
-    keptRows: () => "copied",
     stripVerdicts: (base) =>
       guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceOnDisk(options) }, folder, base)),
     async rehearse(plan) {

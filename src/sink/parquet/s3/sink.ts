@@ -43,7 +43,7 @@ export function openS3Sink(options: S3SinkOptions): Sink {
     unfinished: async (job, base) => await findUnfinished(fs, folders, { job, base }),
     published: (series) =>
       guarded(`looking for earlier runs of ${series.job}`, () =>
-        findPublished(fs, folders, { series, placeOf: (uri) => uri }),
+        findPublished(fs, { folder, folders }, { series, placeOf: (uri) => uri }),
       ),
     visible: () => guarded(`reading ${folder}`, () => readersAt(fs, folder)),
     readProfile: (pinned) =>
@@ -62,7 +62,6 @@ export function openS3Sink(options: S3SinkOptions): Sink {
         return await pruneFolder(s3Pruning(tools, request.place), request);
       }),
     stored: (runId) => guarded(`reading ${folder}`, () => reviewedPlan(fs, folder, runId)),
-    keptRows: () => "copied",
     stripVerdicts: (base) =>
       guarded(`erasing in ${folder}`, () => stripVerdicts({ fs, replace: replaceIn(tools) }, folder, base)),
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),

@@ -14,13 +14,18 @@ import type { RunId } from "../../../../plan/plan.js";
 
 /**
  * Finds published runs of a series in the folders of the job's other runs: those with a profile and an earlier logical
- * date. `placeOf` names a profile's path as plans pin it.
+ * date; without `dateParam`, the run of the same params, which is in `folder`. `placeOf` names a profile's path as plans
+ * pin it.
  */
 export async function findPublished(
   fs: TargetState,
-  folders: OtherFolders,
+  { folder: own, folders }: { readonly folder: string; readonly folders: OtherFolders },
   { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
 ): Promise<PublishedRun[]> {
+  if (series.dateParam === undefined) {
+    const found = await publishedIn(fs, own, { series, placeOf });
+    return found === undefined ? [] : [found];
+  }
   return await searchFolders(fs, folders, (folder) => publishedIn(fs, folder, { series, placeOf }));
 }
 

@@ -36,7 +36,7 @@ async function findWith(failing: string, error: Error): Promise<string[]> {
     readText: (path: string) => call(path, path.endsWith("_SUCCESS") ? success : manifest),
   } as TargetState;
   const folders = { root: "", pattern: ["out", /^.*$/] };
-  const found = await findPublished(fs, folders, { series, placeOf: (path) => path });
+  const found = await findPublished(fs, { folder: "/out", folders }, { series, placeOf: (path) => path });
   return found.map(({ place }) => place);
 }
 
