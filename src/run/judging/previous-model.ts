@@ -38,8 +38,8 @@ export async function askPrevious(
   plan: Plan,
   last: RunProfile | undefined,
 ): Promise<PreviousModel | undefined> {
-  if (last?.model === undefined) {
-    return undefined; // an older version of this program made its profile
+  if (last === undefined) {
+    return undefined;
   }
   const { log, signal, earlierModels } = context;
   const unknown = "the verdict does not say whether the new model or the data changed the predictions";

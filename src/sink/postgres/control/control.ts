@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import { JobError } from "../../../util/errors.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
@@ -104,7 +103,7 @@ export interface PlanRow {
 
 /**
  * Reads one run's plan.
- * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan that this version can read
  */
 async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
   const { rows } = await session.query<PlanRow & { run_id: RunId }>({
@@ -121,12 +120,10 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
   }
   const stored = storedPlan(row);
   if (stored === undefined) {
-    const reading = `reading run ${row.run_id} from ${schema}.runs`;
-    throw planIdOf(row.plan) === row.plan_id
-      ? new JobError("OUTPUT_FOREIGN", `${reading}: another version of this program wrote its plan`, {
-          hint: "use that version, or another output.postgres.control_schema",
-        })
-      : damagedRun(`${reading}: it is not a plan of this program`, { hint: "restore it", runId: row.run_id });
+    throw damagedRun(
+      `reading run ${row.run_id} from ${schema}.runs: its plan is damaged, or of another version of infer-batch`,
+      { hint: "restore it, or use that version", runId: row.run_id },
+    );
   }
   return stored;
 }
