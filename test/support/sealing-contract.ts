@@ -50,7 +50,7 @@ export function sealingContractOf(name: string, worldOf: () => Promise<SealingWo
       await run.finish();
       expect(await world.keys()).toEqual([]);
       const { profile, published } = await (await other.open(stored)).profile();
-      expect(profile).toEqual({ rows: wholeSealed.rows, columns: wholeSealed.columns, isSealed: true });
+      expect(profile).toEqual({ ...wholeSealed, features: undefined, isSealed: true });
       expect(published?.features).toEqual(shownFeatures);
     });
 

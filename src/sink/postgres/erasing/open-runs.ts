@@ -28,7 +28,7 @@ export async function refuseOpenRuns(
 ): Promise<readonly PastRun[]> {
   const { isUnfinished, isDecided, isHeld } = runConditions(table);
   const { rows } = await session.query<OpenRun>({
-    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *2' AS kept FROM ${table("runs")} r
+    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *true' AS kept FROM ${table("runs")} r
       WHERE target = $1 AND ${isUnfinished} AND NOT ${isDecided("discarded")}
       AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at`,
     values: [target],
