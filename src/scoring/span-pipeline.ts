@@ -85,7 +85,7 @@ export function createSpanPipeline(
     const onEncoded = (): void => {
       sinceMs = stages.took("encode", sinceMs);
     };
-    const output = fittingRows(options.target, open);
+    const output = await fittingRows(options.target, open);
     const totals = await totalsWith(options, open, { output, isLast: true });
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
@@ -147,7 +147,7 @@ async function spillPiece(
   open: OpenSpan,
 ): Promise<SpanTotals> {
   await Promise.all(open.predictions);
-  const output = fittingRows(target, open);
+  const output = await fittingRows(target, open);
   await target.spill?.(open.span, complete(output));
   return await totalsWith(options, open, { output, isLast: false });
 }
@@ -208,10 +208,10 @@ function takePredictions(
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */
-function fittingRows(target: SpanTarget, open: OpenSpan): OutputRows {
+async function fittingRows(target: SpanTarget, open: OpenSpan): Promise<OutputRows> {
   const { piece, rows, keptRows } = open;
   const output = rows.finish(keptRows);
-  const unfit = target.unfit?.(output) ?? [];
+  const unfit = (await target.unfit?.(output)) ?? [];
   const rowNumbers = rows.rowsAt(unfit.map(({ row }) => row));
   for (const [index, { column, found }] of unfit.entries()) {
     open.onFault({ reason: "target", column, row: rowNumbers[index] ?? piece.rowStart, value: found });

@@ -264,7 +264,7 @@ export interface RunWriter {
    * Finds values that the target cannot hold, at most one a row. Such rows must not be committed. Default: the target
    * holds every value.
    */
-  unfit?(rows: OutputRows): readonly UnfitValue[];
+  unfit?(rows: OutputRows): Promise<readonly UnfitValue[]>;
   /**
    * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
    * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for

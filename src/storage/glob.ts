@@ -23,7 +23,10 @@ export function hasWildcards(pattern: string): boolean {
 /** Compiles a pattern, which is not empty and has `/` between names. */
 export function compileGlob(pattern: string): Glob {
   const matches = picomatch(pattern, rules);
-  const parts = splitPattern(pattern).map((text) => ({ text, matches: picomatch(text, rules) }));
+  const parts = splitPattern(pattern).map((text) => ({
+    text,
+    matches: text === "" ? (name: string) => name === "" : picomatch(text, rules), // "in//x" has an empty name between
+  }));
   // A part with a dot at the start of a name, or a negation, may match hidden names.
   const hasHiddenParts = parts.some(({ text }) => /!\(|(?:^|[{(|,[])[\\@+]*\./.test(text));
   return {

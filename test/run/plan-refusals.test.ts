@@ -1,4 +1,4 @@
-import { chmod, chown, copyFile, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, copyFile, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
@@ -32,7 +32,28 @@ test("plan ends as run does where a link in the place of the output folder, or o
   await rm(out);
   await mkdir(out);
   await symlink("/nonexistent/folder", join(out, "_infer-batch"));
-  await expectAlike(spec, 64, /out\/_infer-batch is a symbolic link whose target does not exist/);
+  await expectAlike(spec, 64, /out\/_infer-batch is a symbolic link$/m);
+});
+
+test("nothing is written through a link in the place of the folder of runs", async () => {
+  await using scratch = await scratchFolder();
+  const [out, elsewhere] = [join(scratch.path, "out"), join(scratch.path, "elsewhere")];
+  await mkdir(out);
+  await mkdir(elsewhere);
+  await symlink(elsewhere, join(out, "_infer-batch"));
+  const spec = await writeSpec(scratch.path, wine);
+  await expectAlike(spec, 64, /out\/_infer-batch is a symbolic link$/m);
+  expect(await readdir(elsewhere)).toEqual([]);
+
+  await rm(join(out, "_infer-batch"));
+  expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+  await rm(join(out, "_SUCCESS"));
+  await rename(join(out, "_infer-batch"), join(elsewhere, "runs"));
+  await symlink(join(elsewhere, "runs"), join(out, "_infer-batch"));
+  const before = await readdir(elsewhere, { recursive: true });
+  expect((await runHere(["run", spec, "--quiet"])).code).toBe(64);
+  expect((await runHere(["run", spec, "--quiet", "--new-run"])).code).toBe(64);
+  expect(await readdir(elsewhere, { recursive: true })).toEqual(before);
 });
 
 test("plan ends with 64 as run does for a provider that this machine lacks, and shows the plan with another one", async () => {

@@ -41,9 +41,24 @@ const permanentStates: readonly Known[] = [
     code: "DUPLICATE_KEY",
     hint: "mode: upsert updates rows whose key is there already; or correct the input or the table; committed spans are kept",
   },
+  {
+    states: /^(42P01|3F000)/,
+    code: "OUTPUT_DAMAGED",
+    hint: "a table of the target or of output.postgres.control_schema was removed; restore it from a backup. With mode append, rows that were written may be there all the same: look for them before rows are scored again",
+  },
+  {
+    states: /^22P05/,
+    code: "OUTPUT_REFUSED",
+    hint: "the database's encoding cannot hold this character, of a param, a name or a file's path; use a database with encoding UTF8",
+  },
+  {
+    states: /^0A/,
+    code: "OUTPUT_MISMATCH",
+    hint: "Postgres does not support this for the table: a trigger, a rule or row-level security of it may be the reason",
+  },
   // 22P03, 08P01: a COPY whose bytes do not fit a column's type.
   {
-    states: /^(42|3F|2B|0A|22P03|08P01)/,
+    states: /^(42|3F|2B|22P03|08P01)/,
     code: "OUTPUT_MISMATCH",
     hint: "the table has changed since it was checked",
   },

@@ -6,16 +6,17 @@ import { type RecordedSpending, recordedSpending } from "../../publish/recorded-
 import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
 import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
-import { committedSpansOf } from "./committed-spans.js";
-import { damagedRun } from "./damage.js";
+import { damagedRun, lookFirst } from "./damage.js";
 import type { Session } from "./connections.js";
-import { readDecision } from "./control/decisions.js";
+import { readDecision, readVerdict } from "./control/decisions.js";
+import { spansGone } from "./control/errors.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
 import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { classify } from "./failures.js";
+import type { RowsNeeded } from "./modes/mode.js";
 import { quoteTable, showTable, type TableName } from "./names.js";
 import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { refuseLost } from "./read-run.js";
@@ -70,19 +71,15 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
     return;
   }
   await refuseSuperseded(session, control, plan.runId);
+  const decision = plan.staged ? await readDecision(session, control, plan.runId) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, plan.runId);
+  }
+  await requireSpans(session, tools, plan, "finishing"); // a server that has lost spans has lost the decision, too
   if (plan.staged) {
-    requireApproved(await readDecision(session, control, plan.runId), plan.runId);
+    requireApproved(decision, plan.runId);
   }
   const spans = await readSpans(session, control, stored);
-  const now = committedSpansOf(plan, spans);
-  const missing = now.committed.indexOf(0);
-  if (missing >= 0) {
-    const found = `finishing run ${plan.runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
-    const hint = "the control tables were changed during the run";
-    throw plan.staged
-      ? damagedRun(found, { hint: `${hint}; restore them from a backup`, runId: plan.runId }) // it scores no span again
-      : new JobError("OUTPUT_DAMAGED", found, { hint: `${hint}; run the same command again` });
-  }
   const due = mode.writtenRows?.(plan);
   if (due !== undefined) {
     await requireThere(session, tools, stored, spans);
@@ -93,6 +90,40 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   }
   await mode.finish?.(session, plan);
   await recordPublication(session, tools, { stored, profile, spending });
+}
+
+/**
+ * Checks that no span of a run is missing whose spans have all been committed. A server that a replica has replaced may
+ * have lost the last ones, with their rows and with what came after them: the next attempt scores them again. Where the
+ * rows are there, or may be, or the run was judged with these spans, the control rows were deleted.
+ * @throws JobError DATABASE, OUTPUT_DAMAGED
+ */
+export async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing: RowsNeeded): Promise<void> {
+  const { control, target } = tools;
+  const { runId } = plan;
+  const { rows } = await session.query<{ span: number | null }>({
+    text: `SELECT min(n)::int4 AS span FROM generate_series(0, $2 - 1) AS n
+      WHERE NOT EXISTS (SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND span = n)`,
+    values: [runId, spanCount(plan)],
+  });
+  const missing = rows[0]?.span ?? undefined;
+  if (missing === undefined) {
+    return;
+  }
+  const mode = tools.modeOf(plan);
+  const message = `${doing} run ${runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
+  if (mode.checkRows === undefined) {
+    const again = `DELETE FROM ${control.table("errors")} WHERE run_id = '${runId}' AND code = '${spansGone}'`;
+    throw new JobError("OUTPUT_DAMAGED", message, { hint: lookFirst(runId, target, again) });
+  }
+  if (plan.staged && (await readVerdict(session, control, runId)) !== undefined) {
+    throw damagedRun(message, { hint: "restore the control tables from a backup", runId });
+  }
+  await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
+  await mode.checkRows(session, plan, doing);
+  throw new JobError("DATABASE", `${message}, and its rows are gone, too`, {
+    hint: "the server has lost both, such as by a failover to a replica that was behind; run the same command again: it scores these rows again",
+  });
 }
 
 /**

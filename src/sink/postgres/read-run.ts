@@ -1,5 +1,6 @@
 import { JobError } from "../../util/errors.js";
 import type { Plan } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
 import type { Opening } from "../../publish/opening.js";
 import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
@@ -7,6 +8,7 @@ import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
 import { type RunState, stateOf } from "../../publish/state.js";
 import { readDecision, readVerdict } from "./control/decisions.js";
+import { refuseSpansGone } from "./control/errors.js";
 import { damagedRun } from "./damage.js";
 import { changedFiles } from "./control/emptied-table.js";
 import { swapSince } from "./control/swaps.js";
@@ -63,6 +65,17 @@ export async function readRun(
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
     await refuseLost(session, tools, stored, { name, found, finished, spans, isHeld: state.kind === "held" });
+    if (!finished) {
+      const isShared = mode.kind === "append" && writesTarget(mode);
+      await refuseSpansGone(session, control, { runId: plan.runId, target: isShared ? showTable(name) : undefined });
+    }
+    if (finished && spans.length < spanCount(plan)) {
+      throw new JobError(
+        "OUTPUT_DAMAGED",
+        `reading ${control.schema}.spans: run ${plan.runId} is finished, and only ${spans.length} of its ${spanCount(plan)} spans are there`,
+        { hint: "the control tables were changed; restore them from a backup. The predictions are complete" },
+      );
+    }
     if (!finished && spans.length > 0) {
       await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
       await checkOwnTables(session, { control, mode, plan });

@@ -9,7 +9,7 @@ import type { Control } from "./control/control.js";
 import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
 import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
-import { dropTables, finishSeconds, warnOfKeptTables } from "./finish-run.js";
+import { dropTables, finishSeconds, requireSpans, warnOfKeptTables } from "./finish-run.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
@@ -42,7 +42,7 @@ export function runDecisions(
     },
     judge: (verdict) =>
       retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
-        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last }),
+        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last, silentSeconds: finishSeconds }),
       ),
     decide: (decision) =>
       retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
@@ -62,12 +62,10 @@ export function runDecisions(
   };
 }
 
-async function judgeRun(
-  session: Session,
-  { control }: RunTools,
-  { runId }: Plan,
-  verdict: RunVerdict,
-): Promise<RunVerdict> {
+async function judgeRun(session: Session, tools: RunTools, plan: Plan, verdict: RunVerdict): Promise<RunVerdict> {
+  const { control } = tools;
+  const { runId } = plan;
+  await requireSpans(session, tools, plan, "judging");
   await storeVerdict(session, control, runId, verdict);
   return (await readVerdict(session, control, runId)) ?? verdict;
 }
@@ -135,10 +133,11 @@ async function refuseUnpublishable(
   if (since !== undefined) {
     return since; // the staging table of a published run is gone
   }
+  await requireSpans(session, tools, plan, "approving");
   await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
   await mode.checkFinish?.(session, plan);
   if (by !== byChecks) {
-    await mode.checkRows?.(session, plan); // checks approve what this command has just scored, and publishes at once
+    await mode.checkRows?.(session, plan, "approving"); // checks approve what this command has just scored, and publishes at once
   }
   return undefined;
 }

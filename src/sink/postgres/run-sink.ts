@@ -10,7 +10,8 @@ import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
-import { isWorkedOn, lastFailure, notesOf, recordFailure } from "./control/errors.js";
+import { isWorkedOn, lastFailure, notesOf, recordFailure, recordSpansGone } from "./control/errors.js";
+import { type Charset, knowing, openCharset, storableRejects } from "./copy/charset.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
 import { refuseEmptied } from "./control/emptied-table.js";
@@ -72,7 +73,7 @@ function runSink(
     state,
     rolledBack,
     ...runDecisions(tools, plan),
-    ...failuresOf(tools, plan),
+    ...failuresOf(tools, plan, known),
     keptAnswers: () => keptAnswers(tools, plan),
     recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     scoredSeconds: () =>
@@ -113,15 +114,22 @@ function runSink(
 /** Reads and records the errors of a run's attempts. */
 function failuresOf(
   tools: RunTools,
-  { runId }: Plan,
+  plan: Plan,
+  known: CommittedSpans,
 ): Pick<Required<RunSink>, "lastFailure" | "isWorkedOn" | "recordFailure"> {
   const { control, retry, target } = tools;
+  const { runId } = plan;
   return {
     lastFailure: () =>
       retrying(`reading ${target}`, retry, () => transact(tools, (session) => lastFailure(session, control, runId))),
     isWorkedOn: () =>
       retrying(`reading ${target}`, retry, () => transact(tools, (session) => isWorkedOn(session, control, runId))),
-    recordFailure: (error) => recordFailure(tools, runId, error),
+    async recordFailure(error) {
+      await recordFailure(tools, runId, error);
+      if (error.code === "OUTPUT_DAMAGED") {
+        await recordSpansGone(tools, runId, known.spans.keys());
+      }
+    },
   };
 }
 
@@ -130,10 +138,21 @@ function runWriter(
   stored: StoredPlan,
   { known, begun }: { readonly known: CommittedSpans; readonly begun: Begun },
 ): RunWriter {
+  const { charset } = begun;
   return {
-    unfit: (rows) => unfitRows(rows, begun.columns),
+    unfit: async (rows) =>
+      charset === undefined
+        ? unfitRows(rows, begun.columns)
+        : await retrying(`reading ${tools.target}`, tools.retry, () =>
+            knowing(charset, (unknown) => unfitRows(rows, begun.columns, (text) => charset.lacking(text, unknown))),
+          ),
     spill: (span, rows) => spillRows(tools.spilled, begun, span, rows),
-    async commit(span, output) {
+    async commit(span, { rejects: rejected, ...rows }) {
+      const rejects =
+        charset === undefined
+          ? rejected
+          : await retrying(`reading ${tools.target}`, tools.retry, () => storableRejects(charset, rejected));
+      const output = { ...rows, rejects };
       const commit = spanCommit(tools, stored, begun, { span, output });
       const { outcome, committed } = await retrying(
         `writing span ${span.index} to ${tools.target}`,
@@ -154,6 +173,8 @@ interface Begun extends PreparedRun {
   readonly committedBy: Omit<CommittedBy, "batchSize">;
   /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
   readonly lastSwapNumber: string | undefined;
+  /** Undefined if the database can hold every text. */
+  readonly charset: Charset | undefined;
 }
 
 /** Encodes rows of a span that is not complete. */
@@ -198,6 +219,7 @@ function spanCommit(
       const name = mode.rowsAt(stored.plan, { finished: false });
       if ((await findTable(session, name)) !== undefined) {
         await refuseChanged(session, name, columns); // for a table that is gone, the server has reported it
+        await mode.checkRows?.(session, stored.plan, "writing"); // rows of a span whose control row is gone may be in the way
       }
     },
   };
@@ -231,7 +253,7 @@ async function beginRun(
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return { ...prepared, lastSwapNumber: last };
+  return { ...prepared, lastSwapNumber: last, charset: await openCharset(session, tools.connections) };
 }
 
 /** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */

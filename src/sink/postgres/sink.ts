@@ -11,9 +11,10 @@ import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
 import { controlLayout, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
-import { controlOf } from "./control/control.js";
+import { type Control, controlOf } from "./control/control.js";
 import { notesOf } from "./control/errors.js";
 import { nothingPublished } from "./control/other-runs.js";
+import { lookFirst } from "./damage.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
@@ -230,6 +231,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRuns(session, runId, { shared: false });
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
+    await refuseForgotten(session, control, { runId, target: showTable(tools.name) });
     await refuseTakingOver(session, control, { runId, target: showTable(tools.name) });
     // A run that scores only the rejects of the run before adds none of its rows again.
     const addsOnce = splitRunId(runId).number === 1 || leavesRows(plan);
@@ -252,6 +254,25 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
   await lockRun(session, runId);
   await prepareRun(session, tools, stored, { mayCreate: true, isPending: true });
   return stored;
+}
+
+/** Refuses to plan a run anew whose plan is gone while other control rows of it are there. @throws JobError OUTPUT_DAMAGED */
+async function refuseForgotten(
+  session: Session,
+  { schema, table }: Control,
+  { runId, target }: { readonly runId: RunId; readonly target: string },
+): Promise<void> {
+  const tables = (["attempts", "finishes"] as const).map(table);
+  const { rows } = await session.query({
+    text: tables.map((name) => `SELECT FROM ${name} WHERE run_id = $1`).join(" UNION ALL "),
+    values: [runId],
+  });
+  if (rows.length > 0) {
+    const forget = tables.map((name) => `DELETE FROM ${name} WHERE run_id = '${runId}'`).join("; ");
+    throw new JobError("OUTPUT_DAMAGED", `reading ${schema}.runs: the plan of run ${runId} is gone`, {
+      hint: lookFirst(runId, target, forget),
+    });
+  }
 }
 
 /** Rolls back the last replacement. @throws JobError USAGE where there is none */

@@ -6,7 +6,7 @@ import type { CommitOutcome, StoredPlan } from "../port.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
-import { classify } from "./failures.js";
+import { classify, isMissingTable } from "./failures.js";
 import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
 import { type CommittedSpan, committedSpan, insertSpan, type SeenSwaps, spanColumns } from "./control/spans.js";
@@ -91,7 +91,9 @@ async function readControlRow(
     throw new JobError(
       "OUTPUT_DAMAGED",
       `reading ${control.schema}.runs: the plan of run ${stored.plan.runId} is ${row?.stored_plan_id === null ? "gone" : "another one"}`,
-      { hint: "the control tables were changed during the run; run the same command again" },
+      {
+        hint: "the control tables were changed during the run; restore them from a backup, and look in the table for rows of this run before they are scored again",
+      },
     );
   }
   return row.span === null ? undefined : committedSpan(control, stored, row);
@@ -153,6 +155,6 @@ async function explainRefusal(
       return found;
     });
   } catch (cause) {
-    throw cause instanceof JobError ? cause : new KeyTakenConcurrently({ cause });
+    throw cause instanceof JobError || isMissingTable(cause) ? cause : new KeyTakenConcurrently({ cause });
   }
 }

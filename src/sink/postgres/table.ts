@@ -123,7 +123,10 @@ export interface TargetColumn {
   /** OID of its table. */
   readonly table: number;
   readonly name: string;
-  readonly type: PgType & { readonly notNull: boolean };
+  readonly type: PgType & {
+    /** Whether it takes no NULL; "key": since it is part of `output.postgres.key`. */
+    readonly notNull: boolean | "key";
+  };
 }
 
 /** Matches output columns with the table's, in output order. @throws JobError OUTPUT_MISMATCH that shows both sides */

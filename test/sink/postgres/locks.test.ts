@@ -7,6 +7,8 @@ import type { Sink } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { untilWaiting } from "../../support/pg-amid.js";
+import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
@@ -46,7 +48,8 @@ const steps = {
     return () => sink.rollback();
   },
   async approve(sink: Sink) {
-    const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    await commitSpans(run, stored);
     return () => run.decide(decisionOf("approved"));
   },
   async discard(sink: Sink) {
@@ -65,6 +68,39 @@ async function isWaiting(database: Database): Promise<boolean> {
 }
 
 const fence = `runs ${runId}`;
+
+postgres.describe("two erasures of different tables", () => {
+  test("they may both be the first", async () => {
+    await using database = await postgres.server().createDatabase();
+    const erase = async (table: string): Promise<unknown> => {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      return await sink.erase?.({
+        keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
+        dryRun: false,
+        by: "ana",
+        found: new Set(),
+        job: "job",
+        command: () => "",
+      });
+    };
+    const tables = ["scores.one", "scores.other"];
+    for (const [index, table] of tables.entries()) {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      await carryOut(sink, planFor(sink.planTarget, { runId: `job-00000000000${index}` }));
+    }
+    using stop = stopAt("before", /^CREATE TABLE .*erasures/);
+    const first = erase("scores.one");
+    await stop.reached;
+    const second = erase("scores.other");
+    await Promise.race([second.catch(() => undefined), untilWaiting(database)]);
+    stop.go();
+    await Promise.all([first, second]);
+    expect(await database.query("SELECT target FROM infer_batch.erasures ORDER BY 1")).toEqual([
+      { target: "scores.one" },
+      { target: "scores.other" },
+    ]);
+  });
+});
 
 postgres.describe("locks of another attempt", () => {
   test.each<{ step: keyof typeof steps; name: string; mode?: keyof typeof modes; shared?: boolean }>([

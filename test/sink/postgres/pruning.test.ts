@@ -34,7 +34,7 @@ const replace = (run: RunId, kept: string | null) => ({ run_id: run, kept, actio
 test("the run whose rows a table holds is known through replacements and rollbacks", () => {
   const [one, two, three] = ["one", "two", "three"] as RunId[] as [RunId, RunId, RunId];
   const swaps = [replace(one, "k0"), replace(two, "k1"), { run_id: two, kept: "u2", action: "rollback" as const }];
-  expect(followSwaps(swaps.slice(0, 2))).toEqual({
+  expect(followSwaps(swaps.slice(0, 2))).toMatchObject({
     current: two,
     kept: new Map([
       ["k0", undefined],
@@ -51,6 +51,15 @@ test("the run whose rows a table holds is known through replacements and rollbac
   ]);
   const again = followSwaps([...swaps, replace(three, "k3")]);
   expect([again.current, again.kept.get("k3")]).toEqual([three, one]);
+  const twice = followSwaps([...swaps, { run_id: one, kept: "u1", action: "rollback" as const }]);
+  expect([twice.current, twice.standing, [...twice.kept]]).toEqual([
+    undefined,
+    undefined,
+    [
+      ["u2", two],
+      ["u1", one],
+    ],
+  ]);
 });
 
 postgres.describe("pruning runs of a table", () => {

@@ -99,6 +99,32 @@ postgres.describe("finishes that are refused", () => {
   });
 });
 
+postgres.describe("a table with row-level security", () => {
+  const guarded = `${plainTable}; ALTER TABLE scores.predictions ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY own ON scores.predictions USING (id < 10); CREATE ROLE lowly LOGIN;
+    GRANT USAGE, CREATE ON SCHEMA scores TO lowly; GRANT ALL ON scores.predictions TO lowly`;
+
+  test.each([
+    [{ mode: "append" } as const, "PERMISSION", /row-level security applies to this role/, /BYPASSRLS/],
+    [upsert, "PERMISSION", /violates row-level security policy/, /./],
+  ])("it is blamed, and no change of the table: %j", async (spec, code, says, hints) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(
+      `${guarded}; DO $$ BEGIN EXECUTE 'GRANT CREATE ON DATABASE ' || current_database() || ' TO lowly'; END $$`,
+    );
+    try {
+      await using sink = pgSink({ url: postgres.server().url(database.name, "lowly"), postgres: spec });
+      await expect(carryOut(sink, plan(sink))).rejects.toMatchObject({
+        code,
+        message: expect.stringMatching(says) as string,
+        hint: expect.stringMatching(hints) as string,
+      });
+    } finally {
+      await database.query("DROP OWNED BY lowly CASCADE; DROP ROLE lowly");
+    }
+  });
+});
+
 postgres.describe("an attempt that is refused while it works", () => {
   test.each([
     ["gone", "DELETE FROM infer_batch.attempts; DELETE FROM infer_batch.runs"],

@@ -133,7 +133,7 @@ postgres.describe("mode replace", () => {
     expect(await count(database, kept)).toBe(40);
     expect([undone.runId, restored?.runId]).toEqual(["job-000000000040", "job-000000000025"]);
     expect(await describeTable(database)).toEqual(before);
-    await expect(sink.rollback()).rejects.toThrow("rolled back already");
+    await expect(sink.rollback()).rejects.toThrow("it is not kept any more");
     await runOf(database, 55, { swap });
     expect(await count(database)).toBe(55);
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);

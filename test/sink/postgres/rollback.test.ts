@@ -153,10 +153,48 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     await rollBack(database, { swap });
     expect(await count(database)).toBe(30);
     await append(database, { runId: "late-000000000004" });
-    await expect(rollBack(database, { swap })).rejects.toThrow("rolled back already");
+    await expect(rollBack(database, { swap })).rejects.toThrow("it is not kept any more");
     await replaceBy(database, `${first}-r3`, 16, { swap });
     await rollBack(database, { swap });
     expect(await count(database)).toBe(55);
+  });
+
+  test.each(swaps)("rollbacks go back as far as tables are kept: %s", async (swap) => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(tableWithoutKey);
+    const spec = { swap, keep_previous: 7 };
+    await append(database, { rows: 3, finish: false });
+    for (const [index, rows] of [5, 15, 25].entries()) {
+      await replaceBy(database, `job-00000000000${index}`, rows, spec);
+    }
+    await rollBack(database, spec);
+    expect(await rollBack(database, spec)).toMatchObject({
+      undone: { runId: "job-000000000001" },
+      restored: { runId: "job-000000000000" },
+    });
+    expect(await count(database)).toBe(5);
+    await replaceBy(database, "job-000000000009", 9, spec);
+    await rollBack(database, spec);
+    await rollBack(database, spec);
+    expect(await count(database)).toBe(3);
+    await expect(rollBack(database, spec)).rejects.toMatchObject({
+      code: "USAGE",
+      hint: undefined,
+      message: expect.stringContaining("all of its replacements were rolled back already") as string,
+    });
+    await append(database, { rows: 3 }); // its first rows are there again, so it goes on
+    expect(await count(database)).toBe(3);
+  });
+
+  test("a second rollback does not take out rows that were put between the two replacements", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(tableWithoutKey);
+    await replaceBy(database, first, 5, { keep_previous: 7 });
+    await append(database);
+    await replaceBy(database, second, 15, { keep_previous: 7 });
+    await rollBack(database);
+    await expect(rollBack(database)).rejects.toMatchObject({ code: "OUTPUT_NEWER" });
+    expect(await count(database)).toBe(30);
   });
 
   test("runs without rows, abandoned runs and runs for other tables do not block a rollback", async () => {

@@ -10,7 +10,7 @@ import { holdStaged, publishStaged, stagedSink, statesIn } from "../../support/p
 import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
-import { begun, idsOf, outputOf, whole } from "../../support/sinks.js";
+import { begun, commitSpans, idsOf, outputOf, whole } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 const oldRows =
@@ -118,6 +118,7 @@ postgres.describe("a staged run in Postgres", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = stagedSink(database, { mode: "append" });
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSpans(run, stored);
     expect(await run.verdict()).toBeUndefined();
     const first = { ...verdictOf("hold"), thresholds: { b: 1e-7, a: "ä \u2028 \ud800", z: -0 } };
     expect(await run.judge(first)).toEqual(JSON.parse(JSON.stringify(first)));

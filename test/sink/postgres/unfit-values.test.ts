@@ -15,7 +15,7 @@ function texts(values: readonly (string | null)[]): BytesColumn {
 }
 
 interface Target extends PgType {
-  readonly notNull: boolean;
+  readonly notNull: boolean | "key";
 }
 
 const unfit = (type: ColumnType, column: Column, rowCount: number, target: Partial<Target> = {}): UnfitValue[] =>
@@ -87,7 +87,12 @@ describe("values that Postgres cannot hold", () => {
       valid: Uint8Array.of(1, 0, 1),
     };
     expect(rowsOf("int32", column, 3)).toEqual([]);
-    expect(rowsOf("int32", column, 3, { notNull: true })).toEqual([1]);
+    expect(unfit("int32", column, 3, { notNull: true })).toMatchObject([
+      { row: 1, found: "NULL, where the table's column is NOT NULL" },
+    ]);
+    expect(unfit("int32", column, 3, { notNull: "key" })).toMatchObject([
+      { row: 1, found: "NULL, in a column of output.postgres.key" },
+    ]);
   });
 
   test("a date or timestamp outside of Postgres's calendar does not fit", () => {

@@ -121,6 +121,19 @@ s3.describe("an incomplete listing in S3", () => {
     expect(refused.message).toMatch(says);
   });
 
+  test.each([
+    ["in//*.parquet", ["in//a.parquet", "in//b.parquet"]],
+    ["/in/*.parquet", ["/in/a.parquet"]],
+    ["in/*//c.parquet", ["in/x//c.parquet"]],
+    ["in/**/*.parquet", ["in//a.parquet", "in//b.parquet", "in/a.parquet", "in/x//c.parquet"]],
+  ])("an S3 listing finds objects whose keys have empty names between slashes: %s", async (pattern, keys) => {
+    await using world = await worldWith([]);
+    const all = ["/in/a.parquet", "in//a.parquet", "in//b.parquet", "in/a.parquet", "in/x//c.parquet"];
+    const contents = all.map((key) => object.replace("in/0000.parquet", key)).join("");
+    world.proxy.twist = () => page(`<IsTruncated>false</IsTruncated>${contents}`); // the server of the tests has files, and no such keys
+    expect(keysOf(await world.list(pattern))).toEqual(keys);
+  });
+
   test("an S3 listing rejects a page that names the same continuation token again", async () => {
     await using world = await worldWith(["in/a.parquet"]);
     world.proxy.twist = () =>

@@ -1,6 +1,8 @@
+import { lstat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../../../util/errors.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
+import type { Layout } from "../common/layout.js";
 
 /**
  * Gives a complete file its final name, unless that name exists. The file's bytes are flushed before the name exists,
@@ -128,6 +130,26 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
       throw error;
     }
   });
+}
+
+/**
+ * Refuses an output folder whose folder of runs, or of this run, is a symbolic link: whoever can place one would have a
+ * run write elsewhere. @throws JobError OUTPUT_FOREIGN
+ */
+export async function refuseLinks({ folder, runs, control }: Layout): Promise<void> {
+  for (const path of [runs, control]) {
+    if ((await ifThere(lstat(path)))?.isSymbolicLink() === true) {
+      throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a symbolic link`, {
+        hint: "nothing is written through it: move the folder that it names to its place, remove the link, or choose another output.parquet.path",
+      });
+    }
+  }
+}
+
+/** Makes the folder of a run. @throws JobError OUTPUT_FOREIGN for a link in its place */
+export async function makeRunFolder(fs: FileSystem, layout: Layout): Promise<void> {
+  await refuseLinks(layout);
+  await makeFolder(fs, layout.control);
 }
 
 /** Whether `folder` can hold hard links, which atomic publishing depends on. */

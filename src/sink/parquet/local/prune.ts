@@ -4,7 +4,7 @@ import { superseded } from "../common/damage.js";
 import { type FileSystem, ifThere } from "../common/file-system.js";
 import { type Layout, nextLayout } from "../common/layout.js";
 import type { PruneSteps } from "../common/pruning/earlier-files.js";
-import { createDurably, makeFolder } from "./durable.js";
+import { createDurably, makeRunFolder } from "./durable.js";
 import { clearRun } from "./past-runs.js";
 import { removeBefore, withdrawnBy } from "./swap.js";
 import { withFolders } from "./temporary.js";
@@ -15,7 +15,7 @@ export function diskPruning(fs: FileSystem, writer: string): PruneSteps {
     fs,
     async storeTombstone(layout, pruning) {
       const text = tombstoneText(pruning);
-      await makeFolder(fs, layout.control);
+      await makeRunFolder(fs, layout);
       await withFolders({ fs, folders: [layout.temporary], check: check(fs, layout) }, async () => {
         await createDurably(fs, { temporary: join(layout.temporary, `plan.${writer}`), final: layout.plan, text });
       });

@@ -8,7 +8,7 @@ import { errnoOf, JobError } from "../../../util/errors.js";
 import { showBytes } from "../../../util/memory-budget.js";
 import { ifThere } from "../common/file-system.js";
 import { type Layout, plannedLayout } from "../common/layout.js";
-import { guarded } from "./durable.js";
+import { guarded, refuseLinks } from "./durable.js";
 
 const ownFolder = "choose another output.parquet.path";
 
@@ -22,6 +22,7 @@ export async function rehearse(folder: string, plan: Plan): Promise<readonly str
   return await guarded(`checking ${folder}`, async () => {
     const existing = await nearestExisting(folder);
     await requireWritable(folder, existing);
+    await refuseLinks(layout);
     await requireOwnFolders(layout);
     await requireKinds(folder);
     await requireReplaceable(layout);
@@ -82,14 +83,9 @@ function danglingLink(folder: string, path: string): JobError {
  * Returns the error to end with where a folder of the output could not be made: no retry helps if a symbolic link
  * has no target. Else returns `error`.
  */
-export async function danglingLinkOr(error: unknown, { folder, runs }: Layout): Promise<unknown> {
-  for (const path of errnoOf(error) === "ENOENT" ? [folder, runs] : []) {
-    const isLink = (await ifThere(lstat(path)))?.isSymbolicLink() === true;
-    if (isLink && (await ifThere(stat(path))) === undefined) {
-      return danglingLink(folder, path);
-    }
-  }
-  return error;
+export async function danglingLinkOr(error: unknown, { folder }: Layout): Promise<unknown> {
+  const isLink = errnoOf(error) === "ENOENT" && (await ifThere(lstat(folder)))?.isSymbolicLink() === true;
+  return isLink && (await ifThere(stat(folder))) === undefined ? danglingLink(folder, folder) : error;
 }
 
 /** Whether this user may make files in a folder. @throws system errors */

@@ -17,7 +17,7 @@ import { openRun, type Publisher } from "../common/run-sink.js";
 import { planCheck } from "../common/stored-plan.js";
 import { commitPart, type DiskTarget } from "./commit.js";
 import { answerFiles } from "./answers.js";
-import { createDurably, guarded, hasHardLinks, makeFolder, orRemove } from "./durable.js";
+import { createDurably, guarded, hasHardLinks, makeFolder, makeRunFolder, orRemove, refuseLinks } from "./durable.js";
 import { writeFinish } from "./finish.js";
 import { clearEarlier, clearRun } from "./past-runs.js";
 import { withdrawnBy } from "./swap.js";
@@ -75,7 +75,7 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
     },
     finishing: (work) => withFolders({ ...temporary, folders: [...temporary.folders, ...withdrawn] }, work),
     createOnce: (final, text) => withFolders(temporary, () => createIn(fs, layout, { writer, final, text })),
-    smallFiles: () => smallFiles(fs, writer),
+    smallFiles: () => smallFiles(fs, layout, writer),
     isDead: options.isDead,
     away: undefined,
     publish: (run) => writeFinish(fs, { layout, stored, writer, check, ...run }),
@@ -98,7 +98,7 @@ async function createIn(
 export function notesBeforePlan({ fs, folder, writer }: ParquetRunOptions, runId: RunId): RunNotes {
   const layout = layoutOf(folder, runId);
   const createOnce = async (final: string, text: string): Promise<void> => {
-    await makeFolder(fs, layout.control);
+    await makeRunFolder(fs, layout);
     await withFolders({ fs, folders: [layout.temporary], check: () => Promise.resolve() }, () =>
       createIn(fs, layout, { writer, final, text }),
     );
@@ -106,11 +106,12 @@ export function notesBeforePlan({ fs, folder, writer }: ParquetRunOptions, runId
   return runNotes({ fs, layout }, { guarded, createOnce }, writer);
 }
 
-function smallFiles(fs: FileSystem, writer: string): SmallFiles {
+function smallFiles(fs: FileSystem, layout: Layout, writer: string): SmallFiles {
   return {
     exists: async (path) => (await ifThere(fs.sizeOf(path))) !== undefined,
     read: (path) => ifThere(fs.readText(path)),
     async replace(path, text) {
+      await refuseLinks(layout);
       const temporary = `${path}.${writer}`;
       await orRemove(fs, temporary, async () => {
         await fs.writeText(temporary, text);
@@ -125,6 +126,7 @@ async function prepare(
   { target: { fs, layout }, temporary }: { target: DiskTarget; temporary: Temporary },
   workers: number,
 ): Promise<void> {
+  await refuseLinks(layout);
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
   await fs.sync(layout.control);
   await clearEarlier(fs, layout); // late attempts of earlier runs may have left files

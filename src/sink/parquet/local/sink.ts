@@ -1,7 +1,7 @@
 import { join, relative, resolve } from "node:path";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { refuseForeign } from "../common/claim.js";
-import { createDurably, guarded, makeFolder, replaceDurably } from "./durable.js";
+import { createDurably, guarded, makeFolder, makeRunFolder, replaceDurably } from "./durable.js";
 import { reviewedPlan, stripVerdicts } from "../common/erasing/reviewed-runs.js";
 import { type Layout, plannedLayout } from "../common/layout.js";
 import { loadEncoder } from "../common/commit.js";
@@ -98,7 +98,7 @@ async function* inOneGroup(paths: readonly string[]): AsyncGenerator<readonly st
 async function createPlan({ folder, fs, writer }: ParquetSinkOptions, plan: Plan): Promise<StoredPlan> {
   const layout = plannedLayout(folder, plan);
   return await guarded(`writing the plan to ${layout.plan}`, async () => {
-    await makeFolder(fs, layout.control).catch(async (error: unknown) => {
+    await makeRunFolder(fs, layout).catch(async (error: unknown) => {
       const { danglingLinkOr } = await import("./rehearse.js");
       throw await danglingLinkOr(error, layout);
     });

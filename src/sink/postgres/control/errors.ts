@@ -1,7 +1,7 @@
 import { type AttemptFailure, storedMessage } from "../../../publish/attempt-failure.js";
 import type { RunId } from "../../../plan/plan.js";
 import { bestEffort } from "../../../util/best-effort.js";
-import type { JobError } from "../../../util/errors.js";
+import { JobError } from "../../../util/errors.js";
 import type { RunNote, RunNotes } from "../../run-notes.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
@@ -10,6 +10,7 @@ import { lock } from "../locks.js";
 import { retrying } from "../retry.js";
 import { type Control, utcText } from "./control.js";
 import { controlLayout } from "./schema.js";
+import { damagedRun, lookFirst } from "../damage.js";
 
 /**
  * Records the error of an attempt in the control tables, for `status` and `history`. An error of the database itself is
@@ -28,10 +29,57 @@ export async function recordFailure(tools: RunTools, runId: RunId, { code, messa
 
 /** The codes of rows that are notes, and no errors. */
 const noteCodes: Readonly<Record<RunNote, string>> = { late: "LATE", late_told: "LATE_TOLD", told: "TOLD" };
+/** The code of a row that lists spans whose control rows an attempt has seen, and which were gone later. */
+export const spansGone = "SPANS_GONE";
 const isError = (alias: string): string =>
-  `${alias}.code NOT IN (${Object.values(noteCodes)
-    .map((code) => `'${code}'`)
-    .join(", ")})`;
+  `${alias}.code NOT IN (${[...Object.values(noteCodes), spansGone].map((code) => `'${code}'`).join(", ")})`;
+
+/**
+ * Records which of these spans have no control row any more, so that later attempts do not score them again: their rows
+ * may be in the table.
+ */
+export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iterable<number>): Promise<void> {
+  const { control, writer } = tools;
+  await bestEffort(async () => {
+    await tools.ensureControlTables(undefined);
+    await transact(tools, (session) =>
+      session.query({
+        text: `INSERT INTO ${control.table("errors")} (run_id, writer, code, message)
+          SELECT $1, $2, '${spansGone}', json_agg(n ORDER BY n) FROM unnest($3::int4[]) AS n
+          WHERE NOT EXISTS (SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND span = n) HAVING count(*) > 0`,
+        values: [runId, writer, [...known]],
+      }),
+    );
+  });
+}
+
+/**
+ * Refuses a run whose control rows are known to be missing. `target`: where their rows are beside those of others;
+ * undefined: a new run replaces them. @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseSpansGone(
+  session: Session,
+  control: Control,
+  { runId, target }: { readonly runId: RunId; readonly target: string | undefined },
+): Promise<void> {
+  const errors = control.table("errors");
+  const { rows } = await session.query<{ span: number; count: number }>({
+    text: `SELECT min(n::int4) AS span, count(DISTINCT n)::int4 AS count
+      FROM ${errors} e, json_array_elements_text(CASE WHEN code = '${spansGone}' THEN message::json ELSE '[]' END) AS n
+      WHERE e.run_id = $1 AND code = '${spansGone}'
+        AND NOT EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.span = n::int4) HAVING count(*) > 0`,
+    values: [runId],
+  });
+  const [gone] = rows;
+  if (gone !== undefined) {
+    const more = gone.count > 1 ? ` and ${gone.count - 1} more` : "";
+    const found = `reading ${control.schema}.spans: span ${gone.span}${more} of run ${runId} had been committed, and the control rows are gone`;
+    const again = `DELETE FROM ${errors} WHERE run_id = '${runId}' AND code = '${spansGone}'`;
+    throw target === undefined
+      ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
+      : new JobError("OUTPUT_DAMAGED", found, { hint: lookFirst(runId, target, again) });
+  }
+}
 
 /** Notes on a run. The first note on a run that is not planned yet may be the first row of the control tables. */
 export function notesOf(tools: RunTools, runId: RunId): RunNotes {

@@ -9,21 +9,31 @@ import { addedTables, creation, layoutVersion, migratedRelations, migration, mig
 
 /**
  * Reads which layout the control tables have: 0 where there are none. A layout before this program's can be read, and
- * is migrated before anything is written. @throws JobError OUTPUT_FOREIGN when a newer program made them
+ * is migrated before anything is written. @throws JobError OUTPUT_FOREIGN when a newer program made them;
+ * OUTPUT_DAMAGED when the table `version` or its rows are gone
  */
 export async function controlLayout(session: Session, schema: string): Promise<number> {
   // Not by to_regclass, which may answer from a cache that is older than the lock it waited for.
-  const there = await session.query({
-    text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'version'",
+  const there = await session.query<{ relname: string }>({
+    text: `SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname IN ('version', 'runs', 'spans')`,
     values: [schema],
   });
   if (there.rows.length === 0) {
     return 0;
   }
-  const found = await session.query<{ version: number | null }>(
-    `SELECT max(version) AS version FROM ${quoteName(schema)}.version`,
-  );
-  const newest = found.rows[0]?.version ?? 0;
+  const isWhole = there.rows.some(({ relname }) => relname === "version");
+  const found = isWhole
+    ? await session.query<{ version: number | null }>(
+        `SELECT max(version) AS version FROM ${quoteName(schema)}.version`,
+      )
+    : undefined;
+  const newest = found?.rows[0]?.version ?? undefined;
+  if (newest === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `checking control schema ${schema}: its table version is gone or empty`, {
+      hint: "restore the control tables from a backup",
+    });
+  }
   if (newest < 1 || newest > layoutVersion) {
     throw new JobError(
       "OUTPUT_FOREIGN",

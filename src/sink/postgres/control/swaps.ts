@@ -35,7 +35,8 @@ export async function lastSwapNumber(session: Session, control: Control, target:
 
 /**
  * Finds a swap that took the run's rows out of the target. Swaps and spans wait for each other's locks, so the order of
- * their times is the order of their commits. A replacement that was rolled back directly afterwards does not count.
+ * their times is the order of their commits. A replacement that was rolled back does not count: its rollback has put
+ * back what it replaced.
  */
 export async function swapSince(
   session: Session,
@@ -43,11 +44,10 @@ export async function swapSince(
   { runId, target }: { readonly runId: RunId; readonly target: TableName },
 ): Promise<FoundSwap | undefined> {
   const { rows } = await session.query<{ run_id: RunId; action: FoundSwap["action"] }>({
-    text: `SELECT run_id, action FROM (
-        SELECT n, run_id, action, lag(action) OVER w AS before, lead(action) OVER w AS after FROM ${table("swaps")}
-        WHERE target = $2 AND at >= (SELECT min(committed_at) FROM ${table("spans")} WHERE run_id = $1 AND rows > 0)
-        WINDOW w AS (ORDER BY n)) AS since
-      WHERE action = 'replace' AND after IS DISTINCT FROM 'rollback' OR action = 'rollback' AND before IS DISTINCT FROM 'replace'
+    text: `WITH since AS (SELECT n, run_id, action FROM ${table("swaps")}
+        WHERE target = $2 AND at >= (SELECT min(committed_at) FROM ${table("spans")} WHERE run_id = $1 AND rows > 0))
+      SELECT run_id, action FROM since
+      WHERE NOT EXISTS (SELECT FROM since o WHERE o.run_id = since.run_id AND o.action <> since.action)
       ORDER BY n DESC LIMIT 1`,
     values: [runId, showTable(target)],
   });

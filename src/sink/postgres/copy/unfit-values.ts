@@ -7,12 +7,21 @@ import type { TargetColumn } from "../table.js";
 import type { PgType } from "../types.js";
 import { mostDimensions, vectorsOf } from "./vector-field.js";
 
-/** Finds values that do not fit their columns of the table: at most one a row, in row order. */
-export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn, "type">[]): UnfitValue[] {
+/**
+ * Finds values that do not fit their columns of the table: at most one a row, in row order. `lacking`: returns a
+ * character of a text that the database cannot hold; undefined: it can hold all.
+ */
+export function unfitRows(
+  rows: OutputRows,
+  columns: readonly Pick<TargetColumn, "type">[],
+  lacking?: Lacking,
+): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
   for (const [index, { name, type, column }] of rows.columns.entries()) {
     const target = columns[index];
-    for (const value of target === undefined ? [] : unfitValues(type, column, target.type, rows.rowCount)) {
+    for (const value of target === undefined
+      ? []
+      : unfitValues(type, column, { target: target.type, rowCount: rows.rowCount, lacking })) {
       if (!unfit.has(value.row)) {
         unfit.set(value.row, { ...value, column: name });
       }
@@ -28,16 +37,17 @@ export function unfitRows(rows: OutputRows, columns: readonly Pick<TargetColumn,
 function unfitValues(
   type: ColumnType,
   column: Column,
-  target: PgType & { readonly notNull: boolean },
-  rowCount: number,
+  { target, rowCount, lacking }: Place & { readonly target: TargetColumn["type"] },
 ): Omit<UnfitValue, "column">[] {
   const unfit = new Map<number, string>();
-  if (target.notNull && column.valid !== undefined) {
+  if (target.notNull !== false && column.valid !== undefined) {
+    const why =
+      target.notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
     for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {
-      unfit.set(row, "NULL, where the table's column is NOT NULL");
+      unfit.set(row, `NULL, ${why}`);
     }
   }
-  collect(type, column, { target, rowCount }, (row, found) => {
+  collect(type, column, { target, rowCount, lacking }, (row, found) => {
     if (!unfit.has(row)) {
       unfit.set(row, found);
     }
@@ -46,20 +56,23 @@ function unfitValues(
 }
 
 type Report = (row: number, found: string) => void;
+type Lacking = (text: string) => string | undefined;
+
+/** Where values go. */
+interface Place {
+  readonly target: PgType;
+  readonly rowCount: number;
+  readonly lacking: Lacking | undefined;
+}
 
 /** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
 const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
 
-function collect(
-  type: ColumnType,
-  column: Column,
-  { target, rowCount }: { target: PgType; rowCount: number },
-  report: Report,
-): void {
+function collect(type: ColumnType, column: Column, { target, rowCount, lacking }: Place, report: Report): void {
   switch (column.kind) {
     case "bytes":
       if (type === "utf8") {
-        texts(column, target, rowCount, report);
+        texts(column, { target, rowCount, lacking }, report);
       }
       break;
     case "fixed":
@@ -73,19 +86,24 @@ function collect(
       const rowOf = rowFinder(column.offsets, column.valid, rowCount);
       const element = typeof type === "object" && type.kind === "list" ? type.element : type;
       const inner = target.array ? { ...target, array: false } : partOfJson;
-      collect(element, column.child, { target: inner, rowCount: column.offsets[rowCount] ?? 0 }, (index, found) => {
-        const row = rowOf(index);
-        if (row !== undefined) {
-          report(row, found);
-        }
-      });
+      collect(
+        element,
+        column.child,
+        { target: inner, rowCount: column.offsets[rowCount] ?? 0, lacking },
+        (index, found) => {
+          const row = rowOf(index);
+          if (row !== undefined) {
+            report(row, found);
+          }
+        },
+      );
       break;
     }
     case "struct":
       for (const [index, child] of column.children.entries()) {
         const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
         if (field !== undefined) {
-          collect(field, child, { target: partOfJson, rowCount }, (row, found) => {
+          collect(field, child, { target: partOfJson, rowCount, lacking }, (row, found) => {
             if (column.valid?.[row] !== 0) {
               report(row, found);
             }
@@ -119,7 +137,7 @@ function rowFinder(
 
 const shownCharacters = 60;
 
-function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount: number, report: Report): void {
+function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacking }: Place, report: Report): void {
   const end = offsets[rowCount] ?? 0;
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const shown = (row: number): string => {
@@ -135,13 +153,16 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
     }
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
-  if (target.name === "json" || target.name === "jsonb") {
-    for (let row = 0; row < rowCount; row += 1) {
-      const fault =
-        valid?.[row] === 0 ? undefined : jsonFault(text.toString("utf8", offsets[row], offsets[row + 1]), target.name);
-      if (fault !== undefined) {
-        report(row, `${shown(row)}, ${fault}`);
-      }
+  const isJson = target.name === "json" || target.name === "jsonb";
+  for (let row = 0; (isJson || lacking !== undefined) && row < rowCount; row += 1) {
+    const value = valid?.[row] === 0 ? "" : text.toString("utf8", offsets[row], offsets[row + 1]);
+    const fault = isJson && valid?.[row] !== 0 ? jsonFault(value, target.name) : undefined;
+    // jsonb holds the characters that its escapes mean.
+    const lacked = lacking?.(target.name === "jsonb" && fault === undefined && value !== "" ? unescaped(value) : value);
+    if (fault !== undefined) {
+      report(row, `${shown(row)}, ${fault}`);
+    } else if (lacked !== undefined) {
+      report(row, `${shown(row)}, and the database's encoding cannot hold ${lacked}`);
     }
   }
   const { maxLength } = target;
@@ -159,7 +180,11 @@ function texts({ offsets, bytes, valid }: BytesColumn, target: PgType, rowCount:
 /** A character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
 const unheld = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
 
-function jsonFault(text: string, name: "json" | "jsonb"): string | undefined {
+function unescaped(json: string): string {
+  return JSON.stringify(JSON.parse(json));
+}
+
+function jsonFault(text: string, name: PgType["name"]): string | undefined {
   let value: unknown;
   try {
     value = JSON.parse(text);

@@ -1,6 +1,7 @@
 import type { ErasedTable, TableErasure } from "../../../publish/erasure.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
+import { lock } from "../locks.js";
 import { quoteName } from "../names.js";
 
 /**
@@ -17,11 +18,17 @@ export async function recordErasure(
   }: { readonly target: string; readonly request: TableErasure; readonly erased: readonly ErasedTable[] },
 ): Promise<void> {
   const table = `${quoteName(schema)}.erasures`;
-  const there = await session.query({
-    text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'erasures'",
-    values: [schema],
-  });
-  if (there.rows.length === 0) {
+  const isMissing = async (): Promise<boolean> => {
+    const { rows } = await session.query({
+      text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'erasures'",
+      values: [schema],
+    });
+    return rows.length === 0;
+  };
+  if (await isMissing()) {
+    await lock(session, schema); // an erasure of another table may be making it
+  }
+  if (await isMissing()) {
     await session.query(`CREATE TABLE ${table} (
       n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, target text NOT NULL, by text NOT NULL,
       at timestamptz NOT NULL DEFAULT clock_timestamp(), key text[] NOT NULL, keys bigint NOT NULL,

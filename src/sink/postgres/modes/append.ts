@@ -11,15 +11,36 @@ export function appendMode({ name, spec, control }: ModeTools): Mode {
   return {
     kind: "append",
     rowsAt: () => name,
-    prepare: (session, plan, { mayCreate }) =>
-      prepareTable(session, name, outputColumns(plan.contract), {
+    async prepare(session, plan, { mayCreate }) {
+      const columns = await prepareTable(session, name, outputColumns(plan.contract), {
         mayCreate: mayCreate && spec.create,
         key: [],
         comment: `Predictions of job ${plan.job}`,
-      }),
+      });
+      await refuseRowSecurity(session, name);
+      return columns;
+    },
     write: (session, rows) => copyRows(session, name, rows),
     writtenRows: () => `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`,
   };
+}
+
+/** Refuses a table whose policies apply to this role: Postgres cannot COPY into it. @throws JobError PERMISSION */
+async function refuseRowSecurity(session: Session, name: TableName): Promise<void> {
+  const { rows } = await session.query({
+    text: `SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname = $2 AND row_security_active(c.oid)`,
+    values: [name.schema, name.table],
+  });
+  if (rows.length > 0) {
+    throw new JobError(
+      "PERMISSION",
+      `checking table ${showTable(name)}: its row-level security applies to this role, and Postgres cannot COPY into such a table`,
+      {
+        hint: "connect as a role with BYPASSRLS, or as the owner of a table without FORCE ROW LEVEL SECURITY; or write output.postgres.mode: upsert, which inserts as the policies allow",
+      },
+    );
+  }
 }
 
 /**

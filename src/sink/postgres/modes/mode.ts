@@ -31,10 +31,10 @@ export interface Mode {
    */
   checkFinish?(session: Session, plan: Plan): Promise<void>;
   /**
-   * Checks, as `finish` does, that no staged row is missing. Called before a person's approval is stored.
-   * @throws JobError OUTPUT_DAMAGED
+   * Checks that the run's own tables have what its committed spans have written, and nothing more, as far as this role
+   * may read them. Not for `append`. @throws JobError OUTPUT_DAMAGED
    */
-  checkRows?(session: Session, plan: Plan): Promise<void>;
+  checkRows?(session: Session, plan: Plan, doing: RowsNeeded): Promise<void>;
   /**
    * Finishes the run in the target. Called when every span is committed. Safe to repeat. Drops none of the run's own tables,
    * which a view may need: that is done after the transaction.
@@ -48,6 +48,9 @@ export interface Mode {
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
 }
+
+/** What is being done where staged rows are counted. */
+export type RowsNeeded = "writing" | "judging" | "approving" | "finishing";
 
 /** Whether the spans of a run are written into the target, and not into a staging table. */
 export function writesTarget(mode: Mode): boolean {

@@ -7,7 +7,7 @@ import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import { refuseDependents, refuseIncoming, refuseReferred } from "./dependents.js";
 import { lock } from "../locks.js";
-import type { FinishRehearsal, Mode, ModeTools } from "./mode.js";
+import type { FinishRehearsal, Mode, ModeTools, RowsNeeded } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { refuseOtherShape } from "./shape.js";
 import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
@@ -72,7 +72,7 @@ export function replaceMode(tools: ModeTools): Mode {
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     checkFinish: (session, plan) => checkSwap(session, tools, stagingOf(plan)),
-    checkRows: (session, plan) => checkRows(session, tools, plan, stagingOf(plan), "approving"),
+    checkRows: (session, plan, doing) => checkRows(session, tools, plan, stagingOf(plan), doing),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
     rehearseFinish: spec.swap === "delete_insert" ? rehearseExchange(tools, stagingOf) : undefined,
     unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
@@ -129,7 +129,7 @@ async function checkRows(
   { control }: ModeTools,
   { runId }: Plan,
   staging: TableName,
-  doing: "approving" | "finishing",
+  doing: RowsNeeded,
 ): Promise<void> {
   const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
   await checkStaging(session, { runId, staging, due, doing });

@@ -8,14 +8,15 @@ import { lock, lockRuns } from "../locks.js";
 import type { ModeTools } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 import { refuseLaterRows } from "../other-runs/later-rows.js";
-import { currentRun, replacedRun } from "../pruning/previous-tables.js";
+import { currentRun, lastReplacement, type Undoable } from "../pruning/previous-tables.js";
 import { lockTarget, refuseUnfit, wholeTables, writableColumns } from "./replace.js";
 import { copyAttributes } from "./staging.js";
-import { copyTable, exchangeNames, exchangeRows, freeName, lastSwap, type RecordedSwap, recordSwap } from "./swap.js";
+import { copyTable, exchangeNames, exchangeRows, freeName, lastSwap, recordSwap } from "./swap.js";
 import { findTable, type FoundTable } from "../table.js";
 
 /**
- * Swaps back the table that the last `replace` replaced, and keeps the rows of that run in a table.
+ * Swaps back the table that the last `replace` replaced which is not rolled back yet, and keeps the rows of that run in
+ * a table.
  * @throws JobError USAGE when there is nothing to restore; OUTPUT_NEWER when rows of other runs would go, too;
  * ALREADY_DECIDED when the rows are those of a pruned run
  */
@@ -25,57 +26,61 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<Roll
   await session.query(wholeTables);
   // `erase` takes this lock, too, so it never sees tables while they are being renamed.
   await lock(session, `swap ${showTable(name)}`);
-  const back = await replacedRun(session, control, name);
-  if (back !== undefined) {
+  const replacement = await lastReplacement(session, control, name);
+  if (replacement?.back !== undefined) {
     // A concurrent prune either commits first and is seen below, or waits.
-    await lockRuns(session, back, { shared: true });
+    await lockRuns(session, replacement.back, { shared: true });
   }
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     throw new JobError("USAGE", `rolling back ${showTable(name)}: there is no such table`);
   }
-  const { last, before } = await requireReplaced(session, tools, target);
-  await refuseLaterRows(session, control, { replacedBy: last.runId, target: name, before });
+  const { runId, back, before } = await requireReplaced(session, tools, { target, replacement });
+  await refuseLaterRows(session, control, { replacedBy: runId, target: name, before });
   await refusePruned(session, tools, { back, before });
-  const undone = await freeName(session, name, "__undone", last.runId);
+  const undone = await freeName(session, name, "__undone", runId);
   await swapBack(session, tools, { target, before, undone });
-  await recordSwap(session, control, name, { runId: last.runId, action: "rollback", kept: undone.table });
+  await recordSwap(session, control, name, { runId, action: "rollback", kept: undone.table });
   return {
     kept: showTable(undone),
-    undone: await runWithParams(session, tools, last.runId),
+    undone: await runWithParams(session, tools, runId),
     restored: await restoredRun(session, tools),
   };
 }
 
-/** Finds the last swap, which has replaced the target, and the table that it has kept. @throws JobError USAGE */
+/** Requires a replacement that is not undone, and the table that it has kept. @throws JobError USAGE */
 async function requireReplaced(
   session: Session,
   { name, control }: ModeTools,
-  target: FoundTable,
-): Promise<{ readonly last: RecordedSwap; readonly before: TableName }> {
+  { target, replacement }: { readonly target: FoundTable; readonly replacement: Undoable | undefined },
+): Promise<Undoable & { readonly before: TableName }> {
   const last = await lastSwap(session, control, name);
-  const before = last?.kept === undefined || last.kept === null ? undefined : { schema: name.schema, table: last.kept };
-  if (last?.action !== "replace" || before === undefined || (await findTable(session, before)) === undefined) {
-    const found =
-      last === undefined
-        ? "no run has replaced it"
-        : last.action === "rollback"
-          ? "its last replacement was rolled back already"
-          : "no table was there before, or it was not kept";
-    throw new JobError("USAGE", `rolling back ${showTable(name)}: ${found}`, {
-      hint: "output.postgres.keep_previous sets how many tables are kept",
-    });
+  const doing = `rolling back ${showTable(name)}`;
+  if (replacement === undefined || last === undefined) {
+    throw new JobError(
+      "USAGE",
+      `${doing}: ${last === undefined ? "no run has replaced it" : "all of its replacements were rolled back already"}`,
+    );
+  }
+  const { kept } = replacement;
+  const before = kept === null ? undefined : { schema: name.schema, table: kept };
+  if (before === undefined || (await findTable(session, before)) === undefined) {
+    throw new JobError(
+      "USAGE",
+      `${doing}: no table was there before run ${replacement.runId} replaced it, or it is not kept any more`,
+      { hint: "output.postgres.keep_previous sets how many tables are kept from now on" },
+    );
   }
   if (last.table !== target.oid) {
     throw new JobError(
       "USAGE",
-      `rolling back ${showTable(name)}: it is not the table that run ${last.runId} put there`,
+      `${doing}: it is not the table that ${last.action === "replace" ? "" : "the rollback of "}run ${last.runId} put there`,
       {
         hint: `the table was replaced since then; the table from before the run is ${showTable(before)}`,
       },
     );
   }
-  return { last, before };
+  return { ...replacement, before };
 }
 
 /**

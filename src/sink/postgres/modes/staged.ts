@@ -8,7 +8,7 @@ import { collationName, findTable, fitColumns, type TargetColumn } from "../tabl
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
 import { dropOutdated } from "./constraints.js";
-import type { Mode, ModeTools } from "./mode.js";
+import type { Mode, ModeTools, RowsNeeded } from "./mode.js";
 import { checkStaging, oidOf, runAll } from "./staging.js";
 import { mergeTable, requireKey, requireUnique, shortHash } from "./upsert.js";
 
@@ -23,8 +23,11 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
   /** No row of a newer run is in the staging table. */
   const intoStaging = (plan: Plan): Mode =>
     modeAt({ ...tools, name: stagingOf(plan), refuseNewer: () => Promise.resolve() });
-  const checkRows = async (session: Session, plan: Plan, doing: "approving" | "finishing"): Promise<void> => {
+  const checkRows = async (session: Session, plan: Plan, doing: RowsNeeded): Promise<void> => {
     const due = intoStaging(plan).writtenRows?.(plan) ?? "0";
+    if (doing === "writing" || doing === "judging") {
+      await intoStaging(plan).checkRows?.(session, plan, doing); // a role that approves may not read these tables
+    }
     await checkStaging(session, { runId: plan.runId, staging: stagingOf(plan), due, doing });
   };
   const finish = async (session: Session, plan: Plan): Promise<void> => {
@@ -52,7 +55,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     write: (session, rows) => intoStaging(rows.plan).write(session, rows),
     checkOwnTables: async (session, plan) => await intoStaging(plan).checkOwnTables?.(session, plan),
     checkFinish: (session, plan) => refuseOtherTypes(session, tools, plan, stagingOf(plan)),
-    checkRows: (session, plan) => checkRows(session, plan, "approving"),
+    checkRows,
     finish,
     // In a rehearsal, `finish` inserts no row, because the staging table is empty.
     rehearseFinish: { statements: spec.mode === "upsert" ? ["insert", "update"] : ["insert"], run: finish },

@@ -1,6 +1,7 @@
 import type { RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
+import type { RowsNeeded } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 
 /**
@@ -89,10 +90,10 @@ export async function checkStaging(
     readonly runId: RunId;
     readonly staging: TableName;
     readonly due: string;
-    readonly doing: "approving" | "finishing";
+    readonly doing: RowsNeeded;
   },
 ): Promise<void> {
-  if (doing === "approving" && !(await mayRead(session, staging))) {
+  if (doing !== "finishing" && !(await mayRead(session, staging))) {
     return; // another role's approval is kept, and an attempt that may read the rows publishes them
   }
   await session.query("SET LOCAL statement_timeout = 0"); // to count all rows may take longer than the limit of a statement

@@ -42,7 +42,12 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
         `CREATE TEMP TABLE infer_batch_span ON COMMIT DROP AS SELECT ${columns} FROM ${quoteTable(name)} WITH NO DATA`,
       );
       const taken = await copyIn(session, copySql(temporary, rows.columns), rows.chunks);
-      const merge = { target: quoteTable(name), keys: keysOf(rows.plan), key: spec.key };
+      const merge = {
+        target: quoteTable(name),
+        keys: keysOf(rows.plan),
+        key: spec.key,
+        spans: control.table("spans"),
+      };
       const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
       if (put < due) {
         await refuseMissing(session, merge, { from: temporary, doing: `writing span ${rows.span}` });
@@ -53,6 +58,8 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
       return taken;
     },
     writtenRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
+    checkRows: (session, plan) =>
+      refuseUncommitted(session, { keys: keysOf(plan), spans: control.table("spans") }, plan),
     async checkOwnTables(session, plan) {
       if ((await oidOf(session, tableOf(plan))) === undefined) {
         throw keysGone(plan, tableOf(plan));
@@ -85,10 +92,12 @@ export function requireKey(key: readonly string[], output: readonly { readonly n
   }
 }
 
-/** Makes key columns NOT NULL: NULL equals no NULL, so that such rows would be added again and again. */
+/** Lets key columns take no NULL: NULL equals no NULL, so that such rows would be added again and again. */
 export function keyNotNull(columns: readonly TargetColumn[], key: readonly string[]): TargetColumn[] {
   return columns.map((column) =>
-    key.includes(column.name) ? { ...column, type: { ...column.type, notNull: true } } : column,
+    key.includes(column.name) && !column.type.notNull
+      ? { ...column, type: { ...column.type, notNull: "key" } }
+      : column,
   );
 }
 
@@ -151,6 +160,8 @@ interface Merge {
   readonly target: string;
   readonly keys: string;
   readonly key: readonly string[];
+  /** The control table. */
+  readonly spans: string;
 }
 
 /** SQL that inserts keys in order, so that two spans with the same keys wait for each other and do not deadlock. */
@@ -248,6 +259,7 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
        JOIN ${temporary} s USING (${key}) WHERE k.infer_batch_span <> ${rows.span} ORDER BY 1 LIMIT 1`,
     );
     if (other.rows.length === 0) {
+      await refuseUncommitted(session, merge, rows.plan);
       throw new KeyTakenConcurrently(); // by the same span of another attempt
     }
     const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
@@ -255,6 +267,26 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
   }
   const put = await session.query(insertSql(merge, rows.columns, `${temporary} s`));
   return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
+}
+
+/** Refuses a run with keys of a span that has no control row: both commit together. @throws JobError OUTPUT_DAMAGED */
+async function refuseUncommitted(
+  session: Session,
+  { keys, spans }: Pick<Merge, "keys" | "spans">,
+  { runId }: Plan,
+): Promise<void> {
+  const { rows } = await session.query<{ span: number | null }>({
+    text: `SELECT min(infer_batch_span) AS span FROM ${keys}
+      WHERE infer_batch_span NOT IN (SELECT span FROM ${spans} WHERE run_id = $1)`,
+    values: [runId],
+  });
+  const span = rows[0]?.span ?? undefined;
+  if (span !== undefined) {
+    throw damagedRun(`reading ${spans}: the row of span ${span} of run ${runId} is gone, and its keys are there`, {
+      hint: "the control tables were changed; restore them from a backup",
+      runId,
+    });
+  }
 }
 
 function duplicate({ key }: Merge, row: unknown, where: string): JobError {

@@ -42,7 +42,7 @@ export async function refuseLaterRows(
 }
 
 interface LaterRowsOptions {
-  /** The run whose replacement is to be undone: the last one. */
+  /** The run whose replacement is to be undone. */
   readonly replacedBy: string;
   readonly target: TableName;
   /** The table that keeps what was replaced. */
@@ -50,7 +50,7 @@ interface LaterRowsOptions {
 }
 
 /**
- * Finds the runs that have put rows into the target since its last replacement. Abandoned runs are excluded: a
+ * Finds the runs that have put rows into the target since its replacement. Abandoned runs are excluded: a
  * later run has superseded them.
  */
 async function laterRuns(
@@ -61,7 +61,8 @@ async function laterRuns(
   const { isUnfinished } = runConditions(table);
   const layout = await controlLayout(session, schema);
   const spans = `FROM ${table("spans")} s WHERE s.run_id = r.run_id AND s.rows > 0`;
-  const hasSpans = `EXISTS (SELECT ${spans} AND s.committed_at > (SELECT max(at) FROM ${table("swaps")} WHERE target = $1))`;
+  const hasSpans = `EXISTS (SELECT ${spans} AND s.committed_at >
+    (SELECT max(at) FROM ${table("swaps")} WHERE target = $1 AND run_id = $2 AND action = 'replace'))`;
   // Control tables of layout 1 have neither staged runs nor publications. Spans of staged runs are put there together.
   const isPublished = `EXISTS (SELECT ${spans}) AND EXISTS (SELECT FROM ${table("finishes")} f WHERE f.run_id = r.run_id
     AND f.publication > (SELECT coalesce(max(publication), 0) FROM ${table("finishes")} WHERE run_id = $2))`;

@@ -12,28 +12,31 @@ type Contents = Map<string, RunId | undefined>;
 
 /**
  * Follows the swaps of a target: which run's rows are in it, and in each table that a swap kept, in the order of the
- * swaps. A rollback puts back the table that the last replacement kept.
+ * swaps; and the replacement that a rollback undoes, which is the last one that none has undone.
  */
 export function followSwaps(swaps: readonly SwapRow[]): {
   readonly current: RunId | undefined;
   readonly kept: Contents;
+  readonly standing: SwapRow | undefined;
 } {
   const kept: Contents = new Map();
+  const standing: SwapRow[] = [];
   let current: RunId | undefined;
-  let last: string | null = null;
-  for (const { run_id: runId, kept: table, action } of swaps) {
+  for (const swap of swaps) {
+    const { run_id: runId, kept: table, action } = swap;
     const before = current;
     if (action === "replace") {
       current = runId;
+      standing.push(swap);
     } else {
-      current = last === null ? undefined : kept.get(last);
-      kept.delete(last ?? "");
+      const undone = standing.pop()?.kept ?? "";
+      current = kept.get(undone);
+      kept.delete(undone);
     }
     if (table !== null) {
       kept.delete(table); // a name that is used again comes last
       kept.set(table, before);
     }
-    last = table;
   }
-  return { current, kept };
+  return { current, kept, standing: standing.at(-1) };
 }

@@ -19,10 +19,24 @@ export async function currentRun(session: Session, control: Control, target: Tab
   return followSwaps(await readSwaps(session, control, target)).current;
 }
 
-/** The run whose rows the last swap of a table has kept; undefined: it has kept none, or no run wrote them. */
-export async function replacedRun(session: Session, control: Control, target: TableName): Promise<RunId | undefined> {
-  const swaps = await readSwaps(session, control, target);
-  return followSwaps(swaps).kept.get(swaps.at(-1)?.kept ?? "");
+/** What a rollback of a table undoes; undefined: nothing is left to undo. */
+export interface Undoable {
+  /** The run that replaced the rows. */
+  readonly runId: RunId;
+  /** The table that keeps what it replaced; null: none does. */
+  readonly kept: string | null;
+  /** The run whose rows are kept there; undefined: no run wrote them. */
+  readonly back: RunId | undefined;
+}
+
+/** Finds the last replacement of a table that no rollback has undone. */
+export async function lastReplacement(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<Undoable | undefined> {
+  const { standing, kept } = followSwaps(await readSwaps(session, control, target));
+  return standing && { runId: standing.run_id, kept: standing.kept, back: kept.get(standing.kept ?? "") };
 }
 
 /** Finds the tables that swaps kept and that still exist, the newest first. */
