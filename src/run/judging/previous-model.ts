@@ -73,7 +73,7 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const profiles: SpanProfile[] = [];
   const share = { from: 0, to: spanCount(sample.plan) };
   const ranges = pendingRanges(spansOf(sample.plan), sample.left, share);
-  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile = "" }) => {
+  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile }) => {
     profiles.push(parseSpanProfile(profile).profile);
   });
   return profiles.reduce(mergeSpanProfiles);

@@ -1,13 +1,10 @@
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanProfileText } from "#src/checks/span-profile.js";
 import { splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import type { Series } from "#src/publish/published-run.js";
-import { projectFolder } from "../../support/cli.js";
 import { modes } from "../../support/pg-amid.js";
 import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
@@ -137,16 +134,6 @@ postgres.describe("published runs of a series in Postgres", () => {
     await commitProfiled(run, stored);
     await run.finish();
     expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
-  });
-
-  test("control tables of layout 1 have none", async () => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
-    await using sink = pgSink({ url: database.url, allowDuplicates: false });
-    expect(await sink.published?.(series)).toEqual([]);
-    expect(await sink.unfinished("job", "job-x" as RunId)).toEqual([]);
-    await sink.admitNewRun("job-000000000000-r2" as RunId);
-    expect(await database.query("SELECT version FROM infer_batch.version")).toEqual([{ version: 1 }]);
   });
 });
 

@@ -38,11 +38,10 @@ export interface Control {
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /**
    * Reads the unfinished runs of a job into a table but those that start with `base`: the newest, a bounded number, the last one last.
-   * Discarded runs are not unfinished. `layout`: of the control tables.
+   * Discarded runs are not unfinished.
    */
   unfinished(
     session: Session,
-    layout: number,
     which: { readonly job: string; readonly base: RunId; readonly table: string },
   ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
@@ -53,7 +52,7 @@ const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const { isUnfinished, isDecided, isHeld: isHeldSql } = runConditions(table);
+  const { isUnfinished, isDecided, isHeld } = runConditions(table);
   return {
     schema,
     table,
@@ -69,13 +68,11 @@ export function controlOf(schema: string): Control {
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
-    async unfinished(session, layout, { job, base, table: target }) {
-      // Layout 1 has no decisions and no verdicts.
-      const [isOpen, isHeld] = layout < 2 ? ["true", "false"] : [`NOT ${isDecided("discarded")}`, isHeldSql];
+    async unfinished(session, { job, base, table: target }) {
       const { rows } = await session.query<PlanRow & { held: boolean }>({
         text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND target = $3 AND ${isUnfinished}
           AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
-          AND ${isOpen}
+          AND NOT ${isDecided("discarded")}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base, target],
       });

@@ -34,19 +34,15 @@ function whyNot(plan: Plan): { readonly found: string; readonly instead: string 
     : undefined;
 }
 
-/** Reads a run by its id, in a transaction on control tables of some layout. */
-export function storedRun(
-  control: Control,
-  runId: RunId,
-): (session: Session, layout: number) => Promise<ReviewedPlan | undefined> {
-  return async (session, layout) => {
+/** Reads a run by its id, in a transaction. */
+export function storedRun(control: Control, runId: RunId): (session: Session) => Promise<ReviewedPlan | undefined> {
+  return async (session) => {
     const stored = await control.readPlan(session, runId);
-    const isReviewed = stored !== undefined && layout > 1; // layout 1 has no verdicts
     return (
       stored && {
         ...stored,
-        verdict: isReviewed ? await readVerdict(session, control, runId) : undefined,
-        decision: isReviewed ? await readDecision(session, control, runId) : undefined,
+        verdict: await readVerdict(session, control, runId),
+        decision: await readDecision(session, control, runId),
       }
     );
   };
