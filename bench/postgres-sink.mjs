@@ -7,6 +7,7 @@ import { connectionOf } from "../dist/sink/postgres/connect.js";
 import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
 import { pgTypeOf } from "../dist/sink/postgres/types.js";
+import { noRows, spanProfileText } from "../dist/checks/span-profile.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
 import { commitConcurrency } from "../dist/sink/port.js";
 
@@ -75,7 +76,7 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
   const sink = openPostgresSink({ spec, settings, retry, spool, writer: "bench", program: "bench" });
   const stored = await sink.create({
     format: "infer-batch-plan",
-    version: 2,
+    version: 1,
     runId: "bench-000000000000",
     job: "bench",
     params: {},
@@ -120,7 +121,8 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
   const worker = async () => {
     for (const span of spans) {
-      await writer.commit(span, { rows: rowsOf(span), rejects: [], filtered: 0, batchSize: commitRows });
+      const about = { rejects: [], filtered: 0, batchSize: commitRows, profile: spanProfileText(noRows) };
+      await writer.commit(span, { rows: rowsOf(span), ...about });
     }
   };
   await Promise.all(Array.from({ length: commitConcurrency }, worker));

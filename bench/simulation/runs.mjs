@@ -59,7 +59,9 @@ export function runOf(random, night, index, fault = {}) {
     modelSha256: "a",
     rows,
     rejected: 0,
+    model: { uri: "model.onnx" },
     outputs: new Map([...predicted, ["label", drawTexts(random, rows, labels)]]),
+    carried: new Map(),
     features: hideRareValues(
       new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
     ),

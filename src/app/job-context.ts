@@ -54,10 +54,7 @@ export interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<
-  JobContext,
-  "worker" | "steal" | "newRun" | "reuse" | "runsOfCommand" | "limited"
-> &
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "runsOfCommand" | "limited"> &
   Permissions;
 
 /** An attempt without other workers, with no permission that is refused by default. */

@@ -1,16 +1,12 @@
-import {
-  costOf,
-  equalOutputLimits,
-  featureBytes,
-  type FeatureShare,
-  type Measured,
-} from "./features/feature-limits.js";
+import { costOf, equalOutputLimits, featureBytes, type Measured } from "./features/feature-limits.js";
 import { spanBytes } from "./profiles/column-profile.js";
 import { assertNever } from "../util/errors.js";
 import type { VectorLimits } from "./profiles/vector-profile.js";
 
 /** Bytes of a span's profiles that are left for the JSON around the columns. */
 const restBytes = 1024;
+/** Bytes of a span's profiles that outputs share if no features are profiled. */
+export const allOutputBytes = spanBytes - restBytes;
 
 /** An output column. `type`: as profiles name it. */
 export type MeasuredOutput = Pick<Measured, "name" | "type">;
@@ -85,26 +81,23 @@ const featureBytesMore = { number: 1024, vector: 2048, text: 2304 };
  * @param features those that are profiled; undefined: none are
  */
 export function planOutputBytes(outputs: readonly MeasuredOutput[], features: readonly Measured[] | undefined): number {
-  const all = spanBytes - restBytes;
-  const least = all - featureBytes(outputs.length);
+  const least = allOutputBytes - featureBytes(outputs.length);
   if (features === undefined) {
-    return all;
+    return allOutputBytes;
   }
-  const left = features.reduce((bytes, feature) => bytes - costOf(feature) - featureBytesMore[feature.kind], all);
+  const left = features.reduce(
+    (bytes, feature) => bytes - costOf(feature) - featureBytesMore[feature.kind],
+    allOutputBytes,
+  );
   const sum = (of: "wanted" | "most"): number =>
     outputs.reduce((bytes, output) => bytes + needsOf(output).fixed + needsOf(output)[of], 0);
   const wanted = Math.max(least, Math.min(sum("wanted"), left));
-  return Math.min(wanted, sum("most"), all);
+  return Math.min(wanted, sum("most"), allOutputBytes);
 }
 
-/**
- * Returns what is left of the bytes of a span's profiles for features.
- * @param outputBytes undefined: an older version of this program planned the run
- */
-export function featureShare(outputs: number, outputBytes: number | undefined): FeatureShare {
-  return outputBytes === undefined
-    ? { bytes: featureBytes(outputs) }
-    : { bytes: spanBytes - restBytes - outputBytes, version: 2 };
+/** Returns what is left of the bytes of a span's profiles for features. */
+export function featureShare(outputBytes: number): number {
+  return allOutputBytes - outputBytes;
 }
 
 /**
@@ -128,7 +121,7 @@ export function divideOutputBytes(outputs: readonly MeasuredOutput[], outputByte
     const of = all[index] as Needs;
     const bytes = of.least + ofWanted * (of.wanted - of.least) + ofMost * (of.most - of.wanted);
     const [kind, limits] = [kindOf(type), limitsIn(kindOf(type), bytes, of)];
-    // Vectors may leave little: labels have at least as many values as older versions counted.
+    // Vectors may leave little: labels have at least an equal share.
     return kind === "integer" || kind === "text"
       ? {
           ...limits,
@@ -144,7 +137,7 @@ function share(bytes: number, wanted: number): number {
 }
 
 function limitsIn(kind: OutputKind, bytes: number, { wanted }: Needs): VectorLimits {
-  const none = { version: 2, bins: 2, values: 8, nameBytes: 256, dimensions: 1 } as const;
+  const none = { bins: 2, values: 8, nameBytes: 256, dimensions: 1 } as const;
   switch (kind) {
     case "text":
       return { ...none, values: 256, nameBytes: within(128, bytes, 16_384) };

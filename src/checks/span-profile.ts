@@ -2,15 +2,14 @@ import { type NamedColumn, type OutputRows, showType } from "../columnar/types.j
 import { type AggregateProfile, aggregatesJson, mergeAggregates, parseAggregates } from "./aggregates.js";
 import { type AgreementJson, agreementJson, parseAgreement } from "./agreement/agreement-json.js";
 import { mergeSpanAgreements, type SpanAgreement } from "./agreement/span-agreement.js";
-import { equalOutputLimits, featureLimits, type FeatureShare, measuredOf } from "./features/feature-limits.js";
-import { divideOutputBytes, featureShare, type MeasuredOutput } from "./output-limits.js";
+import { featureLimits, measuredOf } from "./features/feature-limits.js";
+import { allOutputBytes, divideOutputBytes, featureShare, type MeasuredOutput } from "./output-limits.js";
 import {
   type ColumnProfile,
   type ColumnToProfile,
   mergeProfiles,
   profileColumn,
   profiledColumns,
-  profileLimits,
 } from "./profiles/column-profile.js";
 import type { VectorLimits } from "./profiles/vector-profile.js";
 import { type ColumnsJson, columnsJson, parseColumns, type ProfileJson } from "./profiles/profile-json.js";
@@ -21,14 +20,12 @@ import { parseSlices, slicesJson, type SlicesJson } from "./slices/slices-json.j
 export interface SpanProfile {
   /** Rows of the output. */
   readonly rows: number;
-  /** The bytes that the profiles of the predicted columns share; absent: a version of this program that gave each the same. */
-  readonly outputBytes?: number | undefined;
+  /** The bytes that the profiles of the predicted columns share. */
+  readonly outputBytes: number;
   /** Profiles of the predicted columns, by name, in the order of the output. At most 32 columns are profiled. */
   readonly columns: ReadonlyMap<string, ColumnProfile>;
-  /**
-   * The rows and NULLs of the columns that are carried through, by name; of at most 128. undefined: they are not known.
-   */
-  readonly carried?: ReadonlyMap<string, ColumnProfile> | undefined;
+  /** The rows and NULLs of the columns that are carried through, by name; of at most 128. */
+  readonly carried: ReadonlyMap<string, ColumnProfile>;
   /**
    * Profiles of the columns that the model read, by name, in the model's order; undefined: features are not profiled.
    * They describe a sample of the rows, with counts of all rows, and include rejected rows.
@@ -53,9 +50,9 @@ export interface PredictedColumn extends Pick<NamedColumn, "name">, Omit<ColumnT
 /** The columns of an output that are profiled, in order. */
 export interface ProfiledOutput {
   readonly predicted: readonly PredictedColumn[];
-  /** The names of those that come from the input as they are; default: they are not profiled. */
+  /** The names of those that come from the input as they are; default: none. */
   readonly carried?: readonly string[];
-  /** The bytes that the profiles of the predicted columns share; default: as older versions of this program did. */
+  /** The bytes that the profiles of the predicted columns share; default: all, as where no features are profiled. */
   readonly bytes?: number | undefined;
 }
 
@@ -65,7 +62,7 @@ export const carriedColumns = 128;
 /** Profiles the columns of rows. `features`: the features of the rows. */
 export function profileRows(
   { rowCount, columns }: OutputRows,
-  { predicted, carried, bytes: outputBytes }: ProfiledOutput,
+  { predicted, carried = [], bytes: outputBytes = allOutputBytes }: ProfiledOutput,
   features?: SpanProfile["features"],
 ): SpanProfile {
   const known = predicted.slice(0, profiledColumns);
@@ -73,7 +70,7 @@ export function profileRows(
   const measured = columns
     .filter(({ name }) => names.has(name))
     .map(({ name, type }) => ({ name, type: showType(type) }));
-  const limits = limitsOf(measured, { outputBytes, hasFeatures: features !== undefined });
+  const limits = limitsOf(measured, outputBytes);
   const profilesOf = (wanted: readonly PredictedColumn[]): Map<string, ColumnProfile> => {
     const byName = new Map(wanted.map((column) => [column.name, column]));
     const profiles = columns.flatMap(({ name, type, column }) => {
@@ -84,37 +81,31 @@ export function profileRows(
   };
   return {
     rows: rowCount,
-    ...(outputBytes === undefined ? {} : { outputBytes }),
+    outputBytes,
     columns: profilesOf(known),
-    ...(carried === undefined
-      ? {}
-      : { carried: profilesOf(carried.slice(0, carriedColumns).map((name) => ({ name, isKey: true }))) }),
+    carried: profilesOf(carried.slice(0, carriedColumns).map((name) => ({ name, isKey: true }))),
     ...(features === undefined ? {} : { features }),
   };
 }
 
 /** The profile of a run without spans. */
-export const noRows: SpanProfile = { rows: 0, columns: new Map() };
+export const noRows: SpanProfile = { rows: 0, outputBytes: allOutputBytes, columns: new Map(), carried: new Map() };
 
 /**
  * Merges the profiles of rows of one output. The result does not depend on how the rows were divided, nor on the order
  * of merging.
  */
 export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanProfile {
-  // Spans of one run share it.
-  const outputBytes = one.outputBytes === other.outputBytes ? one.outputBytes : undefined;
+  const { outputBytes } = one; // spans of one run share it
   const features =
     one.features === undefined || other.features === undefined
       ? undefined
-      : mergeFeatures(one.features, other.features, featureShare(one.columns.size, outputBytes));
+      : mergeFeatures(one.features, other.features, featureShare(outputBytes));
   const isSealed = one.isSealed ?? other.isSealed;
   const measured = [...one.columns].map(([name, { type }]) => ({ name, type }));
-  const limits = limitsOf(measured, { outputBytes, hasFeatures: hasFeatures(one) && hasFeatures(other) });
+  const limits = limitsOf(measured, outputBytes);
   const columns = mergeColumns(one.columns, other.columns, limits);
-  const carried =
-    one.carried === undefined || other.carried === undefined
-      ? undefined
-      : mergeColumns(one.carried, other.carried, limits);
+  const carried = mergeColumns(one.carried, other.carried, limits);
   const slices =
     one.slices === undefined || other.slices === undefined ? undefined : mergeSlices(one.slices, other.slices);
   const aggregates =
@@ -127,20 +118,15 @@ export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanPro
       : mergeSpanAgreements(one.agreement, other.agreement);
   return {
     rows: one.rows + other.rows,
-    ...(outputBytes === undefined ? {} : { outputBytes }),
+    outputBytes,
     columns,
-    ...(carried === undefined ? {} : { carried }),
+    carried,
     ...(features === undefined ? {} : { features }),
     ...(slices === undefined ? {} : { slices }),
     ...(isSealed && { isSealed }),
     ...(aggregates === undefined ? {} : { aggregates }),
     ...(agreement === undefined ? {} : { agreement }),
   };
-}
-
-/** Whether features are profiled: slices alone never are. */
-function hasFeatures({ features, isSealed }: SpanProfile): boolean {
-  return features !== undefined || isSealed === true;
 }
 
 type Columns = SpanProfile["columns"];
@@ -156,34 +142,24 @@ function mergeColumns(one: Columns, other: Columns, limitsOfColumn: LimitsOf): C
   return columns;
 }
 
-function mergeFeatures(one: Columns, other: Columns, share: FeatureShare): Columns {
-  const limits = featureLimits([...one].map(measuredOf), share);
+function mergeFeatures(one: Columns, other: Columns, bytes: number): Columns {
+  const limits = featureLimits([...one].map(measuredOf), bytes);
   const byName = new Map([...one.keys()].map((name, index) => [name, limits[index] as VectorLimits]));
   return mergeColumns(one, other, (name) => byName.get(name) ?? noLimits);
-}
-
-interface OutputShare {
-  /** undefined: as older versions of this program divided them. */
-  readonly outputBytes: number | undefined;
-  readonly hasFeatures: boolean;
 }
 
 /**
  * Returns the limits of each predicted column's profile. All profiles of a span share 64 KiB of JSON; more than 20 vectors of
  * doubles need up to 90 KiB, since each has exact sums of large numbers.
  */
-function limitsOf(outputs: readonly MeasuredOutput[], { outputBytes, hasFeatures: areThere }: OutputShare): LimitsOf {
-  if (outputBytes === undefined) {
-    const limits = areThere ? equalOutputLimits(outputs.length) : profileLimits(outputs.length);
-    return () => limits;
-  }
+function limitsOf(outputs: readonly MeasuredOutput[], outputBytes: number): LimitsOf {
   const limits = divideOutputBytes(outputs, outputBytes);
   const byName = new Map(outputs.map(({ name }, index) => [name, limits[index] as VectorLimits]));
   return (name) => byName.get(name) ?? noLimits;
 }
 
 /** Of columns whose rows and NULLs are counted, and nothing else. */
-const noLimits: VectorLimits = { version: 2, bins: 2, values: 0, nameBytes: 0, dimensions: 1 };
+const noLimits: VectorLimits = { bins: 2, values: 0, nameBytes: 0, dimensions: 1 };
 
 /**
  * The part of a profile that others may read, as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried
@@ -194,7 +170,7 @@ export function spanProfileText({ rows, outputBytes, columns, carried, aggregate
     rows,
     output_bytes: outputBytes,
     columns: columnsJson(columns),
-    carried: carried && columnsJson(carried),
+    carried: columnsJson(carried),
     aggregates: aggregates && aggregatesJson(aggregates),
     agreement: agreement && agreementJson(agreement),
   });
@@ -228,14 +204,14 @@ interface PrivateJson {
   readonly slices?: SlicesJson;
 }
 
-interface SpanProfileJson extends PrivateJson {
+interface SpanProfileJson {
   readonly rows: number;
-  readonly output_bytes?: number;
+  readonly output_bytes: number;
   readonly columns: ColumnsJson;
-  readonly carried?: ColumnsJson;
+  readonly carried: ColumnsJson;
   readonly aggregates?: readonly ProfileJson[];
   readonly agreement?: AgreementJson;
-  /** Features and slices. Older versions of this program wrote them as they are. */
+  /** Features and slices. */
   readonly sealed?: string;
 }
 
@@ -249,14 +225,14 @@ export interface StoredProfile {
 
 /** Reads what `spanProfileText` wrote, or `withSealed`; trusts the text to be such. */
 export function parseSpanProfile(text: string): StoredProfile {
-  const { sealed, ...json } = JSON.parse(text) as SpanProfileJson;
-  const { rows, output_bytes: outputBytes, columns, carried, aggregates, agreement } = json;
+  const json = JSON.parse(text) as SpanProfileJson;
+  const { rows, output_bytes: outputBytes, columns, carried, sealed, aggregates, agreement } = json;
   const profile = {
     rows,
-    ...(outputBytes === undefined ? {} : { outputBytes }),
+    outputBytes,
     columns: parseColumns(columns),
-    ...(carried === undefined ? {} : { carried: parseColumns(carried) }),
-    ...(sealed === undefined ? privatePart(json) : { isSealed: true as const }),
+    carried: parseColumns(carried),
+    ...(sealed === undefined ? {} : { isSealed: true as const }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
     ...(agreement === undefined ? {} : { agreement: parseAgreement(agreement) }),
   };
@@ -265,11 +241,10 @@ export function parseSpanProfile(text: string): StoredProfile {
 
 /** Adds features and slices to a profile that has none. `text`: what `privateProfileText` wrote. */
 export function withPrivatePart(profile: SpanProfile, text: string): SpanProfile {
-  return { ...profile, isSealed: undefined, ...privatePart(JSON.parse(text) as PrivateJson) };
-}
-
-function privatePart({ features, slices }: PrivateJson): Pick<SpanProfile, "features" | "slices"> {
+  const { features, slices } = JSON.parse(text) as PrivateJson;
   return {
+    ...profile,
+    isSealed: undefined,
     ...(features === undefined ? {} : { features: parseColumns(features) }),
     ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
   };

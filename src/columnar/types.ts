@@ -172,8 +172,8 @@ export interface SpanOutput {
   readonly batchSize: number;
   /** What computed them, where it is not the attempt's provider alone. */
   readonly provider?: string | undefined;
-  /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). Default: none is known. */
-  readonly profile?: string | undefined;
+  /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). */
+  readonly profile: string;
   /**
    * Profiles of features and slices, as JSON. The target stores them so that they cannot be read once the run is over.
    * Default: there are none.

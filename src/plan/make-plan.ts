@@ -63,7 +63,7 @@ export function makePlan(facts: PlanInputs): Plan {
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
   return {
     format: "infer-batch-plan",
-    version: 2,
+    version: 1,
     runId,
     job: spec.name,
     params: spec.params,
@@ -82,7 +82,6 @@ export function makePlan(facts: PlanInputs): Plan {
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(spec, contract, msPerRow) : spec.commit_rows,
     staged: isStaged(spec),
     dateParam,
-    profiles: 2,
     checks,
     ...(facts.reuseFrom === undefined ? {} : { reuseFrom: facts.reuseFrom }),
     createdBy: facts.createdBy,

@@ -144,7 +144,11 @@ const prompted = z.strictObject({
     .optional(),
 });
 
-const version1 = z.strictObject({
+const pinnedRun = z.strictObject({ runId: z.string(), date: z.string(), sha256, place: z.string() });
+
+const pinnedFile = z.strictObject({ uri: z.string(), sha256 });
+
+const schema = z.strictObject({
   format: z.literal("infer-batch-plan"),
   version: z.literal(1),
   runId: z.string().transform((text) => text as RunId),
@@ -172,20 +176,11 @@ const version1 = z.strictObject({
   target: z.looseObject({ kind: z.string() }),
   commitRows: z.int().min(1),
   createdBy: z.string(),
-});
-
-const pinnedRun = z.strictObject({ runId: z.string(), date: z.string(), sha256, place: z.string() });
-
-const pinnedFile = z.strictObject({ uri: z.string(), sha256 });
-
-const version2 = version1.extend({
-  version: z.literal(2),
   challenger: z
     .strictObject({ ...model, request: z.strictObject(modelRequest), contract, tolerance: z.number().min(0) })
     .optional(),
   staged: z.boolean(),
   dateParam: z.string().nullable(),
-  profiles: z.literal(2).optional(),
   checks: z
     .strictObject({
       baseline: z.array(pinnedRun),
@@ -205,14 +200,10 @@ const version2 = version1.extend({
     .nullable(),
   erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
   reuseFrom: pinnedRun.nullable().optional(),
-  kept: z.literal(2).optional(),
+  kept: z.literal(true).optional(),
 }) satisfies z.ZodType<Plan>;
 
-const unstaged = { staged: false, dateParam: null, checks: null };
-
-const schema: z.ZodType<Plan> = z.union([version2, version1.transform((plan) => ({ ...plan, ...unstaged }))]);
-
-/** A new plan as the text that the target stores. A plan of version 1 that was parsed has another text. */
+/** A plan as the text that the target stores. */
 export function planToText(plan: Plan): string {
   return `${JSON.stringify(plan, undefined, 1)}\n`;
 }

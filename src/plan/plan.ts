@@ -25,8 +25,7 @@ export interface PlannedShard {
  */
 export interface Plan {
   readonly format: "infer-batch-plan";
-  /** A plan of version 1 is read as one whose run is not staged, has no checks and no logical date. */
-  readonly version: 1 | 2;
+  readonly version: 1;
   readonly runId: RunId;
   readonly job: string;
   readonly params: Readonly<Record<string, string>>;
@@ -51,11 +50,6 @@ export interface Plan {
   readonly staged: boolean;
   /** The param whose value is the run's logical date; null: the job has none. */
   readonly dateParam: string | null;
-  /**
-   * How the rows are profiled, so that all attempts at the run make the same profiles; absent: as older versions of this
-   * program did.
-   */
-  readonly profiles?: 2 | undefined;
   /** What the run is compared with; null: the spec has no `checks`. */
   readonly checks: PlannedChecks | null;
   /** The run whose predictions are reused; null: there is none, absent: the spec has no `reuse`. */
@@ -63,11 +57,8 @@ export interface Plan {
   readonly createdBy: string;
   /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
   readonly erasure?: PlannedErasure | undefined;
-  /**
-   * Set if the run is the kept predictions of a challenger, and each of its spans has all of them; absent for such a run:
-   * an older version of this program planned it, which could lose rows of a span without a message.
-   */
-  readonly kept?: 2 | undefined;
+  /** Set if the run is the kept predictions of a challenger. */
+  readonly kept?: true | undefined;
 }
 
 /** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
@@ -144,7 +135,7 @@ export interface PlannedChecks {
   readonly golden?: PinnedFile | undefined;
   /**
    * The profiles of features describe one of so many rows; undefined: it follows from the planned rows, because
-   * `input.where` leaves out few of them or an unknown number, or because an older version of this program made the plan.
+   * `input.where` leaves out few of them or an unknown number.
    */
   readonly sampleEvery?: number | undefined;
 }

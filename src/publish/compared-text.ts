@@ -95,11 +95,7 @@ export function columnNotes({ uncounted = [] }: Pick<Verdict, "uncounted">, file
   const before = file ?? "earlier runs";
   return uncounted.map(({ column, checks, run }) => {
     if (checks.includes("centroid")) {
-      const why =
-        run === "this"
-          ? "its vectors are too few, or have too little direction in common"
-          : `an older version of this program profiled other dimensions of its vectors in ${file ?? "the earlier runs"}`;
-      return `\`centroid\` does not compare ${column}: ${why}`;
+      return `\`centroid\` does not compare ${column}: its vectors are too few, or have too little direction in common`;
     }
     const names = checks.map((check) => `\`${check}\``).join(" and ");
     const be = checks.length === 1 ? "does" : "do";

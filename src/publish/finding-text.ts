@@ -202,10 +202,7 @@ function strangeValues(numbers: CheckResult["numbers"]): string {
  * range; the largest value is 0.997".
  */
 function rangeText({ found, measured, limit, numbers }: Described): string {
-  const { rows_outside_least: least, rows_outside_most: most } = numbers;
-  if (least === undefined || most === undefined) {
-    return `value ${found} is out of range`; // an older version of this program made the verdict
-  }
+  const { rows_outside_least: least = "?", rows_outside_most: most = "?" } = numbers;
   const isLow = Number(measured) < Number(limit);
   if (least === most) {
     return `${rowsText(most)} ${most === 1 ? "is" : "are"} out of range, ${isLow ? "down to" : "up to"} ${found}`;
@@ -222,15 +219,15 @@ export function modelText(
 ): string {
   const { of, previous, rows, modelSha256, now } = cause;
   const other = `the model of ${file ?? "the last run"}`;
-  const own = `the model${digestText(now?.modelSha256)}`;
+  const own = `the model${digestText(now.modelSha256)}`;
   const names = { model: own, data: "the data", both: `${own} and the data` };
   const found =
     check === "psi" ? `has PSI ${shown(previous)}` : of === "model" ? "passes this check" : "does not pass it either";
-  const on = rows === now?.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
+  const on = rows === now.rows ? "the same rows" : `${withSeparators(rows)} of these rows`;
   return `; caused by ${names[of]}: ${other}${digestText(modelSha256)} ${found} on ${on}`;
 }
 
 /** The start of a SHA-256, as `history` shows it: " (e3ea68b422ee)". */
-function digestText(sha256 = ""): string {
-  return sha256 === "" ? "" : ` (${sha256.slice(0, 12)})`;
+function digestText(sha256: string): string {
+  return ` (${sha256.slice(0, 12)})`;
 }

@@ -37,7 +37,7 @@ export function runProfileOf(plan: Plan, { profile, published, rejected, filtere
     rejected,
     ...(filtered === undefined ? {} : { filtered }),
     outputs: profile.columns,
-    ...(profile.carried === undefined ? {} : { carried: profile.carried }),
+    carried: profile.carried,
     features: published?.features ?? hideRareValues(profile.features ?? new Map()),
     ...(slices === undefined ? {} : { slices }),
     model: { uri: plan.model.uri, version: plan.model.version },
@@ -77,7 +77,7 @@ export function runProfileText(run: RunProfile): string {
   const facts = { ...kind, run_id: runId, date, model_sha256: modelSha256, model };
   const columns = {
     outputs: columnsJson(outputs),
-    ...(carried === undefined ? {} : { carried: columnsJson(carried) }),
+    carried: columnsJson(carried),
     ...(features.size === 0 ? {} : { features: columnsJson(features) }),
     ...(slices === undefined ? {} : { slices: [...slices].map(([slice, of]) => [slice, columnsJson(of)] as const) }),
     ...(challenger === undefined
@@ -102,14 +102,12 @@ const schema = z.object({
   rows: z.number(),
   rejected: z.number(),
   outputs: columns,
-  /** Absent: an older version of this program made the profile. */
-  carried: columns.optional(),
-  /** Absent: the run was planned without checks, or a version of this program scored it that profiles no features. */
+  carried: columns,
+  /** Absent: the run was planned without checks. */
   features: columns.optional(),
   /** Absent: the run was planned without `checks.slices`. */
   slices: z.array(z.tuple([z.string(), columns])).optional(),
-  /** Absent: an older version of this program made the profile. */
-  model: z.object({ uri: z.string(), version: z.string().optional() }).optional(),
+  model: z.object({ uri: z.string(), version: z.string().optional() }),
   /** Absent: the run had no challenger. */
   challenger: z.object({ model_sha256: z.string(), outputs: columns }).optional(),
 });
@@ -125,8 +123,8 @@ export function parseRunProfile(text: string): RunProfile | undefined {
   }
   const { carried, slices, challenger, model } = data;
   const outputs = once(() => parseColumns(data.outputs));
-  const features = once(() => hideRareValues(parseColumns(data.features ?? []))); // older versions stored them all
-  const carriedOf = carried && once(() => parseColumns(carried));
+  const features = once(() => parseColumns(data.features ?? []));
+  const carriedOf = once(() => parseColumns(carried));
   const slicesOf = slices && once(() => new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])));
   return {
     runId: data.run_id,
@@ -141,12 +139,12 @@ export function parseRunProfile(text: string): RunProfile | undefined {
       return features();
     },
     get carried() {
-      return carriedOf?.();
+      return carriedOf();
     },
     get slices() {
       return slicesOf?.();
     },
-    ...(model && { model }),
+    model,
     ...(challenger && {
       challenger: { modelSha256: challenger.model_sha256, outputs: parseColumns(challenger.outputs) },
     }),

@@ -6,9 +6,8 @@ import { digitsApart, percent, shown, withSeparators } from "./shown-numbers.js"
  * runs (rows.min: 60%)". Of too few rows, it says how many are filtered out: that may be the cause.
  */
 export function rowsFinding({ measured, limit, numbers }: CheckResult): string {
-  const { rows = "?", least = "?", most = "?", max = 3, filtered } = numbers;
-  // Of a verdict without the limits, which an older version of this program made, only the comparison tells.
-  const isMany = typeof measured !== "number" || (measured >= 1 && (limit === max || numbers["max"] === undefined));
+  const { rows = "?", least = "?", most = "?", max, filtered } = numbers;
+  const isMany = typeof measured !== "number" || (measured >= 1 && limit === max);
   const usual = isMany ? most : least;
   const whose = usualText(numbers, isMany);
   const end = ` (${limitText(limit, numbers, isMany)})`;
@@ -53,9 +52,6 @@ function usualText(
         : ` (${withSeparators(lower)}) plus ${percent(Number(least) / Number(lower) - 1)} growth`;
     return `the ${half}median of ${runs} ${weekdayOf(before[0])}s${grown}`;
   }
-  if (compared === undefined) {
-    return "the usual number"; // an older version of this program made the verdict
-  }
   return runs === 1 ? "the last run" : `the ${isMany ? "most" : "fewest"} of the last ${runs} runs`;
 }
 
@@ -67,10 +63,7 @@ function weekdayOf(night = ""): string {
 }
 
 /** The limit by its key in the spec. */
-function limitText(limit: number | string, { min, max }: CheckResult["numbers"], isMany: boolean): string {
-  if (min === undefined || max === undefined) {
-    return `limit ${percent(limit)}`;
-  }
+function limitText(limit: number | string, { min = "?", max = "?" }: CheckResult["numbers"], isMany: boolean): string {
   return isMany
     ? `rows.max: ${percent(max)}`
     : `${limit === min ? "" : `a warning below ${percent(limit)}; `}rows.min: ${percent(min)}`;

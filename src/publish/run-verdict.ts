@@ -14,7 +14,7 @@ export interface RunVerdict {
   readonly thresholds: Readonly<Record<string, unknown>>;
   /** How the challenger agrees with the predictions; absent: the run has none. It decides nothing. */
   readonly challenger?: ChallengerResult | undefined;
-  /** How long the attempt that made it had scored; absent: it scored no row, or an older version of this program made it. */
+  /** How long the attempt that made it had scored; absent: it scored no row. */
   readonly seconds?: number;
   /** The attempt that made it. */
   readonly writer: string;

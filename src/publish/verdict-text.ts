@@ -265,8 +265,7 @@ export function isExpected({ lowered }: CheckResult): boolean {
 
 /** Names the feature that moved, with its PSI unless that has a line. */
 function causeText({ column, psi, against }: NonNullable<CheckResult["feature"]>, { dateOf, moved }: Known): string {
-  const since = against === undefined ? "" : ` against ${dateOf(against, column)}`;
-  return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)}${since}`}`;
+  return `feature ${column} moved, too${moved.has(column) ? "" : `: PSI ${shown(psi)} against ${dateOf(against, column)}`}`;
 }
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */

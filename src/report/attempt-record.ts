@@ -1,4 +1,4 @@
-import { mergeSpanProfiles, type SpanProfile } from "../checks/span-profile.js";
+import { mergeSpanProfiles, noRows, type SpanProfile } from "../checks/span-profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { DueCall } from "./report.js";
@@ -269,8 +269,8 @@ interface Scores {
 function createScores(): Scores {
   let merged: SpanProfile | undefined;
   return {
-    add({ rows, columns }) {
-      const profile = { rows, columns };
+    add({ rows, outputBytes, columns }) {
+      const profile = { ...noRows, rows, outputBytes, columns };
       merged = merged === undefined ? profile : mergeSpanProfiles(merged, profile);
     },
     facts: {

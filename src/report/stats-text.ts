@@ -20,7 +20,7 @@ export interface RunStats {
 
 /** Returns the profiles as one line of JSON. */
 export function statsJson({ profile, state, challenger }: RunStats): string {
-  const { runId, date, modelSha256, rows, rejected, filtered, outputs, carried = new Map(), features } = profile;
+  const { runId, date, modelSha256, rows, rejected, filtered, outputs, carried, features } = profile;
   return JSON.stringify({
     run_id: runId,
     status: state,
@@ -41,7 +41,7 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
  * @param width characters in a line of the terminal; undefined: there is none
  */
 export function statsText({ profile, state, challenger }: RunStats, width?: number): string {
-  const { runId, rows, rejected, filtered = 0, outputs, carried = new Map(), features } = profile;
+  const { runId, rows, rejected, filtered = 0, outputs, carried, features } = profile;
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
   const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));

@@ -1,5 +1,5 @@
 import { groupRuns, planOf, type RunGroup } from "../jobs/prune-choice.js";
-import { isMarkedKept, mayBeKept } from "../plan/kept-predictions.js";
+import { isMarkedKept } from "../plan/kept-predictions.js";
 import type { Plan } from "../plan/plan.js";
 import { type HistoryRequest, latestFirst, type RecordedRun } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
@@ -57,5 +57,5 @@ export async function runHistory(
 /** Returns the latest runs that keep the predictions of the job's challenger; undefined: the spec keeps none. */
 export async function keptHistory(context: JobContext, last: number): Promise<History | undefined> {
   await using sink = await context.openChallengerSink?.();
-  return sink === undefined ? undefined : await runHistory(keptContext(context, sink), last, mayBeKept);
+  return sink === undefined ? undefined : await runHistory(keptContext(context, sink), last, isMarkedKept);
 }

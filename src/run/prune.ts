@@ -9,7 +9,7 @@ import {
   type RunGroup,
 } from "../jobs/prune-choice.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
-import { mayBeKept } from "../plan/kept-predictions.js";
+import { isMarkedKept } from "../plan/kept-predictions.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
@@ -77,7 +77,7 @@ async function pruneKept(
   }
   const kept = keptContext(context, sink);
   // What an attempt has not kept is missing for good once its run is over.
-  return await pruneSeries(kept, request, { ...(await seriesOf(kept, mayBeKept)), isOver: overWith(groups) });
+  return await pruneSeries(kept, request, { ...(await seriesOf(kept, isMarkedKept)), isOver: overWith(groups) });
 }
 
 interface PruneCommand {

@@ -11,7 +11,7 @@ import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { JobError, messageOf } from "../util/errors.js";
+import { messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { readBaseline, readPinned } from "./judging/baseline.js";
@@ -44,11 +44,6 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     return known;
   }
   const found = await run.profile();
-  if (found === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `checking run ${plan.runId}: a committed span has no profile`, {
-      hint: "discard the run, and score again with --new-run",
-    });
-  }
   const { profile } = found;
   const { baseline, first, profile: given } = plan.checks;
   warnOfSlices(context, profile);
@@ -103,12 +98,10 @@ export async function reviewForReports(
   }
   try {
     const found = await run.profile();
-    if (found !== undefined) {
-      const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
-      const profile = runProfileOf(plan, { ...found, ...leftRows(run) });
-      const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
-      record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
-    }
+    const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
+    const profile = runProfileOf(plan, { ...found, ...leftRows(run) });
+    const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
+    record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }

@@ -51,13 +51,6 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
     throw notThere(plan.runId, found, await finishingHint(context, plan));
   }
   const found = await run.profile();
-  if (found === undefined) {
-    throw notThere(
-      plan.runId,
-      "a span has no profile: an older version of infer-batch made it",
-      "score again with --new-run",
-    );
-  }
   const { kind: state } = run.state;
   const challenger = resultOf(plan, found.profile);
   return { profile: runProfileOf(plan, { ...found, ...leftRows(run) }), challenger, state };

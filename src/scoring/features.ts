@@ -51,18 +51,12 @@ export interface ProfiledValues {
   readonly lists: ReadonlyMap<string, ValueList>;
 }
 
-/**
- * Says how the outputs of a run are profiled; undefined: as older versions of this program did, one of which has planned the
- * run.
- */
+/** Says how the outputs of a run are profiled. */
 export function profiledValuesOf(
   { checks }: Pick<JobSpec, "checks">,
-  { profiles, contract }: Pick<Plan, "profiles" | "contract">,
+  { contract }: Pick<Plan, "contract">,
   features: FeaturePlan | undefined,
-): ProfiledValues | undefined {
-  if (profiles === undefined) {
-    return undefined;
-  }
+): ProfiledValues {
   const outputs = contract.outputs
     .slice(0, profiledColumns)
     .map(({ column: name, type }) => ({ name, type: showType(type) }));

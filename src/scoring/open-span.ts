@@ -1,7 +1,7 @@
 import type { Contract } from "../binding/contract.js";
 import type { FeaturePlan } from "../checks/features/feature-plan.js";
 import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
-import { featureShare } from "../checks/output-limits.js";
+import { allOutputBytes, featureShare } from "../checks/output-limits.js";
 import type { SpanProfile } from "../checks/span-profile.js";
 import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
@@ -97,14 +97,14 @@ export interface OpenSpanOptions {
   readonly reuse?: Reuse | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
-  /** The bytes that the profiles of the outputs share; default: as older versions of this program did. */
+  /** The bytes that the profiles of the outputs share; default: all, as where no features are profiled. */
   readonly outputBytes?: number | undefined;
   /** Default: there is none. */
   readonly challenger?: Challenger | undefined;
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
-  const { contract, span, piece = span, before = noPieces, onFault, features } = options;
+  const { contract, span, piece = span, before = noPieces, onFault, features, outputBytes = allOutputBytes } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
   const report = (fault: RowFault): void => {
@@ -119,7 +119,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     before,
     rows,
     reuse,
-    features: features && createFeatureRows(features, featureShare(contract.outputs.length, options.outputBytes)),
+    features: features && createFeatureRows(features, featureShare(outputBytes)),
     challenger: options.challenger?.openPiece(piece),
     predictions: [],
     scored: { ...before.scored },

@@ -118,7 +118,7 @@ export interface PieceOptions {
   readonly keys?: ReadonlySet<string> | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
-  /** How the outputs are profiled; default: as older versions of this program did. */
+  /** How the outputs are profiled; default: without lists, in all bytes of a span's profiles. */
   readonly values?: ProfiledValues | undefined;
   /** Which slices are profiled; default: none. */
   readonly slices?: SlicePlan | undefined;

@@ -199,10 +199,11 @@ export interface RunSink extends PaidRun {
   refresh(): Promise<void>;
   /**
    * Merges the profiles of all committed spans. Called when every span is committed. Features and slices are those of the
-   * stored profile if the run is published. undefined: a span has none, because another version of this program committed it.
-   * @throws JobError OUTPUT_DAMAGED if features and slices of a run that may be held cannot be read; DISCARDED, PLAN_CHANGED
+   * stored profile if the run is published.
+   * @throws JobError OUTPUT_DAMAGED if a profile is gone, or features and slices of a run that may be held cannot be read;
+   * DISCARDED, PLAN_CHANGED
    */
-  profile(): Promise<CommittedProfile | undefined>;
+  profile(): Promise<CommittedProfile>;
   /**
    * Counts how often keys repeat among the rows of all committed spans. The count is exact, and reads the whole output.
    * Called when every span is committed and the run is not finished.

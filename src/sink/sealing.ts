@@ -49,10 +49,8 @@ export function sealedProfile(
   key: Buffer,
   of: SealedSpan,
   { profile, privateProfile }: Pick<SpanOutput, "profile" | "privateProfile">,
-): string | undefined {
-  return profile === undefined || privateProfile === undefined
-    ? profile
-    : withSealed(profile, seal(key, of, privateProfile));
+): string {
+  return privateProfile === undefined ? profile : withSealed(profile, seal(key, of, privateProfile));
 }
 
 /** Base64 of nonce, tag and encrypted text, which is packed before, as encrypted bytes cannot be packed. */

@@ -28,8 +28,6 @@ export interface SpecContext {
   readonly nowMs: number;
   /** For rows that come and go through a pipe. */
   readonly pipe?: true | undefined;
-  /** For a stored run: an earlier version of this program may have taken its date. */
-  readonly ofRun?: true | undefined;
   /** For commands that find runs with any values of params: params without a value get a placeholder. */
   readonly standIns?: StandIns | undefined;
   /**
@@ -105,11 +103,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     const name = isScalar(key) ? String(key.value) : "";
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
     const before = scope.problems.length;
-    const text = fillParam(
-      value,
-      { ...defaults, name, given, isDate: name === dateParam, ofRun: context.ofRun },
-      scope,
-    );
+    const text = fillParam(value, { ...defaults, name, given, isDate: name === dateParam }, scope);
     const isRefused = scope.problems.length > before;
     known.set(name, { text: isRefused ? valueInRefusedSpec : text, from: "param" });
   }
@@ -129,14 +123,13 @@ interface Param extends ReturnType<typeof takeDefaults> {
   readonly given: string | undefined;
   /** Whether the param is the run's logical date. */
   readonly isDate: boolean;
-  readonly ofRun: SpecContext["ofRun"];
 }
 
 /** JavaScript loses this key of a mapping. */
 const noName = "nothing can have this name; choose another";
 
 /** Fills in the value of a param, and returns it. "": it has none, which is reported as a problem. */
-function fillParam(node: unknown, { name, given, isDate, ofRun, types, required }: Param, scope: Scope): string {
+function fillParam(node: unknown, { name, given, isDate, types, required }: Param, scope: Scope): string {
   const path = ["params", name];
   if (name === "__proto__") {
     scope.problems.push({ path, atKey: true, text: noName });
@@ -163,7 +156,7 @@ function fillParam(node: unknown, { name, given, isDate, ofRun, types, required 
     scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
   } else if (scope.problems.length === before) {
     scope.problems.push(...(type === undefined ? [] : paramProblems(name, text, type)));
-    scope.problems.push(...(type === undefined && isDate && ofRun !== true ? dateProblems(name, text) : []));
+    scope.problems.push(...(type === undefined && isDate ? dateProblems(name, text) : []));
   }
   return text;
 }

@@ -75,7 +75,8 @@ export function describeIssue(issue: SpecIssue, described: Described): Problem[]
     const made = `something else, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
     return [{ path, text: `found ${made}, ${expectation(issue).replace(adviceOfSecret, "")}` }];
   }
-  const shown = isSecretKey(path) || (isServerPlace(path) && typeof found === "string") ? "something else" : show(found);
+  const shown =
+    isSecretKey(path) || (isServerPlace(path) && typeof found === "string") ? "something else" : show(found);
   return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
 }
 

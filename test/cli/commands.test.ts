@@ -31,7 +31,7 @@ describe("plan", () => {
     expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
     expect(JSON.parse(stdout)).toMatchObject({
       format: "infer-batch-plan",
-      version: 2,
+      version: 1,
       job: "wine-forest",
       input: { rows: 178 },
     });

@@ -87,7 +87,6 @@ describe("a plan", () => {
         "params": {
           "ds": "x",
         },
-        "profiles": 2,
         "request": {
           "cast": "exact",
           "columns": {},
@@ -113,7 +112,7 @@ describe("a plan", () => {
           "uri": "out",
         },
         "timezone": "Asia/Tokyo",
-        "version": 2,
+        "version": 1,
       }
     `);
   });

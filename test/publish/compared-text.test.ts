@@ -15,14 +15,10 @@ test("the note on a small sample names the file that a run is compared with", ()
 
 test("notes on columns name the file that a run is compared with", () => {
   const verdict = {
-    uncounted: [
-      { column: "label", checks: ["class"], run: "earlier" },
-      { column: "embedding", checks: ["centroid"], run: "earlier" },
-    ],
+    uncounted: [{ column: "label", checks: ["class"], run: "earlier" }],
   } as const;
   expect(columnNotes(verdict, file)).toEqual([
     "label had more different values in training.json than were counted one by one, so `class` does not compare them",
-    "`centroid` does not compare embedding: an older version of this program profiled other dimensions of its vectors in training.json",
   ]);
   const coarse = { column: "x", run: "earlier", values: "2 to 8", rowsInBin: 953, rows: 1000 } as const;
   expect(coarseText(coarse, file)).toBe(
@@ -123,9 +119,15 @@ test.each<[CheckResult, string]>([
       check: "psi",
       measured: 0.8,
       limit: 0.25,
-      cause: { of: "model", previous: 0.012, modelSha256: "0b1a5e32c7f4aa", rows: 442 },
+      cause: {
+        of: "model",
+        previous: 0.012,
+        modelSha256: "0b1a5e32c7f4aa",
+        rows: 442,
+        now: { modelSha256: "9f2c41d07b3eaa", rows: 1000 },
+      },
     },
-    "score: PSI 0.8 against training.json (limit 0.25); caused by the model: the model of training.json (0b1a5e32c7f4) has PSI 0.012 on 442 of these rows",
+    "score: PSI 0.8 against training.json (limit 0.25); caused by the model (9f2c41d07b3e): the model of training.json (0b1a5e32c7f4) has PSI 0.012 on 442 of these rows",
   ],
 ])("what is compared with a file is said to be of that file, and not of an earlier run: %#", (result, line) => {
   const verdict = { ...storedVerdict([result]), dates: { "training-1": "training.json" } };

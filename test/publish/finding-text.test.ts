@@ -5,6 +5,9 @@ import { storedVerdict } from "../support/verdicts.js";
 
 const common = { column: "score", level: "hold", formula: "", against: null, numbers: {} } as const;
 
+const twoRuns = { compared: "last runs", nights: "a: 1, b: 1", min: 0.7, max: 5 };
+const outside = { rows_outside_least: 3, rows_outside_most: 3 };
+
 test.each<[CheckResult, string]>([
   [
     { ...common, check: "psi", measured: 1.3041, limit: 0.25, against: "daily-1" },
@@ -23,16 +26,37 @@ test.each<[CheckResult, string]>([
     "score: distance of ranks 0.126 from the last run (limit 0.1)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.11312, limit: 0.7, numbers: { rows: 50, least: 442 } },
-    "50 rows, 11.3% of 442, the usual number (limit 70%)",
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: 0.11312,
+      limit: 0.7,
+      numbers: { rows: 50, least: 442, ...twoRuns },
+    },
+    "50 rows, 11.3% of 442, the fewest of the last 2 runs (rows.min: 70%)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0.01, limit: 0.7, numbers: { rows: 1, least: 100 } },
-    "1 row, 1% of 100, the usual number (limit 70%)",
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: 0.01,
+      limit: 0.7,
+      numbers: { rows: 1, least: 100, ...twoRuns },
+    },
+    "1 row, 1% of 100, the fewest of the last 2 runs (rows.min: 70%)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 0, limit: 0.7, numbers: { rows: 0, least: 5000, most: 5200 } },
-    "0 rows, 0% of 5,000, the usual number (limit 70%)",
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: 0,
+      limit: 0.7,
+      numbers: { rows: 0, least: 5000, most: 5200, ...twoRuns },
+    },
+    "0 rows, 0% of 5,000, the fewest of the last 2 runs (rows.min: 70%)",
   ],
   [
     {
@@ -46,8 +70,15 @@ test.each<[CheckResult, string]>([
     "900 rows, 90% of 1,000, the fewest of the last 2 runs (rows.min: 100%)",
   ],
   [
-    { ...common, column: null, check: "rows", measured: 6, limit: 5, numbers: { rows: 6000, least: 400, most: 1000 } },
-    "6,000 rows, 600% of 1,000, the usual number (limit 500%)",
+    {
+      ...common,
+      column: null,
+      check: "rows",
+      measured: 6,
+      limit: 5,
+      numbers: { rows: 6000, least: 400, most: 1000, ...twoRuns },
+    },
+    "6,000 rows, 600% of 1,000, the most of the last 2 runs (rows.max: 500%)",
   ],
   [
     {
@@ -55,10 +86,10 @@ test.each<[CheckResult, string]>([
       column: null,
       check: "rows",
       measured: "infinitely many",
-      limit: 3,
-      numbers: { rows: 7, least: 0, most: 0 },
+      limit: 5,
+      numbers: { rows: 7, least: 0, most: 0, ...twoRuns },
     },
-    "7 rows, the usual number had 0 (limit 300%)",
+    "7 rows, the most of the last 2 runs had 0 (rows.max: 500%)",
   ],
   [
     { ...common, column: null, check: "rejects", measured: 0.0512, limit: 0.01 },
@@ -134,7 +165,6 @@ test.each<[CheckResult, string]>([
     },
     "twice: sum(case when a then 1 end) < sum(case when b then 1 end) is false: sum(CASE WHEN a THEN 1 END) is 3, sum(CASE WHEN b THEN 1 END) is 2, count(*) is 8",
   ],
-  [{ ...common, check: "range", measured: 1.5, limit: 1 }, "score: value 1.5 is out of range (limit 1)"],
   [
     {
       ...common,
@@ -204,9 +234,9 @@ test.each<[CheckResult, string]>([
       measured: 1.3041,
       limit: 0.25,
       against: "daily-1",
-      feature: { column: "amount", psi: 9.123 },
+      feature: { column: "amount", psi: 9.123, against: "daily-1" },
     },
-    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12",
+    "score: PSI 1.3 against 2026-11-20 (limit 0.25); feature amount moved, too: PSI 9.12 against 2026-11-20",
   ],
   [
     { ...common, level: "warn", check: "psi", measured: 0.4, limit: 0.25, lowered: "only 2 of 8 runs to compare with" },
@@ -217,9 +247,18 @@ test.each<[CheckResult, string]>([
 });
 
 test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limit">, string]>([
-  [{ check: "range", measured: 1.0000001192092896, limit: 1 }, "score: value 1.0000001 is out of range (limit 1)"],
-  [{ check: "range", measured: 1234567, limit: 1234567.4 }, "score: value 1234567 is out of range (limit 1234567.4)"],
-  [{ check: "range", measured: -1e-9, limit: 0 }, "score: value -1e-9 is out of range (limit 0)"],
+  [
+    { check: "range", measured: 1.0000001192092896, limit: 1, numbers: outside },
+    "score: 3 rows are out of range, up to 1.0000001 (limit 1)",
+  ],
+  [
+    { check: "range", measured: 1234567, limit: 1234567.4, numbers: outside },
+    "score: 3 rows are out of range, down to 1234567 (limit 1234567.4)",
+  ],
+  [
+    { check: "range", measured: -1e-9, limit: 0, numbers: outside },
+    "score: 3 rows are out of range, down to -1e-9 (limit 0)",
+  ],
   [{ check: "nulls", measured: 0.050004, limit: 0.05 }, "score: 5.0004% NULL (limit 5%)"],
   [{ check: "psi", measured: 0.2503, limit: 0.25 }, "score: PSI 0.2503 (limit 0.25)"],
   [
@@ -227,8 +266,8 @@ test.each<[Partial<CheckResult> & Pick<CheckResult, "check" | "measured" | "limi
     "score: cosine 0.89995 between the mean directions (limit 0.9)",
   ],
   [
-    { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000 } },
-    "69,996 rows, 69.996% of 100,000, the usual number (limit 70%)",
+    { check: "rows", column: null, measured: 0.69996, limit: 0.7, numbers: { rows: 69996, least: 100000, ...twoRuns } },
+    "69,996 rows, 69.996% of 100,000, the fewest of the last 2 runs (rows.min: 70%)",
   ],
   [
     { check: "constant", measured: 1, limit: 1, numbers: { largest_share_before: 0.99996 } },

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import type { RunProfile } from "#src/checks/verdicts/run-profile.js";
 import { isRunProfile, parseRunProfile, runProfileText } from "#src/publish/profile-text.js";
-import { textsProfile } from "../support/run-profiles.js";
 
 const profile: RunProfile = {
   runId: "daily-0123456789ab",
@@ -10,6 +9,7 @@ const profile: RunProfile = {
   rows: 3,
   rejected: 0,
   outputs: new Map([["id", { kind: "rows", type: "int64", rows: 3, nulls: 0 }]]),
+  carried: new Map([["ds", { kind: "rows", type: "date", rows: 3, nulls: 0 }]]),
   features: new Map([["weight", { kind: "rows", type: "float32", rows: 3, nulls: 1 }]]),
   model: { uri: "models/a.onnx", version: "7" },
 };
@@ -22,13 +22,6 @@ test("the text of a run's profile is recognised and read again, and other texts 
     expect(isRunProfile(other)).toBe(false);
     expect(parseRunProfile(other)).toBeUndefined();
   }
-});
-
-test("a profile that an older version stored with rare values of features is read without them", () => {
-  const features = new Map([["city", textsProfile({ Bern: 3, Rome: 30 })]]);
-  const read = parseRunProfile(runProfileText({ ...profile, outputs: features, features }));
-  expect(read?.features.get("city")).toMatchObject({ values: { counts: new Map([["Rome", 30]]) } });
-  expect(read?.outputs).toEqual(features);
 });
 
 test("a profile whose columns are not columns is not one", () => {

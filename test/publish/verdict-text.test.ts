@@ -214,17 +214,6 @@ test("a warning of an output that a feature explains has the PSI of the feature 
   expect(resultLines(storedVerdict([psi, warning]), "warn")).toHaveLength(1);
 });
 
-test("a verdict of an older version, which names no run of a feature's drift, is shown", () => {
-  const lowered = "feature amount moved, too: PSI 9.12";
-  const results: CheckResult[] = [
-    { ...psi, level: "warn", lowered },
-    { ...constant, level: "warn", feature: { column: "amount", psi: 9.123 } },
-  ];
-  expect(resultLines(storedVerdict(results), "warn")).toEqual([
-    `score: PSI 8.99 against 2026-11-20 (limit 0.25); only a warning: ${lowered}; all rows have one value; before, the most frequent value had at most 50% of the rows; feature amount moved, too: PSI 9.12`,
-  ]);
-});
-
 test("a warning of an output is told although a feature of the same name holds, and the other way round", () => {
   const ofFeature = { ...moved, measured: 5 } as const;
   const quantiles = { ...common, check: "quantiles", level: "warn", measured: 0.9, limit: 0.5 } as const;
@@ -291,8 +280,8 @@ test.each<[("model" | "data" | "both" | undefined)[], boolean, string]>([
   [[undefined], true, "the input or the model"],
 ])("what a held run with causes %j has to correct, with a new model %j, is %s", (causes, modelChanged, what) => {
   const results = causes.map((of): CheckResult => {
-    const cause = of === undefined ? {} : { cause: { of, previous: "pass", modelSha256: "a", rows: 1 } };
-    return { ...psi, ...cause };
+    const about = { previous: "pass", modelSha256: "a", rows: 1, now: { modelSha256: "b", rows: 1 } };
+    return { ...psi, ...(of === undefined ? {} : { cause: { of, ...about } }) };
   });
   expect(toCorrect({ ...storedVerdict(results).verdict, modelChanged })).toBe(what);
 });

@@ -126,7 +126,7 @@ describe("an unfinished run", () => {
     const { code, stderr } = await runSpec(job.spec);
 
     expect(code, stderr).toBe(66);
-    expect(stderr).toContain("plan.json: it is not a plan of this program");
+    expect(stderr).toContain("plan.json: it is damaged, or of another version");
   });
 });
 

@@ -56,7 +56,7 @@ test("a feature whose unit has changed holds a run of few filtered rows of many"
   expect(second.stderr).toMatch(/^ {2}x: .*÷1,000: unit changed\?.*PSI/m);
 });
 
-test("a run that an older version has planned keeps its sample, and says that it is too small to be compared", async () => {
+test("a run whose sample is too small to be compared says so", async () => {
   await using scratch = await scratchFolder();
   const nights = await filteredNights(scratch.path);
   const first = await runHere(["run", ...nights.args("2026-11-20"), "--json"]);

@@ -3,6 +3,7 @@ import type { PinnedRun } from "#src/plan/plan.js";
 import { runProfileText } from "#src/publish/profile-text.js";
 import { firstWithRows } from "#src/run/judging/baseline.js";
 import type { Sink } from "#src/sink/port.js";
+import { runProfile } from "../support/run-profiles.js";
 
 /** The number of rows of each run; null: its profile cannot be read. */
 type Rows = readonly (number | null)[];
@@ -13,8 +14,7 @@ async function chosenOf(rows: Rows): Promise<{ readonly chosen: string | undefin
   const readProfile = ({ runId, date }: PinnedRun): Promise<string> => {
     read.push(runId);
     const found = rows[Number(runId)] ?? null;
-    const run = { runId, date, modelSha256: "m", rejected: 0, outputs: new Map(), features: new Map() };
-    return Promise.resolve(found === null ? "{}" : runProfileText({ ...run, rows: found }));
+    return Promise.resolve(found === null ? "{}" : runProfileText({ ...runProfile({ rows: found }), runId, date }));
   };
   const runs = rows.map((_, index) => ({ runId: String(index), date: "2026-11-20", sha256: "", place: "" }));
   const first = await firstWithRows({ sink: { readProfile } as unknown as Sink }, runs);

@@ -2,8 +2,6 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
-import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
 import { outputs, shifted } from "../support/challenger.js";
 import { runCli, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
@@ -90,45 +88,6 @@ describe("the predictions of a challenger that are kept", () => {
     expect(await readdir(folder)).toContain("_SUCCESS");
   });
 
-  test("predictions that an earlier version kept, which could lose rows, are not taken for complete by a new run or a resumed one", async () => {
-    await using scratch = await scratchFolder();
-    const alone = await rowsAlone(scratch.path);
-    const spec = await writeSpec(scratch.path, fixture, jobOf());
-    const folder = join(scratch.path, "kept");
-    expect((await run(spec, "--worker", "0/2")).code).toBe(0);
-    await planAsEarlier(folder);
-
-    const resumed = await run(spec);
-    expect(resumed.code, resumed.stderr).toBe(0);
-    expect(resumed.stderr).toMatch(
-      /WARN.*predictions in .*kept are incomplete: 3 of 6 spans; to keep all of them, score again when this run is published or discarded: infer-batch run \S+ --new-run\n/,
-    );
-    expect(await readdir(folder)).not.toContain("_SUCCESS");
-    expect((await readdir(join(folder, "_infer-batch"))).filter((name) => name.endsWith("-r2"))).toHaveLength(1);
-
-    const again = await run(spec, "--new-run");
-    expect(again.code, again.stderr).toBe(0);
-    expect(again.stderr).toMatch(/the challenger's predictions are in .*kept/);
-    expect(byId(await outputRows(folder))).toEqual(alone);
-  });
-
-  test("an attempt that only finishes a run says that an earlier version kept its predictions, and what to do", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, fixture, jobOf());
-    expect((await run(spec)).code).toBe(0);
-    await planAsEarlier(join(scratch.path, "kept"));
-    for (const name of ["out/_SUCCESS", "out/_manifest.json", "kept/_SUCCESS", "kept/_manifest.json"]) {
-      await rm(join(scratch.path, name));
-    }
-
-    const done = await run(spec);
-
-    expect([done.code, lastJson(done)["rows_scored"]], done.stderr).toEqual([0, 0]);
-    expect(done.stderr).toMatch(
-      /WARN.*predictions in .*kept are not finished: an earlier version of this program kept them, which could lose rows; to keep all of them, score again when this run is published or discarded: infer-batch run \S+ --new-run\n/,
-    );
-  });
-
   test("predictions that cannot be kept cost no row of the run, and it says that they are not complete", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, jobOf({ output: undefined }));
@@ -174,25 +133,6 @@ describe("the predictions of a challenger that are kept", () => {
     expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);
   });
 });
-
-/** Makes the plan of kept predictions that of an earlier version. Its parts, which name their plan, are gone. */
-async function planAsEarlier(folder: string): Promise<void> {
-  for (const name of await readdir(folder, { recursive: true })) {
-    if (/part-.*\.parquet$/.test(name)) {
-      await rm(join(folder, name));
-    } else if (name.endsWith("plan.json")) {
-      const text = await readFile(join(folder, name), "utf8");
-      const {
-        kept: version,
-        profiles,
-        sha256: _digest,
-        ...earlier
-      } = JSON.parse(text) as Plan & { readonly sha256: string };
-      expect([version, profiles]).toEqual([2, 2]);
-      await writeFile(join(folder, name), sealedText(earlier));
-    }
-  }
-}
 
 /** Kills a process once so many parts are there. */
 async function killAt(child: { kill(signal: "SIGKILL"): boolean }, folder: string, parts: number): Promise<void> {

@@ -1,4 +1,4 @@
-import { chmod, chown, copyFile, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, copyFile, mkdir, readdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
@@ -254,22 +254,6 @@ postgres.describe("plan with an output in Postgres", () => {
       ]);
     } finally {
       await database.query("DROP OWNED BY swapper CASCADE; DROP ROLE swapper");
-    }
-  });
-
-  test("plan ends with 64 as run does for a role that may not migrate control tables of an older layout", async () => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
-    await database.query(`CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA infer_batch TO guest;
-      GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA infer_batch TO guest`);
-    const url = new URL(database.url);
-    url.username = "guest";
-    try {
-      const spec = await writePgSpec(scratch.path, wine, { url: url.href });
-      await expectAlike(spec, 64, /migrating control schema infer_batch to layout 2/);
-    } finally {
-      await database.query("DROP OWNED BY guest; DROP ROLE guest");
     }
   });
 

@@ -1,8 +1,8 @@
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { rehearse } from "#src/sink/parquet/local/rehearse.js";
-import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -262,18 +262,6 @@ postgres.describe("plan with an output in Postgres", () => {
       expect.stringContaining("it has statement-level triggers, so plan runs no statement on it"),
     ]);
     expect(await database.query("SELECT is_called FROM scores.started")).toEqual([{ is_called: false }]);
-  });
-
-  test("plan leaves control tables of an older layout as they are, and says so", async () => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
-    const spec = await writePgSpec(scratch.path, wine, database);
-    const { code, stdout, stderr } = await runHere(["plan", spec]);
-    expect([code, stdout], stderr).toEqual([
-      0,
-      expect.stringContaining("the control tables in infer_batch have layout 1, and are migrated when a run starts"),
-    ]);
   });
 
   test("plan ends with 66 for a date before a published one", async () => {

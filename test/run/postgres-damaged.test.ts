@@ -90,7 +90,7 @@ const cases: readonly Case[] = [
     mode: "replace",
     before: half,
     damage: sql("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT')"),
-    says: /reading run diabetes-mlp-\w+ from infer_batch.runs: it is not a plan of this program/,
+    says: /reading run diabetes-mlp-\w+ from infer_batch.runs: its plan is damaged, or of another version/,
   },
   {
     what: "a control row is changed",

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
+import { noRows } from "#src/checks/span-profile.js";
 import { openJob } from "#src/app/job-context.js";
 import type { OutputRows } from "#src/columnar/types.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
@@ -31,7 +32,7 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     get state() {
       return { kind: run.finished ? "published" : "unfinished" } as const;
     },
-    profile: () => Promise.resolve(undefined),
+    profile: () => Promise.resolve({ profile: noRows }),
     countKeys: () => Promise.reject(new Error("no plan of this target has checks")),
     verdict: () => Promise.resolve(undefined),
     decision: () => Promise.resolve(undefined),

@@ -100,11 +100,6 @@ test.each([
   expect(load(withParams(params), { params: given }).params).toMatchObject(given);
 });
 
-test("a stored run keeps a date that an older version accepted and that is refused for a new run", () => {
-  const given = { params: { ds: "2026-11-5" }, ofRun: true } as const;
-  expect(load(withParams("{ ds: '${today}' }"), given).params).toEqual({ ds: "2026-11-5" });
-});
-
 test("the param that messages and the schema recommend can be written into a spec as it stands", () => {
   const refused = specRefusal(withParams("{ ds: { type: time } }"), {});
   const described = readFileSync(join(projectFolder, "docs/job-spec.md"), "utf8");

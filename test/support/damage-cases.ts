@@ -80,13 +80,13 @@ export const cases: readonly Case[] = [
     what: "a finished run with a damaged plan",
     before: finished,
     damage: ({ out }) => truncate(join(out, plan()), 100),
-    says: /plan.json: it is not a plan of this program/,
+    says: /plan.json: it is damaged, or of another version/,
   },
   {
     what: "an unfinished run with a damaged plan",
     before: unfinished,
     damage: ({ out }) => truncate(join(out, plan()), 100),
-    says: /plan.json: it is not a plan of this program/,
+    says: /plan.json: it is damaged, or of another version/,
   },
   {
     what: "a finished run that lost its plan, and is planned otherwise by now",
@@ -117,7 +117,7 @@ export const cases: readonly Case[] = [
     what: "a second run with a damaged plan",
     before: twice,
     damage: ({ out }) => truncate(join(out, plan(2)), 100),
-    says: /plan.json: it is not a plan of this program/,
+    says: /plan.json: it is damaged, or of another version/,
     number: 3,
   },
   {

@@ -211,7 +211,7 @@ export async function scoreLoop(
     async commit({ index }: { index: number }, output: SpanOutput) {
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(output.rows)];
       found.rejected[index] = [...output.rejects];
-      const { profile = "", privateProfile } = output;
+      const { profile, privateProfile } = output;
       found.profiles[index] = privateProfile === undefined ? profile : withSealed(profile, privateProfile);
       return await Promise.resolve("committed" as const);
     },

@@ -8,7 +8,7 @@ export function planOf(rowCounts: readonly number[], commitRows: number): Plan {
   );
   return {
     format: "infer-batch-plan",
-    version: 2,
+    version: 1,
     runId: "job-000000000000" as RunId,
     job: "job",
     params: {},

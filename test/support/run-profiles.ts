@@ -6,7 +6,8 @@ import type { ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "./batches.js";
 import { randomOf } from "./random.js";
 
-const limits = profileLimits(1);
+/** The limits of an output that is alone. */
+export const fullLimits = profileLimits(1);
 
 /** Normally distributed numbers, the same for the same seed. */
 export function normals(count: number, { mean = 0, deviation = 1, seed = 1 } = {}): number[] {
@@ -17,9 +18,6 @@ export function normals(count: number, { mean = 0, deviation = 1, seed = 1 } = {
   });
 }
 
-/** The limits of an output, of which a version of this program knows how to profile all values. */
-export const limitsNow: VectorLimits = { ...limits, version: 2 };
-
 /** The profile of a column of numbers; null is NULL. */
 export function numbersProfile(values: readonly (number | null)[], type: ColumnType = "float64"): ColumnProfile {
   const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
@@ -27,12 +25,12 @@ export function numbersProfile(values: readonly (number | null)[], type: ColumnT
     type === "int64"
       ? BigInt64Array.from(values, (value) => BigInt(value ?? 0))
       : Float64Array.from(values, (value) => value ?? 0);
-  return profileColumn({ type }, { kind: "fixed", elementsPerValue: 1, data, valid }, limits);
+  return profileColumn({ type }, { kind: "fixed", elementsPerValue: 1, data, valid }, fullLimits);
 }
 
 export function textsProfile(
   counts: Readonly<Record<string, number>>,
-  of: VectorLimits = limits,
+  of: VectorLimits = fullLimits,
   list?: ValueList,
 ): ColumnProfile {
   const texts = Object.entries(counts).flatMap(([text, count]) => Array.from({ length: count }, () => text));
@@ -42,14 +40,14 @@ export function textsProfile(
 /** The profile of a column of int64. */
 export function integersProfile(
   values: readonly bigint[],
-  of: VectorLimits = limitsNow,
+  of: VectorLimits = fullLimits,
   list?: ValueList,
 ): ColumnProfile {
   const data = BigInt64Array.from(values);
   return profileColumn({ type: "int64", list }, { kind: "fixed", elementsPerValue: 1, data, valid: undefined }, of);
 }
 
-export function vectorsProfile(vectors: readonly (readonly number[])[], of: VectorLimits = limits): ColumnProfile {
+export function vectorsProfile(vectors: readonly (readonly number[])[], of: VectorLimits = fullLimits): ColumnProfile {
   return profileColumn({ type: { kind: "list", element: "float32" } }, listColumn("float32", vectors), of);
 }
 
@@ -72,7 +70,9 @@ export function runProfile(
     rejected: 0,
     ...about,
     outputs: new Map(Object.entries(outputs)),
+    carried: new Map(),
     features: new Map(Object.entries(features)),
+    model: { uri: "model.onnx" },
   };
 }
 

@@ -2,6 +2,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Contract } from "#src/binding/contract.js";
+import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columnar/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
@@ -69,7 +70,13 @@ export const rejectOf = (row: number): RejectedRow => ({
 
 /** The output of a span whose rows were all scored or rejected. */
 export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): SpanOutput {
-  return { rows, rejects, filtered: 0, batchSize: 4096 };
+  return {
+    rows,
+    rejects,
+    filtered: 0,
+    batchSize: 4096,
+    profile: spanProfileText(profileRows(rows, { predicted: [] })),
+  };
 }
 
 /** Commits the spans for which `which` is true. Each row's id is its number in the run. */

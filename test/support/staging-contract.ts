@@ -207,22 +207,11 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
           }
           await using sink = await world.open();
           const found = await (await sink.open(await sink.create(plan))).profile();
-          return found === undefined ? undefined : spanProfileText(found.profile);
+          return spanProfileText(found.profile);
         }),
       );
       const rows = outputOf(upTo(25));
       expect(texts).toEqual(texts.map(() => spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }))));
-    });
-
-    test("a sink tells no profile where a span has none", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
-      await commitProfiled(run, stored, (index) => index > 0);
-      const span = spanAt(stored.plan, 0);
-      await run.commit(span, whole(outputOf(idsOf(span))));
-      expect(await run.profile()).toBeUndefined();
-      expect(await (await sink.open(stored)).profile()).toBeUndefined();
     });
 
     test("a sink takes the profile of the attempt that committed a span, not of one that adopts it", async () => {

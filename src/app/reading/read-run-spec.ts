@@ -17,7 +17,7 @@ export interface RunOptions extends JobOptions {
  */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
   return run === undefined || options.param.length > 0
-    ? await readSpec(specPath, options, run === undefined ? {} : { ofRun: true })
+    ? await readSpec(specPath, options)
     : await readSpecOfRun(specPath, { run, ...options });
 }
 
@@ -30,7 +30,7 @@ export async function readSpecOfRun(
   specPath: string,
   { run, ...options }: RunOptions & { readonly run: string },
 ): Promise<LoadedSpec> {
-  const loaded = await readSpec(specPath, options, { ofRun: true, standIns: "all" });
+  const loaded = await readSpec(specPath, options, { standIns: "all" });
   await using job = await openLoaded(loaded, specPath);
   const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
   const found = runs.find(({ runId }) => runId === run);
@@ -55,5 +55,5 @@ export async function readSpecOfRun(
     });
   }
   const param = paramTexts(found.plan.params);
-  return await readSpec(specPath, { param }, { ofRun: true });
+  return await readSpec(specPath, { param });
 }

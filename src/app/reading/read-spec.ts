@@ -18,13 +18,12 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 
 /**
  * Reads and checks a spec.
- * @param how `pipe`: its rows come and go through a pipe. `ofRun`: the params are those of a stored run. `standIns`:
- * params without a value get a placeholder, so that runs with any value are found
+ * @param how `pipe`: its rows come and go through a pipe. `standIns`: params without a value get a placeholder, so that runs with any value are found
  */
 export async function readSpec(
   path: string,
   { param }: JobOptions,
-  how: Pick<SpecContext, "pipe" | "ofRun" | "standIns"> = {},
+  how: Pick<SpecContext, "pipe" | "standIns"> = {},
 ): Promise<LoadedSpec> {
   const text = await readText(path);
   const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), ...how };

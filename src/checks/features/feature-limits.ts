@@ -14,7 +14,7 @@ export function featureBytes(outputs: number): number {
   return Math.max(0, spanBytes - restBytes - outputBytes(outputs));
 }
 
-/** Returns the limits that older versions gave the profile of an output in a run that profiles features, too. */
+/** Returns the limits that an output has if all share the bytes left to them equally. */
 export function equalOutputLimits(outputs: number): VectorLimits {
   return profileLimits(outputs, outputBytes(outputs));
 }
@@ -47,14 +47,8 @@ export function costOf(column: Measured): number {
   return fixedOf(column) + { number: 512, vector: 2048, text: 1800 }[column.kind];
 }
 
-/** The bytes that features share, and whether they are profiled as this version does, or as older ones did. */
-export interface FeatureShare {
-  readonly bytes: number;
-  readonly version?: 2;
-}
-
-/** Returns the limits of each feature's profile, in order. */
-export function featureLimits(columns: readonly Measured[], { bytes: all, ...version }: FeatureShare): VectorLimits[] {
+/** Returns the limits of each feature's profile, in order. `all`: the bytes that they share. */
+export function featureLimits(columns: readonly Measured[], all: number): VectorLimits[] {
   const costs = columns.reduce((sum, column) => sum + costOf(column), 0);
   const scale = Math.max(1, all / Math.max(costs, 1));
   return columns.map((column) => {
@@ -62,9 +56,8 @@ export function featureLimits(columns: readonly Measured[], { bytes: all, ...ver
     const within = (least: number, bytesEach: number, most: number): number =>
       Math.min(Math.max(Math.floor(bytes / bytesEach), least), most);
     return column.kind === "text"
-      ? { ...version, bins: 16, values: 256, nameBytes: within(128, 1, 16_384), dimensions: 16 }
+      ? { bins: 16, values: 256, nameBytes: within(128, 1, 16_384), dimensions: 16 }
       : {
-          ...version,
           bins: column.kind === "vector" ? 64 : within(16, 16, 1024),
           values: within(8, 32, 256),
           nameBytes: within(128, 2, 8192),

@@ -8,7 +8,7 @@ import { profileNumbers } from "../profiles/profile-numbers.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
 import { counted } from "./feature-loops.js";
 import type { FeaturePart, SampledNumbers } from "./feature-part.js";
-import { featureLimits, type FeatureShare } from "./feature-limits.js";
+import { featureLimits } from "./feature-limits.js";
 import { type FeatureColumn, type FeaturePlan, measuredColumn } from "./feature-plan.js";
 import { addCounts, createCounts, countOf } from "./measure-matrix.js";
 
@@ -21,8 +21,8 @@ export interface FeatureRows {
   finish(): ReadonlyMap<string, ColumnProfile>;
 }
 
-/** @param share what the profiles of the features may take */
-export function createFeatureRows(plan: FeaturePlan, share: FeatureShare): FeatureRows {
+/** @param bytesOfAll what the profiles of the features may take */
+export function createFeatureRows(plan: FeaturePlan, bytesOfAll: number): FeatureRows {
   const matrices = new Map<number, MatrixValues>();
   const features = plan.columns.map((column, index): Feature => {
     if (column.kind !== "number") {
@@ -45,7 +45,7 @@ export function createFeatureRows(plan: FeaturePlan, share: FeatureShare): Featu
       return bytes;
     },
     finish() {
-      const limits = featureLimits(plan.columns.map(measuredColumn), share);
+      const limits = featureLimits(plan.columns.map(measuredColumn), bytesOfAll);
       return new Map(
         features.map(({ column, values }, index) => {
           return [column.name, profileOf(column, values, limits[index] as VectorLimits)];

@@ -114,9 +114,7 @@ function numbersIn(type: ColumnType, column: FixedColumn, limits: VectorLimits):
   }
   const found = profileNumbers(blocksOf(column, read), limits);
   const isInteger = type === "int64" || type === "uint64";
-  return limits.version !== undefined && isInteger && mayBeWide(found)
-    ? { ...found, ...wideIntegers(column, limits) }
-    : found;
+  return isInteger && mayBeWide(found) ? { ...found, ...wideIntegers(column, limits) } : found;
 }
 
 /** Those that are not NULL, block by block. */

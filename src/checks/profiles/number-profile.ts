@@ -1,7 +1,7 @@
 import { exactMean, roundExact } from "./exact-sum.js";
 import { emptyHistogram, type Histogram, mergeHistograms } from "./histogram.js";
 import { mergeValues, noValues, type ValueCounts, type ValueLimits } from "./value-counts.js";
-import { mergeWide, roundNames, type WideExtremes } from "./wide-integers.js";
+import { mergeWide, type WideExtremes } from "./wide-integers.js";
 
 /** Numbers, counted exactly; what is said of `min`, `max`, sums and the histogram is said of the finite ones. */
 export interface NumberProfile {
@@ -18,18 +18,13 @@ export interface NumberProfile {
   readonly squares: bigint;
   readonly histogram: Histogram;
   readonly values: ValueCounts;
-  /** The exact extremes of integers that float64 may round; `values` has their exact names then. */
+  /** The exact extremes of integers beyond 2^53; absent: there are none, or the numbers are no integers. */
   readonly wide?: WideExtremes | undefined;
 }
 
 export interface ProfileLimits extends ValueLimits {
   /** Bins of a histogram, at least 2. */
   readonly bins: number;
-  /**
-   * How the profile is made. undefined: as older versions of this program did, which left out the further dimensions of long
-   * vectors, and rounded integers beyond 2^53.
-   */
-  readonly version?: 2;
 }
 
 /** The counts and extremes of a profile. */
@@ -73,22 +68,14 @@ export function mergeCounts(one: NumberCounts, other: NumberCounts): NumberCount
 /** Merges two profiles, in any order. */
 export function mergeNumbers(one: NumberProfile, other: NumberProfile, limits: ProfileLimits): NumberProfile {
   const wide = mergeWide(one, other);
-  const [a, b] =
-    (one.wide ?? other.wide) === undefined || wide !== undefined
-      ? [one.values, other.values]
-      : [rounded(one.values), rounded(other.values)];
   return {
     ...mergeCounts(one, other),
     sum: one.sum + other.sum,
     squares: one.squares + other.squares,
     histogram: mergeHistograms(one.histogram, other.histogram, limits.bins),
-    values: mergeValues(a, b, limits, undefined),
+    values: mergeValues(one.values, other.values, limits, undefined),
     ...(wide && { wide }),
   };
-}
-
-function rounded(values: ValueCounts): ValueCounts {
-  return values.kind === "few" ? { ...values, counts: roundNames(values.counts) } : values;
 }
 
 /** The mean of the finite numbers; NaN if there is none. */

@@ -17,13 +17,6 @@ export interface Directions {
 
 export const noDirections: Directions = { sums: new Float64Array(0) };
 
-/** The number of dimensions, or groups of them, that are kept, and whether the others are left out. */
-export interface DirectionLimits {
-  readonly dimensions: number;
-  /** undefined: dimensions above the limit are left out, as older versions of this program did. */
-  readonly version?: 2;
-}
-
 /** The unit that directions are rounded to. */
 export const directionUnit = 2 ** 15;
 
@@ -37,14 +30,10 @@ export function addDirection(sums: Float64Array, values: Float64Array, dimension
   }
 }
 
-/** Keeps the sums of all dimensions while they fit, else those of groups of dimensions. */
-export function fitDirections(directions: Directions, { dimensions, version }: DirectionLimits): Directions {
-  const { sums, areGroups } = directions;
-  if (sums.length <= dimensions) {
-    return directions;
-  }
-  return version === undefined && areGroups === undefined
-    ? { sums: sums.slice(0, dimensions) }
+/** Keeps the sums of all dimensions while at most `dimensions` numbers are kept, else those of groups of dimensions. */
+export function fitDirections(directions: Directions, dimensions: number): Directions {
+  return directions.sums.length <= dimensions
+    ? directions
     : foldDirections(directions, 2 ** Math.floor(Math.log2(dimensions)));
 }
 
@@ -62,10 +51,10 @@ function foldDirections({ sums, areGroups }: Directions, groups: number): Direct
 }
 
 /** Adds two sums, in any order. */
-export function mergeDirections(one: Directions, other: Directions, limits: DirectionLimits): Directions {
+export function mergeDirections(one: Directions, other: Directions, dimensions: number): Directions {
   const [a, b] = alike(one, other);
   const [long, short] = a.sums.length >= b.sums.length ? [a, b] : [b, a];
-  return fitDirections({ ...long, sums: long.sums.map((sum, index) => sum + (short.sums[index] ?? 0)) }, limits);
+  return fitDirections({ ...long, sums: long.sums.map((sum, index) => sum + (short.sums[index] ?? 0)) }, dimensions);
 }
 
 /** Puts dimensions of one together where the other has only groups of them. */
@@ -79,12 +68,6 @@ function alike(one: Directions, other: Directions): readonly [Directions, Direct
   return [foldDirections(one, groups), foldDirections(other, groups)];
 }
 
-/** Sums of directions, and how many dimensions the longest vector has. */
-export interface KnownDirections {
-  readonly directions: Directions;
-  readonly maxDimension: number;
-}
-
 /** The angle between the sums of the directions of two profiles, which point to their centroids. */
 export interface CentroidAngle {
   /** NaN where one has no direction. */
@@ -93,21 +76,12 @@ export interface CentroidAngle {
   readonly product: number;
   /** The length of each sum: the number of vectors, if all point in one direction. */
   readonly lengths: readonly [one: number, other: number];
-  /** Dimensions are left out: what is left of a direction is shorter than 1, and so are the sums. */
-  readonly leavesOut: boolean;
 }
 
-/**
- * Returns the angle between the centroids of two profiles: in the dimensions that both know, since older versions of this
- * program left some out. undefined: one knows groups of dimensions, and the other not all dimensions.
- */
-export function centroidAngle(one: KnownDirections, other: KnownDirections): CentroidAngle | undefined {
-  const left = [one, other].filter(leavesOut).map(({ directions }) => directions.sums.length);
-  if (left.length > 0 && (one.directions.areGroups ?? other.directions.areGroups) === true) {
-    return undefined;
-  }
-  const [a, b] = alike(one.directions, other.directions);
-  const dimensions = left.length > 0 ? Math.min(...left) : Math.max(a.sums.length, b.sums.length);
+/** Returns the angle between the centroids of two profiles. */
+export function centroidAngle(one: Directions, other: Directions): CentroidAngle {
+  const [a, b] = alike(one, other);
+  const dimensions = Math.max(a.sums.length, b.sums.length);
   let [product, ones, others] = [0, 0, 0];
   for (let index = 0; index < dimensions; index += 1) {
     const [x, y] = [(a.sums[index] ?? 0) / directionUnit, (b.sums[index] ?? 0) / directionUnit];
@@ -116,9 +90,5 @@ export function centroidAngle(one: KnownDirections, other: KnownDirections): Cen
     others += y * y;
   }
   const cosine = product / Math.sqrt(ones * others);
-  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)], leavesOut: left.length > 0 };
-}
-
-function leavesOut({ directions: { sums, areGroups }, maxDimension }: KnownDirections): boolean {
-  return areGroups === undefined && sums.length < maxDimension;
+  return { cosine, product, lengths: [Math.sqrt(ones), Math.sqrt(others)] };
 }

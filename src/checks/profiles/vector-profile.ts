@@ -55,10 +55,9 @@ export interface NumberLists {
 export function profileVectors(lists: NumberLists, limits: VectorLimits): VectorProfile {
   const { offsets, valid } = lists;
   const rows = offsets.length - 1;
-  const isOlder = limits.version === undefined;
   const found = { ...noVectors, hashed: new Float64Array(hashBins) };
   const norms = new Float64Array(rows);
-  const sums = new Float64Array(Math.min(longest(lists), isOlder ? limits.dimensions : Number.POSITIVE_INFINITY));
+  const sums = new Float64Array(longest(lists));
   let scratch = createFloatBits(blockValues);
   let counted = 0;
   for (let row = 0; row < rows; row += 1) {
@@ -75,9 +74,7 @@ export function profileVectors(lists: NumberLists, limits: VectorLimits): Vector
       found.hashed[bin] = (found.hashed[bin] as number) + 1;
       const squares = squaresOf(scratch.values, dimension);
       const scale =
-        isOlder || (squares >= leastSquares && squares < Number.POSITIVE_INFINITY)
-          ? 1
-          : rescale(scratch.values, dimension, squares);
+        squares >= leastSquares && squares < Number.POSITIVE_INFINITY ? 1 : rescale(scratch.values, dimension, squares);
       const norm = Math.sqrt(scale === 1 ? squares : squaresOf(scratch.values, dimension));
       if (norm > 0 && norm < Number.POSITIVE_INFINITY) {
         norms[counted] = norm / scale;
@@ -90,7 +87,7 @@ export function profileVectors(lists: NumberLists, limits: VectorLimits): Vector
       }
     }
   }
-  const directions = isOlder ? { sums } : fitDirections({ sums: sums.subarray(0, found.maxDimension) }, limits);
+  const directions = fitDirections({ sums: sums.subarray(0, found.maxDimension) }, limits.dimensions);
   return { ...found, norms: profileNumbers(numbersOf(norms.subarray(0, counted)), limits), directions };
 }
 
@@ -161,7 +158,7 @@ export function mergeVectors(one: VectorProfile, other: VectorProfile, limits: V
     zero: one.zero + other.zero,
     notFinite: one.notFinite + other.notFinite,
     norms: mergeNumbers(one.norms, other.norms, limits),
-    directions: mergeDirections(one.directions, other.directions, limits),
+    directions: mergeDirections(one.directions, other.directions, limits.dimensions),
     hashed: one.hashed.map((count, bin) => count + (other.hashed[bin] as number)),
   };
 }

@@ -25,49 +25,20 @@ export function mayBeWide({ finite, min, max }: KnownExtremes): boolean {
   return finite > 0 && (min <= -(2 ** 53) || max >= 2 ** 53);
 }
 
-/**
- * Merges the extremes of integers. undefined: none is wide, or a version of this program profiled some of them that rounded
- * them.
- */
+/** Merges the extremes of integers; undefined: none is wide. */
 export function mergeWide(one: KnownExtremes, other: KnownExtremes): WideExtremes | undefined {
   if (one.wide === undefined && other.wide === undefined) {
     return undefined;
   }
+  if (one.finite === 0 || other.finite === 0) {
+    return one.wide ?? other.wide;
+  }
   const [a, b] = [exactExtremes(one), exactExtremes(other)];
-  if (a === undefined || b === undefined) {
-    return undefined;
-  }
-  const [first, second] = one.finite === 0 ? [b, b] : other.finite === 0 ? [a, a] : [a, b];
-  return {
-    min: first.min < second.min ? first.min : second.min,
-    max: first.max > second.max ? first.max : second.max,
-  };
+  return { min: a.min < b.min ? a.min : b.min, max: a.max > b.max ? a.max : b.max };
 }
 
-/** The extremes of integers; undefined: they were rounded. */
-function exactExtremes(known: KnownExtremes): WideExtremes | undefined {
-  if (known.wide !== undefined) {
-    return known.wide;
-  }
-  if (known.finite === 0) {
-    return { min: 0n, max: 0n };
-  }
-  return mayBeWide(known) ? undefined : { min: BigInt(known.min), max: BigInt(known.max) };
-}
-
-/** Whether an older version of this program named wide integers: it rounded them to float64. */
-export function hasRoundedNames(known: KnownExtremes): boolean {
-  return known.wide === undefined && mayBeWide(known);
-}
-
-/** The counts of integers by the names that older versions of this program gave them. */
-export function roundNames(counts: ReadonlyMap<string, number>): Map<string, number> {
-  const rounded = new Map<string, number>();
-  for (const [name, count] of counts) {
-    const number = String(Number(name));
-    rounded.set(number, (rounded.get(number) ?? 0) + count);
-  }
-  return rounded;
+function exactExtremes({ wide, min, max }: KnownExtremes): WideExtremes {
+  return wide ?? { min: BigInt(min), max: BigInt(max) };
 }
 
 /** Profiles a column of int64 or uint64 without rounding. At least one value is not NULL. */

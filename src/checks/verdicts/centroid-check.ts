@@ -18,29 +18,24 @@ interface EarlierAngle {
   readonly angle: CentroidAngle;
 }
 
-/** The angles to the earlier runs that can be compared. */
+/** The angles to the earlier runs. */
 function anglesTo({ now, earlier }: ComparedColumn): EarlierAngle[] {
   return earlier.flatMap(({ runId, profile }) => {
     if (now.kind !== "vectors" || profile.kind !== "vectors") {
       return [];
     }
-    const angle = centroidAngle(profile.vectors, now.vectors);
-    return angle === undefined ? [] : [{ runId, rows: profile.rows, vectors: profile.vectors.norms.finite, angle }];
+    const angle = centroidAngle(profile.vectors.directions, now.vectors.directions);
+    return [{ runId, rows: profile.rows, vectors: profile.vectors.norms.finite, angle }];
   });
 }
 
 /**
  * The variance of the directions about their mean, divided by the square of the mean's length. The sum of n directions, whose
- * mean has the length l, has the squared length n² l² + n (1 - l²) on average. Infinity: there is no mean direction. 0 where
- * dimensions are left out of all runs: what is left of a direction is shorter than 1, by an unknown factor.
+ * mean has the length l, has the squared length n² l² + n (1 - l²) on average. Infinity: there is no mean direction.
  */
 function relativeVariance(known: readonly EarlierAngle[]): number {
-  const whole = known.filter(({ angle }) => !angle.leavesOut);
-  if (whole.length === 0) {
-    return 0;
-  }
   let [excess, pairs] = [0, 0];
-  for (const { vectors, angle } of whole) {
+  for (const { vectors, angle } of known) {
     excess += angle.lengths[0] ** 2 - vectors;
     pairs += vectors * (vectors - 1);
   }
@@ -79,23 +74,20 @@ function hasCosine({ angle }: EarlierAngle): boolean {
   return !Number.isNaN(angle.cosine);
 }
 
-/** Whether no earlier run can be compared: an older version left out other dimensions, or no mean direction is certain enough. */
+/** Whether no earlier run can be compared: no mean direction is certain enough. */
 export function incomparableVectors(compared: ComparedColumn): UncountedColumn | undefined {
   const { column, now } = compared;
   if (now.kind !== "vectors") {
     return undefined;
   }
   const known = anglesTo(compared);
-  if (known.length === 0) {
-    return { column, checks: ["centroid"], run: "earlier" };
-  }
   const isUncertain = known.some(hasCosine) && nearestOf(known, now.vectors.norms.finite) === undefined;
   return isUncertain ? { column, checks: ["centroid"], run: "this" } : undefined;
 }
 
 /** Where vectors point as a whole, compared with the run that is most like this one. */
 export function checkCentroid(compared: ComparedColumn): CheckResult[] {
-  const { column, now, earlier } = compared;
+  const { column, now } = compared;
   if (now.kind !== "vectors") {
     return [];
   }
@@ -109,14 +101,11 @@ export function checkCentroid(compared: ComparedColumn): CheckResult[] {
   const { cosine, product, lengths } = angle;
   const limits = { warn: Math.min(cosineLimits.warn, byChance), hold: Math.min(cosineLimits.hold, byChance) };
   const isFar = cosine < limits.hold;
-  // A night like this one may be among those that cannot be compared.
-  const holds = isFar && known.length === earlier.length;
   return [
     {
       check: "centroid",
       column,
-      level: holds ? "hold" : cosine < limits.warn ? "warn" : "pass",
-      ...(isFar && !holds && { lowered: `only ${known.length} of ${earlier.length} earlier runs can be compared` }),
+      level: isFar ? "hold" : cosine < limits.warn ? "warn" : "pass",
       formula: centroidFormula,
       measured: cosine,
       limit: isFar ? limits.hold : limits.warn,
@@ -135,4 +124,4 @@ export function checkCentroid(compared: ComparedColumn): CheckResult[] {
   ];
 }
 
-const centroidFormula = `product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1; the limit is at most 1 / sqrt((1 + ${chance} v / n) (1 + ${chance} v / m)), where n and m are the vectors of the two runs, and v is the variance of the directions divided by the square of their mean's length, in the earlier runs, or 0 if all of them leave out dimensions`;
+const centroidFormula = `product / (length before · length): the cosine of the angle between the sums of the directions, which are vectors of length 1; the limit is at most 1 / sqrt((1 + ${chance} v / n) (1 + ${chance} v / m)), where n and m are the vectors of the two runs, and v is the variance of the directions divided by the square of their mean's length, in the earlier runs`;

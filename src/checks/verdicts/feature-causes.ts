@@ -12,7 +12,7 @@ const unexplained = 3;
 
 /** How far the features of a run have moved since each earlier one. */
 export interface FeatureMoves {
-  /** Whether the earlier run has profiles of features: an older version of this program made none. */
+  /** Whether the earlier run has a feature of this run to compare. */
   readonly isKnown: (runId: string) => boolean;
   /** Whether an earlier run's output was predicted with this run's model; or any, if none was. */
   readonly isOfModel: (runId: string, output: string) => boolean;
@@ -185,7 +185,7 @@ export function namedDrifts(results: readonly CheckResult[], features: readonly 
   const named = new Map(results.flatMap(({ feature }) => (feature === undefined ? [] : [[keyOf(feature), feature]])));
   return [...named.values()].flatMap(({ column, against }) => {
     const feature = features.find((one) => one.column === column);
-    const drift = feature === undefined || against === undefined ? undefined : driftSince(feature, against);
+    const drift = feature === undefined ? undefined : driftSince(feature, against);
     return feature === undefined || drift === undefined
       ? []
       : [

@@ -1,4 +1,3 @@
-import type { ColumnProfile } from "../profiles/column-profile.js";
 import { carriedColumns } from "../span-profile.js";
 import { normsOf } from "./align/norms.js";
 import { boundBins } from "./bound-bins.js";
@@ -117,7 +116,7 @@ function resultsOfPrevious(
   return resultsOf({ run: predicted, baseline, ...(isReference === undefined ? {} : { isReference }) }, options);
 }
 
-function checkOutputsWanted({ outputs, carried = new Map() }: RunProfile, options: CheckOptions): CheckResult[] {
+function checkOutputsWanted({ outputs, carried }: RunProfile, options: CheckOptions): CheckResult[] {
   return [...outputs, ...carried].flatMap(([column, now]) =>
     checkWanted(column, now, options.outputs.get(column) ?? {}),
   );
@@ -139,11 +138,11 @@ type Lower = (runs: number) => (result: CheckResult) => CheckResult;
  * warnings if few earlier runs had the column with its type.
  */
 function checkCarried(run: RunProfile, latest: Baseline, last: RunProfile, lower: Lower): CheckResult[] {
-  const { carried = new Map<string, ColumnProfile>() } = run;
-  const comparable = compared(carried, latest, (earlier) => earlier.carried ?? new Map());
-  const before = [...(last.carried ?? [])].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
+  const { carried } = run;
+  const comparable = compared(carried, latest, (earlier) => earlier.carried);
+  const before = [...last.carried].filter(([column]) => carried.has(column) || carried.size < carriedColumns);
   const gone = before.flatMap(([column, profile]) => {
-    const alike = latest.filter((earlier) => earlier.carried?.get(column)?.type === profile.type);
+    const alike = latest.filter((earlier) => earlier.carried.get(column)?.type === profile.type);
     return checkColumn(column, { runId: last.runId, file: last.file, profile }, carried.get(column))
       .map((result) => (result.measured === missingType ? asWarning(result) : result))
       .map(lower(alike.length));
@@ -173,7 +172,6 @@ function columnResults(
   const features = compared(run.features, latest, featuresOf);
   const moves = movesOf(features, latest, run.modelSha256);
   const inputLevels = { warn: Math.min(featureWarnPsi, options.inputs.psi), hold: options.inputs.psi };
-  // Earlier runs may have no profiles of features: an older version of this program made them.
   const inputs = features.flatMap((column) =>
     featureResults(column, inputLevels)
       .map((result) => featureResult(result, ofNumbers(column)))

@@ -1,8 +1,6 @@
 import type { ColumnProfile } from "../profiles/column-profile.js";
 import type { FewValues } from "../profiles/few-values.js";
 import type { ValueCounts } from "../profiles/value-counts.js";
-import { hasRoundedNames, roundNames } from "../profiles/wide-integers.js";
-import type { ComparedColumn } from "./column-checks.js";
 
 /** Whether a type, as profiles name it, is one of whole numbers. */
 export function isWholeType(type: string): boolean {
@@ -31,22 +29,4 @@ export function knownValues(profile: ColumnProfile): KnownValues | undefined {
   return values?.hashed === undefined
     ? undefined
     : { isCounted: false, values: { kind: "few", counts: new Map(), rare: { values: 0, hashed: values.hashed } } };
-}
-
-/** The values of a run and of the earlier runs, with names that can be compared. */
-export function comparableValues({ now, earlier }: Pick<ComparedColumn, "now" | "earlier">): {
-  readonly now: KnownValues | undefined;
-  readonly earlier: readonly (KnownValues | undefined)[];
-} {
-  const profiles = [now, ...earlier.map(({ profile }) => profile)];
-  const areRounded = profiles.some((profile) => profile.kind === "numbers" && hasRoundedNames(profile.numbers));
-  const [first, ...others] = profiles.map((profile) => {
-    const known = knownValues(profile);
-    return known === undefined || !areRounded || profile.kind !== "numbers" ? known : withRoundedNames(known);
-  });
-  return { now: first, earlier: others };
-}
-
-function withRoundedNames({ isCounted, values }: KnownValues): KnownValues {
-  return { isCounted, values: { ...values, counts: roundNames(values.counts) } };
 }

@@ -15,13 +15,13 @@ export interface RunProfile {
   readonly filtered?: number | undefined;
   /** The predicted columns. */
   readonly outputs: ColumnProfiles;
-  /** The rows and NULLs of the columns that are carried through; absent: an older version of this program made the profile. */
-  readonly carried?: ColumnProfiles | undefined;
+  /** The rows and NULLs of the columns that are carried through. */
+  readonly carried: ColumnProfiles;
   readonly features: ColumnProfiles;
   /** The outputs of the rows that have one value of a column, by "country=FR". */
   readonly slices?: ReadonlyMap<string, ColumnProfiles> | undefined;
-  /** The model as the plan names it, and its version; absent: an older version of this program made the profile. */
-  readonly model?: { readonly uri: string; readonly version?: string | undefined };
+  /** The model as the plan names it, and its version. */
+  readonly model: { readonly uri: string; readonly version?: string | undefined };
   /** The outputs of the run's challenger that can be compared; absent: it had none. */
   readonly challenger?: { readonly modelSha256: string; readonly outputs: ColumnProfiles };
 }

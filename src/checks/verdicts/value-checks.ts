@@ -2,7 +2,7 @@ import type { ColumnProfile } from "../profiles/column-profile.js";
 import { binsOfValues, type FewValues, rareBins, rareRows, rowsInBin } from "../profiles/few-values.js";
 import { namedRows } from "../profiles/rare-values.js";
 import type { ComparedColumn } from "./column-checks.js";
-import { comparableValues, isWholeType, type KnownValues, knownValues } from "./known-values.js";
+import { isWholeType, type KnownValues, knownValues } from "./known-values.js";
 import {
   type CountedRows,
   leastExpected,
@@ -34,12 +34,11 @@ const growth = 10;
  * Whether a class of an output has all but vanished, by the earlier runs whose values were counted: while they are few, it
  * only warns.
  */
-export function checkClasses(compared: ComparedColumn): CheckResult[] {
-  const { column, now, earlier } = compared;
-  const { now: values, earlier: before } = comparableValues(compared);
-  const known = earlier.flatMap(({ runId, profile: { rows } }, index) => {
-    const of = before[index];
-    return of?.isCounted === true ? [{ runId, rows, counts: of.values.counts }] : [];
+export function checkClasses({ column, now, earlier }: ComparedColumn): CheckResult[] {
+  const values = knownValues(now);
+  const known = earlier.flatMap(({ runId, profile }) => {
+    const of = knownValues(profile);
+    return of?.isCounted === true ? [{ runId, rows: profile.rows, counts: of.values.counts }] : [];
   });
   if (values?.isCounted !== true) {
     return [];
@@ -99,12 +98,11 @@ function classLevel(
 }
 
 /** Values of an output or categories of a feature that no run before had. */
-export function checkUnseen(compared: ComparedColumn, isOutput: boolean): CheckResult[] {
-  const { column, now, earlier } = compared;
-  const { now: counted, earlier: valuesBefore } = comparableValues(compared);
-  const known = earlier.flatMap(({ profile: { rows } }, index) => {
-    const of = valuesBefore[index];
-    return of === undefined ? [] : [{ rows, ...of }];
+export function checkUnseen({ column, now, earlier }: ComparedColumn, isOutput: boolean): CheckResult[] {
+  const counted = knownValues(now);
+  const known = earlier.flatMap(({ profile }) => {
+    const of = knownValues(profile);
+    return of === undefined ? [] : [{ rows: profile.rows, ...of }];
   });
   // Whole numbers among features are quantities as a rule.
   if (counted?.isCounted !== true || known.length < earlier.length || (!isOutput && now.kind === "numbers")) {

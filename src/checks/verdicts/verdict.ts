@@ -16,13 +16,13 @@ export interface Verdict {
   readonly results: readonly CheckResult[];
   /** Results of classes and values beyond the first few of a column, which `results` lacks; absent: there are none. */
   readonly unlisted?: readonly UnlistedResults[];
-  /** The drifts of the features that results name; absent: they name none, or an older version of this program made it. */
+  /** The drifts of the features that results name; absent: they name none. */
   readonly featureDrifts?: readonly FeatureDrift[];
-  /** The sample that is too small for some checks of features; absent: there is none, or an older version made it. */
+  /** The sample that is too small for some checks of features; absent: there is none. */
   readonly fewSampled?: FewSampled;
-  /** Columns that some checks do not compare: they have more values than are counted, vectors of which an older version left out other dimensions, or that have no certain mean direction; absent: none. */
+  /** Columns that some checks do not compare: they have more values than are counted, or vectors that have no certain mean direction; absent: none. */
   readonly uncounted?: readonly UncountedColumn[];
-  /** Outputs whose PSI can miss much; absent: there are none, or an older version made it. */
+  /** Outputs whose PSI can miss much; absent: there are none. */
   readonly coarse?: readonly CoarseColumn[];
 }
 
@@ -64,8 +64,8 @@ export interface UnlistedResults extends Pick<CheckResult, "check" | "column" | 
 export interface MovedFeature {
   readonly column: string;
   readonly psi: number;
-  /** The earlier run; absent: an older version of this program made the verdict, where it is that of the result. */
-  readonly against?: string;
+  /** The earlier run. */
+  readonly against: string;
 }
 
 /** The PSI of a feature since an earlier run, by the formula of the check `psi`. */
@@ -104,14 +104,14 @@ export interface CheckResult {
   /**
    * For an output that did not pass in a run with a new model: whether the model or the data are the cause. `previous`: what
    * the same check measures for the last run's model, `modelSha256`, which scored `rows` of this run's rows. `now`: the new
-   * model, and all rows of this run; absent: an older version of this program made the verdict.
+   * model, and all rows of this run.
    */
   readonly cause?: {
     readonly of: "model" | "data" | "both";
     readonly previous: number | string;
     readonly modelSha256: string;
     readonly rows: number;
-    readonly now?: { readonly modelSha256: string; readonly rows: number };
+    readonly now: { readonly modelSha256: string; readonly rows: number };
   };
   /** The two histograms. A verdict has those of all checks that did not pass, and of as many others as its size limit allows. */
   readonly bins?: readonly PsiBin[];

@@ -105,7 +105,7 @@ function listResult(now: ColumnProfile, list: ValueList): Omit<CheckResult, "col
 
 /**
  * The values that are not in the list. undefined: they are not known, since there are more values than are counted, and rows
- * were profiled with another list, or by an older version of this program.
+ * were profiled with another list.
  */
 function strangeValues(
   now: ColumnProfile,

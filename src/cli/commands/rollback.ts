@@ -33,7 +33,7 @@ export async function rollbackCommand(
   if (params !== null) {
     const param = paramTexts(params);
     // The spec may have lost a param since.
-    const load = (): Promise<LoadedSpec> => readSpec(spec, { param }, { ofRun: true });
+    const load = (): Promise<LoadedSpec> => readSpec(spec, { param });
     await reportRollback({ load, folder: dirname(resolve(spec)), log }, { runId, readersHave });
   }
 }

@@ -25,6 +25,5 @@ export async function challengerOfRun(
   if (plan.challenger === undefined || verdict?.challenger !== undefined) {
     return verdict?.challenger;
   }
-  const found = await run.profile();
-  return found === undefined ? undefined : resultOf(plan, found.profile);
+  return resultOf(plan, (await run.profile()).profile);
 }

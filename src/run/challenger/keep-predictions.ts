@@ -1,8 +1,7 @@
 import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } from "../../checks/span-profile.js";
-import { isSameShard } from "../../plan/compare.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { OutputRows } from "../../columnar/types.js";
-import { keptJob, mayBeKept } from "../../plan/kept-predictions.js";
+import { isMarkedKept, keptJob } from "../../plan/kept-predictions.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { attemptJson } from "../../report/attempt-json.js";
@@ -37,7 +36,7 @@ function keptPlan(context: JobContext, plan: Plan, sink: Sink, runId: RunId): Pl
     target: sink.planTarget,
     staged: false,
     checks: null,
-    kept: 2, // a run without it may lack rows: `isSame` tells them apart
+    kept: true,
   };
 }
 
@@ -55,26 +54,6 @@ export function keptContext(context: JobContext, sink: Sink): JobContext {
 /** Whether two plans are of the same predictions. Their runs may have different numbers. */
 function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan): boolean {
   return JSON.stringify(one) === JSON.stringify(other);
-}
-
-/**
- * Whether an older version of this program has kept predictions of the same model for the same params and input. Its plan
- * may lack any field that came later. See `Plan.kept`.
- */
-async function hasEarlierKept(context: JobContext, plan: Plan, sink: Sink): Promise<boolean> {
-  const found = await sink.find(baseOf(context));
-  if (found === undefined || found.pruned !== undefined || found.plan.kept !== undefined) {
-    return false;
-  }
-  const { model, input } = found.plan;
-  return (
-    model.sha256 === plan.challenger?.sha256 &&
-    input.shards.length === plan.input.shards.length &&
-    input.shards.every((shard, index) => {
-      const other = plan.input.shards[index];
-      return other !== undefined && isSameShard(shard, other);
-    })
-  );
 }
 
 /**
@@ -101,7 +80,7 @@ function requireKeptHere({ spec }: JobContext, sink: Sink, plan: Plan): void {
   const { runId, target } = plan;
   const change = "name another place in challenger.output, such as another control_schema";
   const name = keptJob(spec.name);
-  if (!mayBeKept(plan)) {
+  if (!isMarkedKept(plan)) {
     throw new Error(`run ${runId} at this place is one of a job called ${name}, and is left as it is; ${change}`);
   }
   if (sink.isElsewhere?.(target) === true) {
@@ -251,11 +230,8 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
     const kept = await openKept(context, plan, sink, false);
     const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
     if (kept === undefined || committed < spanCount(plan)) {
-      const isOfEarlier = kept === undefined && (await hasEarlierKept(context, plan, sink));
-      const found = isOfEarlier
-        ? "not finished: an earlier version of this program kept them, which could lose rows"
-        : `incomplete: ${committed} of ${count(spanCount(plan), "span")}`;
-      // The new run continues kept predictions of this version, whose spans stay.
+      const found = `incomplete: ${committed} of ${count(spanCount(plan), "span")}`;
+      // The new run continues the kept predictions, whose spans stay.
       const scoredAnew = kept === undefined ? [context.sink, sink] : [context.sink];
       log.warn(
         `the challenger's predictions in ${sink.target} are ${found}; ${keepAllText(context, plan, scoredAnew)}`,

@@ -75,7 +75,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
     writer: context.writer,
   };
   // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
-  const plan: Plan = { ...stored.plan, version: 2, runId: nextRunId(latest), staged: true, erasure };
+  const plan: Plan = { ...stored.plan, runId: nextRunId(latest), staged: true, erasure };
   await supersede(source, supersededBy(plan.runId, erasure));
   const next = await sink.create(plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
@@ -162,10 +162,10 @@ function facts({ filtered, profile, maker }: SpanFile): {
   readonly filtered: number;
   readonly batchSize: number;
   readonly provider: string;
-  readonly profile: string | undefined;
+  readonly profile: string;
 } {
   const { batchSize, provider } = maker;
-  return { filtered, batchSize, provider, profile: profile === undefined ? undefined : profileWithoutRows(profile) };
+  return { filtered, batchSize, provider, profile: profileWithoutRows(profile) };
 }
 
 /**

@@ -1,6 +1,6 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { runIdOf, splitRunId } from "../../plan/identity.js";
-import { mayBeKept } from "../../plan/kept-predictions.js";
+import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
@@ -110,7 +110,7 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
     if (sink !== undefined) {
       const context = keptContext(job, sink);
       const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
-      if (latest !== undefined && mayBeKept(latest.plan)) {
+      if (latest !== undefined && isMarkedKept(latest.plan)) {
         const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
         const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
         const outcome = isAbandoned

@@ -20,12 +20,7 @@ export function specChanges(
 ): string[] {
   const planned = compareSpec(plan, spec);
   const { checks } = spec;
-  const changed = limits.filter((key) => {
-    const before = thresholds[key];
-    // An older version of this program recorded no such key, or the spec had none.
-    const isKnown = before !== undefined || key === "unique";
-    return checks !== undefined && isKnown && textOf(before) !== textOf(checks[key]);
-  });
+  const changed = limits.filter((key) => checks !== undefined && textOf(thresholds[key]) !== textOf(checks[key]));
   return [
     ...(planned.length === 0
       ? []

@@ -38,8 +38,8 @@ export async function askPrevious(
   plan: Plan,
   last: RunProfile | undefined,
 ): Promise<PreviousModel | undefined> {
-  if (last?.model === undefined) {
-    return undefined; // an older version of this program made its profile
+  if (last === undefined) {
+    return undefined;
   }
   const { log, signal, earlierModels } = context;
   const unknown = "the verdict does not say whether the new model or the data changed the predictions";
@@ -73,7 +73,7 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const profiles: SpanProfile[] = [];
   const share = { from: 0, to: spanCount(sample.plan) };
   const ranges = pendingRanges(spansOf(sample.plan), sample.left, share);
-  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile = "" }) => {
+  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile }) => {
     profiles.push(parseSpanProfile(profile).profile);
   });
   return profiles.reduce(mergeSpanProfiles);

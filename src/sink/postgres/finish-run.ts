@@ -43,10 +43,10 @@ export async function finishAndClear(tools: RunTools, stored: StoredPlan, attemp
   await dropUnneededTables(tools, stored);
 }
 
-/** The text of a run's profile; undefined where a span has none, or another attempt has published the run. */
+/** The text of a run's profile; undefined: another attempt has published the run. */
 async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string | undefined> {
   const found = await committedProfile(tools, stored.plan);
-  if (found === undefined || found.published !== undefined) {
+  if (found.published !== undefined) {
     return undefined;
   }
   const spans = await transact(tools, (session) => readSpans(session, tools.control, stored));

@@ -93,7 +93,6 @@ async function readState(
   { runId, staged }: Plan,
   { published }: { readonly published: boolean },
 ): Promise<RunState> {
-  // Where no run is staged, the control tables may be of layout 1.
   const isOpen = staged && !published;
   const verdict = isOpen ? await readVerdict(session, control, runId) : undefined;
   const decision = isOpen ? await readDecision(session, control, runId) : undefined;

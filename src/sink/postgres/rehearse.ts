@@ -4,9 +4,8 @@ import { JobError } from "../../util/errors.js";
 import { answersTable, makeAnswersTable } from "./answers/table.js";
 import { committedSpansOf } from "./committed-spans.js";
 import type { ControlTableName } from "./control/control.js";
-import { controlLayout, makeControlTables, requireMigrator } from "./control/schema.js";
+import { hasControlTables, makeControlTables } from "./control/schema.js";
 import { readSpans } from "./control/spans.js";
-import { layoutVersion } from "./control/tables.js";
 import type { Session } from "./connections.js";
 import { copyStream } from "./copy/copy-binary.js";
 import type { Mode } from "./modes/mode.js";
@@ -63,8 +62,8 @@ export async function rehearse(tools: RunTools, rehearsal: Rehearsal): Promise<r
 export async function rehearsePlanned(tools: RunTools, { runId }: Pick<Plan, "runId">): Promise<readonly string[]> {
   const { control } = tools;
   await transact(tools, async (session) => {
-    const layout = await controlLayout(session, control.schema);
-    const stored = layout < layoutVersion ? undefined : await control.latestPlan(session, splitRunId(runId).base);
+    const isThere = await hasControlTables(session, control.schema);
+    const stored = isThere ? await control.latestPlan(session, splitRunId(runId).base) : undefined;
     if (stored !== undefined) {
       const { plan } = stored;
       const known = committedSpansOf(plan, await readSpans(session, control, stored));
@@ -79,11 +78,6 @@ async function tryAll(
   { control, modeOf, name, refuseNewer, target }: RunTools,
   { plan, program, createRun }: Rehearsal,
 ): Promise<readonly string[]> {
-  const layout = await controlLayout(session, control.schema);
-  if (layout > 0 && layout < layoutVersion) {
-    await requireMigrator(session, control.schema, program);
-    return [`the control tables in ${control.schema} have layout ${layout}, and are migrated when a run starts`];
-  }
   await makeControlTables(session, control.schema, program);
   await createRun(session);
   const columns = await modeOf(plan).prepare(session, plan, { mayCreate: true });

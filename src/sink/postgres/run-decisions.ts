@@ -34,7 +34,7 @@ export function runDecisions(
       ),
     async verdict() {
       if (plan.checks === null) {
-        return undefined; // the control tables may be of layout 1, which has no verdicts
+        return undefined;
       }
       return await retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => readVerdict(session, control, plan.runId)),

@@ -22,10 +22,7 @@ export interface RunTools extends TransactionTools {
   /** Warns, unless this sink has said so before: a run is prepared and read several times. */
   readonly warnOnce: (message: string) => void;
   readonly retry: RetryTools;
-  /**
-   * Makes the control tables where they are missing or of an earlier layout, before anything is written. `last`: the
-   * error of the previous try.
-   */
+  /** Makes the control tables where they are missing, before anything is written. `last`: the error of the previous try. */
   readonly ensureControlTables: (last: unknown) => Promise<void>;
   /** Rows of incomplete spans. */
   readonly spilled: SpilledCopy;

@@ -8,7 +8,7 @@ import type { Sink, StoredPlan } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session } from "./connections.js";
-import { controlLayout, ensureControlTables } from "./control/schema.js";
+import { hasControlTables, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
 import { notesOf } from "./control/errors.js";
@@ -91,9 +91,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         control.latestPlan(session, base),
       ),
     admitNewRun: (runId) =>
-      inControlTables(`reading ${target}`, undefined, (session, layout) =>
-        admitNewRun(session, tools, { layout, runId }),
-      ),
+      inControlTables(`reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
     notes: (runId) => notesOf(tools, runId),
     create: (plan) => creating(tools, (session) => createRun(session, tools, plan)),
     createInPlace: (plan, held) =>
@@ -146,13 +144,12 @@ async function readControlTables<T>(
   }: {
     readonly doing: string;
     readonly none: T;
-    readonly work: (session: Session, layout: number) => Promise<T>;
+    readonly work: (session: Session) => Promise<T>;
   },
 ): Promise<T> {
   return await retrying(doing, tools.retry, () =>
     transact(tools, async (session) => {
-      const layout = await controlLayout(session, tools.control.schema);
-      return layout > 0 ? await work(session, layout) : none;
+      return (await hasControlTables(session, tools.control.schema)) ? await work(session) : none;
     }),
   );
 }
@@ -191,15 +188,13 @@ function toolsOf(options: PostgresSinkOptions): Tools {
 async function admitNewRun(
   session: Session,
   { control, name, spec: { mode }, allowOlder, refusesDuplicates }: Tools,
-  { layout, runId }: { readonly layout: number; readonly runId: RunId },
+  runId: RunId,
 ): Promise<void> {
-  if (layout > 1) {
-    await refuseTakingOver(session, control, { runId, target: showTable(name) });
-  }
-  if (mode !== "append" && !allowOlder && layout > 1) {
+  await refuseTakingOver(session, control, { runId, target: showTable(name) });
+  if (mode !== "append" && !allowOlder) {
     await refuseOlderNewRun(session, control, { runId, target: showTable(name), mode });
   }
-  if (!refusesDuplicates || (layout > 1 && (await nothingPublished(session, control, runId)))) {
+  if (!refusesDuplicates || (await nothingPublished(session, control, runId))) {
     return;
   }
   try {
@@ -280,7 +275,7 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> 
     });
   }
   const work = async (session: Session): Promise<RolledBack> => {
-    if ((await controlLayout(session, control.schema)) === 0) {
+    if (!(await hasControlTables(session, control.schema))) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
     return await rollBack(session, tools);

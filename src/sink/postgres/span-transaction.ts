@@ -22,7 +22,7 @@ export interface SpanCommit {
   readonly filtered: number;
   readonly committedBy: CommittedBy;
   /** JSON; undefined: none was made. */
-  readonly profile: string | undefined;
+  readonly profile: string;
   /** OID of the table that takes the rows. */
   readonly table: number;
   /** Undefined if the run stages its rows outside the target. */

@@ -7,7 +7,7 @@ import {
   planAgreement,
   type SpanAgreement,
 } from "#src/checks/agreement/span-agreement.js";
-import { parseSpanProfile, type SpanProfile, spanProfileText } from "#src/checks/span-profile.js";
+import { noRows, parseSpanProfile, type SpanProfile, spanProfileText } from "#src/checks/span-profile.js";
 import type { Column, ColumnType, NamedColumn } from "#src/columnar/types.js";
 
 const seeded = (seed: number) => () => {
@@ -49,7 +49,7 @@ function agreementOf(plan: AgreementPlan, firstRow: number, rows: number): SpanA
   return { compared: rows, missed: new Map(), columns: new Map(keyed) };
 }
 
-const profileOf = (agreement: SpanAgreement): SpanProfile => ({ rows: 0, columns: new Map(), agreement });
+const profileOf = (agreement: SpanAgreement): SpanProfile => ({ ...noRows, agreement });
 const textOf = (agreement: SpanAgreement): string => spanProfileText(profileOf(agreement));
 
 const levelOf = (rows: number, spanRows: number): number =>

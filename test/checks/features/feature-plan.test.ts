@@ -36,8 +36,6 @@ describe("which features are profiled", () => {
   });
 
   test.each([
-    ["floats in a run that an older version planned", 1, columns(200), true],
-    ["texts in a run that an older version planned", 12, columns(3, { kind: "text", type: "utf8" }), true],
     ["floats", 1, columns(200)],
     ["doubles", 1, columns(200, { type: "float64" })],
     ["doubles beside many outputs", 12, columns(200, { type: "float64" })],
@@ -45,7 +43,7 @@ describe("which features are profiled", () => {
     ["vectors", 3, columns(20, { kind: "vector", type: { kind: "list", element: "float32" } })],
     ["texts", 3, columns(40, { kind: "text", type: "utf8" })],
     ["texts that have all the names that fit", 12, columns(3, { kind: "text", type: "utf8" })],
-  ])("as many features are profiled as fit into 64 KiB of JSON: %s", (_, outputs, all, isOlder = false) => {
+  ])("as many features are profiled as fit into 64 KiB of JSON: %s", (_, outputs, all) => {
     const random = randomOf(23);
     const plan = planFeatures(
       all.map((column, input) => ({ ...column, input, place: 0 })),
@@ -55,8 +53,8 @@ describe("which features are profiled", () => {
       name: `output_${index}`.padEnd(63, "x"),
       type: "float64" as const,
     }));
-    const bytes = isOlder ? undefined : planOutputBytes(predicted, plan.columns.map(measuredColumn));
-    const share = featureShare(outputs, bytes);
+    const bytes = planOutputBytes(predicted, plan.columns.map(measuredColumn));
+    const share = featureShare(bytes);
     const wild = (): number => (random() - 0.5) * 10 ** (random() * (all[0]?.type === "float64" ? 610 : 76) - 38);
     const inputs = plan.columns.map(({ kind, type }): DecodedInput => {
       if (kind === "text") {
@@ -93,9 +91,9 @@ describe("which features are profiled", () => {
     expect(plan.columns.length).toBeGreaterThan(0);
     expect(Buffer.byteLength(wholeProfileText(found))).toBeLessThanOrEqual(64 * 1024);
     const texts = spanProfileTexts(found);
-    const sealed = sealedProfile(randomBytes(32), { runId: "job-000000000000", span: 0 }, texts) ?? "";
+    const sealed = sealedProfile(randomBytes(32), { runId: "job-000000000000", span: 0 }, texts);
     // Sealed, features take no more than their place, so the whole is within the limit for any outputs.
-    expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(share.bytes);
+    expect(sealed.length - texts.profile.length).toBeLessThanOrEqual(share);
     expect(Buffer.byteLength(sealed)).toBeLessThanOrEqual(64 * 1024);
   });
 });

@@ -98,7 +98,7 @@ const noOutput = { rowCount: 0, columns: [] };
 
 /** The profile of rows [from, to) of a table, in one span, from batches that end at `cuts`. */
 function spanOf(plan: FeaturePlan, { inputs }: Table, from: number, to: number, cuts: readonly number[]): SpanProfile {
-  const span = createFeatureRows(plan, featureShare(1, outputBytes));
+  const span = createFeatureRows(plan, featureShare(outputBytes));
   const ends = [...new Set([...cuts.filter((cut) => cut > from && cut < to), to])].toSorted((a, b) => a - b);
   let start = from;
   for (const end of ends) {
@@ -151,7 +151,7 @@ describe("the profile of features", () => {
     const table = tableOf(5000, 11);
     const plan = planOf(table.columns, every);
     const { features } = spanOf(plan, table, 0, 5000, [777, 1500, 4999]);
-    const limits = featureLimits([...(features ?? [])].map(measuredOf), featureShare(1, outputBytes));
+    const limits = featureLimits([...(features ?? [])].map(measuredOf), featureShare(outputBytes));
     for (const [index, { name, type, kind, input, place }] of table.columns.entries()) {
       const found = features?.get(name);
       const decoded = table.inputs[input] as DecodedInput;
@@ -220,7 +220,7 @@ describe("the profile of features", () => {
     const empty = profileRows(
       noOutput,
       { predicted: [], bytes: outputBytes },
-      createFeatureRows(plan, featureShare(1, outputBytes)).finish(),
+      createFeatureRows(plan, featureShare(outputBytes)).finish(),
     );
     expect(wholeProfileText(mergeSpanProfiles(empty, whole))).toBe(wholeProfileText(whole));
     expect(wholeProfileText(mergeSpanProfiles(whole, empty))).toBe(wholeProfileText(whole));
@@ -229,9 +229,9 @@ describe("the profile of features", () => {
   test("a run has no feature profile if one of its spans has none", () => {
     const table = tableOf(100, 2);
     const whole = spanOf(planOf(table.columns, 1), table, 0, 100, []);
-    const { features: _, ...older } = whole;
-    expect(mergeSpanProfiles(older, whole).features).toBeUndefined();
-    expect(mergeSpanProfiles(whole, older).features).toBeUndefined();
+    const { features: _, ...without } = whole;
+    expect(mergeSpanProfiles(without, whole).features).toBeUndefined();
+    expect(mergeSpanProfiles(whole, without).features).toBeUndefined();
   });
 });
 

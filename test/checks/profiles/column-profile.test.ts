@@ -106,8 +106,7 @@ function validOf(values: readonly unknown[]): Uint8Array | undefined {
 
 /** Few enough for samples to go beyond them. */
 const tight: VectorLimits = { bins: 12, values: 8, nameBytes: 200, dimensions: 3 };
-/** Limits of runs that this version plans, and of older ones. */
-const anyLimits = fc.constantFrom<VectorLimits>(full, tight, { ...full, version: 2 }, { ...tight, version: 2 });
+const anyLimits = fc.constantFrom<VectorLimits>(full, tight);
 
 test("a profile is the same for any cut of its rows into spans, merged in any order", () => {
   fc.assert(
@@ -116,9 +115,7 @@ test("a profile is the same for any cut of its rows into spans, merged in any or
       fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 5 }),
       fc.array(fc.nat(), { minLength: 7, maxLength: 7 }),
       anyLimits,
-      ({ about: { list, ...type }, column }, cuts, order, limits) => {
-        // Runs that older versions planned round integers, and count no values that are not in a list.
-        const about: ColumnToProfile = limits.version === undefined ? type : { ...type, list };
+      ({ about, column }, cuts, order, limits) => {
         const whole = profileColumn(about, column, limits);
         const ends = [...cuts.map((cut) => Math.floor(cut * whole.rows)), whole.rows].toSorted((a, b) => a - b);
         const spans = ends.map((end, index) =>

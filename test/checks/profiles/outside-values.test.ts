@@ -11,10 +11,10 @@ import { parseProfile, type ProfileJson, profileJson } from "#src/checks/profile
 import { sliceColumn } from "#src/columnar/column-rows.js";
 import type { Column } from "#src/columnar/types.js";
 import { textColumn } from "../../support/batches.js";
-import { limitsNow, textsProfile } from "../../support/run-profiles.js";
+import { fullLimits, textsProfile } from "../../support/run-profiles.js";
 
 /** Few enough for some spans to count their values one by one, and for others not to. */
-const limits = { ...limitsNow, values: 8, nameBytes: 200 };
+const limits = { ...fullLimits, values: 8, nameBytes: 200 };
 
 function throughJson(profile: ColumnProfile): ColumnProfile {
   return parseProfile(JSON.parse(JSON.stringify(profileJson(profile))) as ProfileJson);

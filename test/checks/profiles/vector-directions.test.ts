@@ -6,15 +6,18 @@ import {
   profileLimits,
 } from "#src/checks/profiles/column-profile.js";
 import { centroidAngle } from "#src/checks/profiles/vector-directions.js";
-import type { VectorLimits, VectorProfile } from "#src/checks/profiles/vector-profile.js";
+import type { VectorProfile } from "#src/checks/profiles/vector-profile.js";
 import type { ElementType } from "#src/columnar/values.js";
 import { listColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";
 
-const older = profileLimits(1);
-const now: VectorLimits = { ...older, version: 2 };
+const full = profileLimits(1);
 
-function vectors(lists: readonly (readonly number[])[], limits = now, element: ElementType = "float32"): VectorProfile {
+function vectors(
+  lists: readonly (readonly number[])[],
+  limits = full,
+  element: ElementType = "float32",
+): VectorProfile {
   return vectorsIn(profileColumn({ type: { kind: "list", element } }, listColumn(element, lists), limits));
 }
 
@@ -25,7 +28,8 @@ function vectorsIn(profile: ColumnProfile): VectorProfile {
   return profile.vectors;
 }
 
-const cosine = (one: VectorProfile, other: VectorProfile): number | undefined => centroidAngle(one, other)?.cosine;
+const cosine = (one: VectorProfile, other: VectorProfile): number =>
+  centroidAngle(one.directions, other.directions).cosine;
 
 const product = (x: readonly number[], y: readonly number[]): number =>
   x.reduce((sum, value, index) => sum + value * (y[index] as number), 0);
@@ -80,17 +84,17 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     ["dimensions are put together in few groups", 64, 0.8],
   ])("the angle between two centroids is that of all dimensions if %s", (_, dimensions, digits) => {
     const [one, same, flipped] = [embeddings(768), embeddings(768, { seed: 2 }), embeddings(768, { flipFrom: 214 })];
-    const of = (lists: readonly (readonly number[])[]): VectorProfile => vectors(lists, { ...now, dimensions });
+    const of = (lists: readonly (readonly number[])[]): VectorProfile => vectors(lists, { ...full, dimensions });
     expect(of(one).directions.sums.length).toBe(Math.min(dimensions, 768));
     // Of nearly equal directions, groups tell the cosine nearly exactly.
-    expect(Math.abs((cosine(of(one), of(same)) ?? 0) - exactCosine(one, same))).toBeLessThan(0.002);
+    expect(Math.abs(cosine(of(one), of(same)) - exactCosine(one, same))).toBeLessThan(0.002);
     expect(cosine(of(one), of(flipped))).toBeCloseTo(exactCosine(one, flipped), digits);
     expect(exactCosine(one, flipped)).toBeLessThan(-0.3);
   });
 
   test("the angle between two centroids can be computed from dimensions and groups, and from different numbers of groups", () => {
     const lists = embeddings(300);
-    const [all, many, few] = [512, 128, 64].map((dimensions) => vectors(lists, { ...now, dimensions })) as [
+    const [all, many, few] = [512, 128, 64].map((dimensions) => vectors(lists, { ...full, dimensions })) as [
       VectorProfile,
       VectorProfile,
       VectorProfile,
@@ -100,19 +104,9 @@ describe("the angle between the centroids of two profiles of vectors", () => {
     );
   });
 
-  test("the angle between two centroids is that of the first dimensions if an older version has left out others", () => {
-    const [lists, flipped] = [embeddings(300), embeddings(300, { flipFrom: 100 })];
-    const before = vectors(lists, { ...older, dimensions: 100 });
-    expect(before.directions.sums.length).toBe(100);
-    expect([cosine(before, vectors(lists)), cosine(vectors(flipped), before)]).toEqual(
-      [1, 1].map((one) => expect.closeTo(one, 12)),
-    );
-    expect(cosine(before, vectors(lists, { ...now, dimensions: 128 }))).toBeUndefined();
-  });
-
   test("the angle between two centroids does not depend on the order of merging", () => {
     const lists = [...embeddings(40), ...embeddings(300), ...embeddings(200)];
-    const limits = { ...now, dimensions: 100 };
+    const limits = { ...full, dimensions: 100 };
     const type = { kind: "list", element: "float32" } as const;
     const spans = [0, 60, 120].map((from) =>
       profileColumn({ type }, listColumn("float32", lists.slice(from, from + 60)), limits),
@@ -138,7 +132,7 @@ describe("vectors whose squares float64 does not have", () => {
   ];
 
   test("vectors whose squares float64 cannot hold have a norm and a direction", () => {
-    const found = vectors(lists, now, "float64");
+    const found = vectors(lists, full, "float64");
     expect(found).toMatchObject({ zero: 0, notFinite: 0, norms: { finite: 3, positiveInfinite: 1 } });
     expect(found.norms.max).toBeCloseTo(Math.sqrt(3) * 1e200, -190);
     const plain = [
@@ -158,13 +152,9 @@ describe("vectors whose squares float64 does not have", () => {
         [Number.POSITIVE_INFINITY, 1],
         [1e300, Number.NaN],
       ],
-      now,
+      full,
       "float64",
     );
     expect(found).toMatchObject({ zero: 1, notFinite: 3, norms: { finite: 0 } });
-  });
-
-  test("vectors whose squares float64 cannot hold count as zero or not finite in runs that an older version planned", () => {
-    expect(vectors(lists, older, "float64")).toMatchObject({ zero: 2, notFinite: 2 });
   });
 });

@@ -1,65 +1,27 @@
 import { expect, test } from "vitest";
-import type { VectorLimits } from "#src/checks/profiles/vector-profile.js";
 import { judge } from "#src/checks/verdicts/judge.js";
-import { defaultChecks, type RunProfile } from "#src/checks/verdicts/run-profile.js";
-import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
+import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import type { Verdict } from "#src/checks/verdicts/verdict.js";
 import { columnNotes } from "#src/publish/compared-text.js";
-import {
-  type Columns,
-  limitsNow,
-  nightsBefore,
-  normals,
-  runProfile,
-  vectorsProfile,
-} from "../../support/run-profiles.js";
+import { type Columns, nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
-
-test("the direction of vectors only warns while some earlier runs cannot be compared, and says that none can", () => {
-  const before = { bins: 64, values: 8, nameBytes: 256, dimensions: 8 };
-  const limits = { ...before, version: 2 } as const;
-  const vectors = Array.from({ length: 1000 }, (_, row) =>
-    Array.from({ length: 32 }, (__, at) => Math.sin(at) + 0.01 * Math.sin(row)),
-  );
-  const away = vectors.map((vector) => vector.toReversed());
-  const now = { outputs: { embedding: vectorsProfile(away, limits) } }; // 8 groups of 32 dimensions
-  const older = { outputs: { embedding: vectorsProfile(vectors, before) } }; // the first 8
-  const newer = { outputs: { embedding: vectorsProfile(vectors, limits) } };
-  const judged = (comparable: number): Verdict =>
-    judge(
-      { run: runProfile(now), baseline: nightsBefore(8, (nightsAgo) => (nightsAgo <= comparable ? newer : older)) },
-      defaultChecks,
-    );
-  expect(judged(0)).toMatchObject({ uncounted: [{ column: "embedding", checks: ["centroid"] }] });
-  expect(judged(0).results.filter(({ check }) => check === "centroid")).toEqual([]);
-  expect(only(judged(7), "centroid", "embedding")).toMatchObject({
-    level: "warn",
-    lowered: "only 7 of 8 earlier runs can be compared",
-  });
-  expect(only(judged(8), "centroid", "embedding").level).toBe("hold");
-  expect(judged(8).uncounted).toBeUndefined();
-});
 
 const dimensions = 64;
 
 interface EmbeddingOptions {
   readonly seed?: number;
   readonly isOther?: boolean;
-  readonly limits?: VectorLimits;
 }
 
 /** An embedding whose vectors have this cosine with one another on average: other texts each night, and a direction that they share. */
-function embedding(
-  cosine: number,
-  rows: number,
-  { seed = 1, isOther = false, limits = limitsNow }: EmbeddingOptions = {},
-): Columns {
+function embedding(cosine: number, rows: number, { seed = 1, isOther = false }: EmbeddingOptions = {}): Columns {
   const shared = normals(dimensions, { seed: isOther ? 1001 : 1000 });
   const texts = normals(rows * dimensions, { seed });
   const weight = Math.sqrt(cosine / (1 - cosine));
   const vectors = Array.from({ length: rows }, (_, row) =>
     shared.map((x, at) => weight * x + (texts[row * dimensions + at] as number)),
   );
-  return { outputs: { embedding: vectorsProfile(vectors, limits) } };
+  return { outputs: { embedding: vectorsProfile(vectors) } };
 }
 
 /** The verdicts on 20 nights; `before`: the rows of each of the eight nights before. */
@@ -138,25 +100,6 @@ test("a night with few vectors is compared with earlier nights that have as few"
   expect(new Set(away)).toEqual(new Set(["pass"]));
 });
 
-test("the limit of directions without some of their dimensions is the usual one, until a run has all", () => {
-  const some = { bins: 64, values: 8, nameBytes: 256, dimensions: 16 }; // an older version of this program
-  const all = { ...some, dimensions } as const;
-  const before = (older: number): RunProfile[] =>
-    nightsBefore(8, (ago) => embedding(0.5, 50, { seed: ago, limits: ago > 8 - older ? some : all }));
-  const resultOf = (older: number, limits: VectorLimits): CheckResult => {
-    const run = runProfile(embedding(0.5, 50, { seed: 50, isOther: true, limits }));
-    return only(judge({ run, baseline: before(older) }, defaultChecks), "centroid", "embedding");
-  };
-  expect(resultOf(8, all)).toMatchObject({ level: "hold", limit: 0.9, numbers: { variance: 0 } });
-  expect(resultOf(0, some)).toMatchObject({ level: "hold", limit: 0.9, numbers: { variance: 0 } });
-  const whole = Number(resultOf(0, all).numbers["variance"]);
-  expect(whole).toBeGreaterThan(0.8);
-  expect(whole).toBeLessThan(1.2);
-  const mixed = Number(resultOf(7, all).numbers["variance"]);
-  expect(mixed).toBeGreaterThan(0.7);
-  expect(mixed).toBeLessThan(1.3);
-});
-
 test("vectors without a mean direction are not compared by it, and a note says so", () => {
   for (const verdict of verdictsOf(0, 30)) {
     expect(verdict.results.filter(({ check }) => check === "centroid")).toEqual([]);
@@ -164,10 +107,6 @@ test("vectors without a mean direction are not compared by it, and a note says s
       "`centroid` does not compare embedding: its vectors are too few, or have too little direction in common",
     ]);
   }
-  const older = { uncounted: [{ column: "embedding", checks: ["centroid"], run: "earlier" }] } as const;
-  expect(columnNotes(older)).toEqual([
-    "`centroid` does not compare embedding: an older version of this program profiled other dimensions of its vectors in the earlier runs",
-  ]);
   for (const verdict of verdictsOf(0.3, 0, { before: () => 30 })) {
     expect(verdict.uncounted).toBeUndefined(); // no vectors: other checks tell
   }

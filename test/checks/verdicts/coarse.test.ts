@@ -4,7 +4,7 @@ import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
 import { coarseText, columnNotes } from "#src/publish/compared-text.js";
-import { limitsNow, nightsBefore, normals, numbersProfile, runProfile } from "../../support/run-profiles.js";
+import { fullLimits, nightsBefore, normals, numbersProfile, runProfile } from "../../support/run-profiles.js";
 
 const night = (x: ColumnProfile): Parameters<typeof runProfile>[0] => ({ outputs: { x } });
 
@@ -18,7 +18,7 @@ function withTail(mean: number, seed = 1): ColumnProfile {
     row % 20 === 0 ? 10 ** (((row * 7) % 1200) / 100 - 6) : value,
   );
   const column = { kind: "fixed", elementsPerValue: 1, data, valid: undefined } as const;
-  return profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 32 });
+  return profileColumn({ type: "float64" }, column, { ...fullLimits, bins: 32 });
 }
 
 test("a verdict lists an output with a fifth of its rows in one wide bin, and the text about it is not among the notes on columns", () => {
@@ -66,7 +66,7 @@ test("the range of a coarse bin ends where the values of the run end", () => {
     row % 20 === 0 ? 10 ** (-1 - ((row * 7) % 1200) / 100) : Math.min(0.9 + z / 50, 0.9987),
   );
   const column = { kind: "fixed", elementsPerValue: 1, data: Float64Array.from(shares), valid: undefined } as const;
-  const profile = profileColumn({ type: "float64" }, column, { ...limitsNow, bins: 16 });
+  const profile = profileColumn({ type: "float64" }, column, { ...fullLimits, bins: 16 });
   expect(verdictOn(profile).coarse).toMatchObject([
     { values: `0.125 to ${Number(Math.max(...shares).toPrecision(6))}` },
   ]);

@@ -4,7 +4,7 @@ import { checkConstant } from "#src/checks/verdicts/constant-check.js";
 import type { CheckResult } from "#src/checks/verdicts/verdict.js";
 import {
   integersProfile,
-  limitsNow,
+  fullLimits,
   normals,
   numbersProfile,
   textsProfile,
@@ -97,14 +97,14 @@ test("20 other values of 8,000 are due in as many rows, and 19 are not", () => {
 });
 
 test("integers and decimals that only rounding makes equal are not called constant", () => {
-  const { version: _, ...rounding } = limitsNow; // as features are profiled
+  // As features are profiled.
+  const rounded = (values: readonly bigint[]): ColumnProfile => ({
+    ...numbersProfile(values.map(Number)),
+    type: "int64",
+  });
   const ids = Array.from({ length: 500 }, (__, row) => 2n ** 63n - 501n + BigInt(row));
-  const spread = integersProfile(
-    ids.map((id, row) => (row % 2 === 0 ? 0n : id)),
-    rounding,
-  );
-  const night = { runId: "night", profile: spread };
-  expect(checkConstant({ column: "id", now: integersProfile(ids, rounding), earlier: [night] })).toEqual([]);
+  const night = { runId: "night", profile: rounded(ids.map((id, row) => (row % 2 === 0 ? 0n : id))) };
+  expect(checkConstant({ column: "id", now: rounded(ids), earlier: [night] })).toEqual([]);
   const cents = numbersProfile(
     ids.map(() => 1e14 / 100),
     "float64",
@@ -114,18 +114,12 @@ test("integers and decimals that only rounding makes equal are not called consta
     [],
   );
   const others = [
-    integersProfile(
-      ids.map(() => 2n ** 62n),
-      limitsNow,
-    ),
-    integersProfile(
-      ids.map(() => 7n),
-      rounding,
-    ),
+    integersProfile(ids.map(() => 2n ** 62n)),
+    rounded(ids.map(() => 7n)),
     numbersProfile(ids.map(() => 1e300)),
     { ...cents, type: "decimal(20,2)" },
   ];
-  expect(others.map((now) => resultOf(now, spread).level)).toEqual(["hold", "hold", "hold", "hold"]);
+  expect(others.map((now) => resultOf(now, night.profile).level)).toEqual(["hold", "hold", "hold", "hold"]);
 });
 
 /** Vectors of normally distributed elements. */
@@ -136,11 +130,11 @@ function vectors(rows: number, dimensions: number, seed = 1): number[][] {
 
 test("one vector in all rows holds, where vectors differed before, also of more dimensions than fit", () => {
   for (const dimensions of [2, 8, 384]) {
-    const before = vectorsProfile(vectors(300, dimensions), { ...limitsNow, dimensions: 64 });
+    const before = vectorsProfile(vectors(300, dimensions), { ...fullLimits, dimensions: 64 });
     const [one = []] = vectors(1, dimensions, 2);
     const same = vectorsProfile(
       Array.from({ length: 300 }, () => one),
-      { ...limitsNow, dimensions: 64 },
+      { ...fullLimits, dimensions: 64 },
     );
     const result = resultOf(same, before);
     expect(result).toMatchObject({ level: "hold", measured: 1, numbers: { value: "one vector", rows_of_value: 300 } });

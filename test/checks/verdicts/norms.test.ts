@@ -5,7 +5,7 @@ import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { Verdict } from "#src/checks/verdicts/verdict.js";
 import { findingText } from "#src/publish/finding-text.js";
 import { moveText } from "#src/publish/feature-text.js";
-import { limitsNow, nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
+import { fullLimits, nightsBefore, normals, runProfile, vectorsProfile } from "../../support/run-profiles.js";
 import { only } from "../../support/verdicts.js";
 
 type Vector = readonly number[];
@@ -24,7 +24,7 @@ function toNorm(vector: Vector, norm: number): Vector {
 }
 
 /** The verdict on a night, as an output and as a feature, after eight nights. */
-function verdictOn(of: (nightsAgo: number) => readonly Vector[], limits = { ...limitsNow, bins: 64 }): Verdict {
+function verdictOn(of: (nightsAgo: number) => readonly Vector[], limits = { ...fullLimits, bins: 64 }): Verdict {
   const night = (ago: number): Parameters<typeof runProfile>[0] => {
     const profile = vectorsProfile(of(ago), limits);
     return { outputs: { embedding: profile }, features: { image: profile } };

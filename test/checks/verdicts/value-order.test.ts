@@ -5,7 +5,7 @@ import { boundValues } from "#src/checks/verdicts/bound-values.js";
 import { judge } from "#src/checks/verdicts/judge.js";
 import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
 import type { CheckResult, Verdict } from "#src/checks/verdicts/verdict.js";
-import { integersProfile, limitsNow, nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
+import { integersProfile, fullLimits, nightsBefore, runProfile, textsProfile } from "../../support/run-profiles.js";
 
 type Two = readonly [ColumnProfile, ColumnProfile];
 
@@ -17,8 +17,8 @@ const integers = (from: number): ColumnProfile =>
 
 /** The profiles of both spans, merged in both orders, and from JSON, whose keys have an order of their own. */
 function merged([one, other]: Two): readonly ColumnProfile[] {
-  const both = mergeProfiles(one, other, limitsNow);
-  return [both, mergeProfiles(other, one, limitsNow), parseProfile(profileJson(both))];
+  const both = mergeProfiles(one, other, fullLimits);
+  return [both, mergeProfiles(other, one, fullLimits), parseProfile(profileJson(both))];
 }
 
 function verdictOn(now: ColumnProfile, before: ColumnProfile, kind: "outputs" | "features"): Verdict {

@@ -53,7 +53,13 @@ test("a feature that differs only from a weekend does not explain an output that
 
 test("an output is not called unexplained if the previous model shows the cause", () => {
   const { results } = afterWeekend(night({ score: 1, weight: 0 }), { score: 0.4, weight: 0.5 });
-  const cause = { of: "data", previous: 0.3, modelSha256: "0123456789abcdef", rows: 1000 } as const;
+  const cause = {
+    of: "data",
+    previous: 0.3,
+    modelSha256: "0123456789abcdef",
+    rows: 1000,
+    now: { modelSha256: "b", rows: 1000 },
+  } as const;
   const caused = results.map((result) => (result.level === "hold" ? Object.assign({}, result, { cause }) : result));
   expect(resultLines(storedVerdict(caused), "hold")[0]).toMatch(/\(limit 0\.25\); caused by the data/);
 });

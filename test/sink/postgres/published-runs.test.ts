@@ -1,19 +1,15 @@
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanProfileText } from "#src/checks/span-profile.js";
 import { splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
-import { spanAt } from "#src/plan/spans.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import type { Series } from "#src/publish/published-run.js";
-import { projectFolder } from "../../support/cli.js";
 import { modes } from "../../support/pg-amid.js";
 import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
-import { begun, carryOut, idsOf, outputOf, pgSink, planFor, whole } from "../../support/sinks.js";
+import { begun, carryOut, pgSink, planFor } from "../../support/sinks.js";
 
 const postgres = usePostgres();
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
@@ -32,7 +28,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     const plan = night(sink, 1);
     const { run, stored } = await holdStaged(sink, plan, (id) => id / 8);
     const profile = wholeProfile(25, (id) => id / 8);
-    const merged = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+    const merged = await (await sink.open(stored)).profile();
     expect(spanProfileText(merged.profile)).toBe(spanProfileText(profile));
     await run.decide(decisionOf("approved"));
     await run.finish();
@@ -43,19 +39,6 @@ postgres.describe("the profile of a run in Postgres", () => {
       { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
     ]);
     expect(await sink.readProfile?.(found?.[0] ?? expect.fail("no run"))).toBe(text);
-  });
-
-  test("a run counts as having no profile when a span has none, and is not compared with", async () => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = pgSink({ url: database.url });
-    const { run, stored } = await begun(sink, night(sink, 1));
-    const span = spanAt(stored.plan, 1);
-    await run.commit(span, whole(outputOf(idsOf(span))));
-    await commitProfiled(run, stored);
-    expect(await run.profile()).toBeUndefined();
-    await run.decide(decisionOf("approved"));
-    await run.finish();
-    expect(await sink.published?.(series)).toEqual([]);
   });
 
   test.each([true, false])("a run approved with asBaseline %s is compared with only then", async (asBaseline) => {
@@ -151,16 +134,6 @@ postgres.describe("published runs of a series in Postgres", () => {
     await commitProfiled(run, stored);
     await run.finish();
     expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
-  });
-
-  test("control tables of layout 1 have none", async () => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
-    await using sink = pgSink({ url: database.url, allowDuplicates: false });
-    expect(await sink.published?.(series)).toEqual([]);
-    expect(await sink.unfinished("job", "job-x" as RunId)).toEqual([]);
-    await sink.admitNewRun("job-000000000000-r2" as RunId);
-    expect(await database.query("SELECT version FROM infer_batch.version")).toEqual([{ version: 1 }]);
   });
 });
 

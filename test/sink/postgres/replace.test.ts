@@ -139,20 +139,6 @@ postgres.describe("mode replace", () => {
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
   });
 
-  test("a rollback needs no params of runs, which control tables of layout 1 do not have", async () => {
-    await using database = await postgres.server().createDatabase();
-    await runOf(database, 25);
-    await runOf(database, 40);
-    await database.query("ALTER TABLE infer_batch.runs DROP COLUMN params CASCADE");
-    await using sink = replace(database);
-    const { undone, restored } = await sink.rollback();
-    expect([undone, restored]).toEqual([
-      { runId: "job-000000000040", params: null },
-      { runId: "job-000000000025", params: null },
-    ]);
-    expect(await count(database)).toBe(25);
-  });
-
   test("a rollback does not swap away a table that another job has put there since", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);

@@ -1,11 +1,8 @@
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
 import type { ErasedTable, TableErasure } from "#src/publish/erasure.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
-import { projectFolder } from "../../support/cli.js";
 import { count, untilWaiting } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -210,24 +207,6 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     await carryOut(elsewhere, planFor(elsewhere.planTarget, { runId: "else-000000000005" }));
     await rollBack(database);
     expect(await count(database)).toBe(5);
-  });
-
-  test("a rollback with control tables of layout 1 does not take out the rows of later runs", async () => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(await readFile(join(projectFolder, "test/sink/postgres/control/layout-1.sql"), "utf8"));
-    await database.query(`DROP SCHEMA IF EXISTS scores CASCADE; ${tableWithoutKey}; CREATE TABLE scores.b (LIKE scores.predictions);
-      TRUNCATE infer_batch.swaps, infer_batch.spans, infer_batch.runs CASCADE;
-      INSERT INTO infer_batch.swaps (target, run_id, kept, action, table_oid)
-        VALUES ('scores.predictions', '${second}', 'b', 'replace', 'scores.predictions'::regclass);
-      INSERT INTO infer_batch.runs (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
-        VALUES ('${later}', '${later}', 1, 'x', 'late', 'scores.predictions', 'append', 1, 1, '');
-      INSERT INTO infer_batch.spans (run_id, span, plan_id, row_start, row_end, rows, rejected, filtered, writer, worker, workers,
-          program, provider, batch_size, on_bad_row, table_oid, table_files)
-        VALUES ('${later}', 0, 'x', 0, 1, 1, 0, 0, 'w', 0, 1, 'p', 'cpu', 1, 'fail', 'scores.predictions'::regclass, '')`);
-    await expect(rollBack(database)).rejects.toThrow(`run ${later} (not finished) has put rows`);
-    await database.query("UPDATE infer_batch.spans SET committed_at = now() - interval '1 hour'");
-    await rollBack(database);
-    expect(await count(database)).toBe(0);
   });
 });
 

@@ -2,7 +2,6 @@ import { namedRows } from "../../profiles/rare-values.js";
 import { binEdges, binOf, coarsen, type Histogram } from "../../profiles/histogram.js";
 import type { NumberProfile } from "../../profiles/number-profile.js";
 import type { ValueCounts } from "../../profiles/value-counts.js";
-import { hasRoundedNames, roundNames } from "../../profiles/wide-integers.js";
 
 /** The finite numbers of two profiles, or other counts, side by side. */
 export interface AlignedCounts {
@@ -105,11 +104,7 @@ function namedIn(before: NumberProfile, now: NumberProfile): NamedValue[] {
   if (before.values.kind !== "few" || now.values.kind !== "few") {
     return [];
   }
-  const areRounded = hasRoundedNames(before) || hasRoundedNames(now);
-  const [was, is] = [before.values, now.values].map(({ counts }) =>
-    sortedValues(areRounded ? roundNames(counts) : counts),
-  );
-  return mergeSorted(was ?? [], is ?? []);
+  return mergeSorted(sortedValues(before.values.counts), sortedValues(now.values.counts));
 }
 
 interface CountedValue {

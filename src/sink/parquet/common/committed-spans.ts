@@ -20,8 +20,6 @@ export interface CommittedSpans {
   readonly own: Map<number, FinishedPart>;
   /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
   readonly profiled: Set<number>;
-  /** Whether this attempt committed a span without a profile. */
-  isProfileUnknown: boolean;
   /**
    * The merged profiles of spans that this attempt committed itself; undefined: there is none. Those that an erasure copies
    * stay sealed.
@@ -35,7 +33,6 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     parts: new Map(),
     own: new Map(),
     profiled: new Set(),
-    isProfileUnknown: false,
     profile: undefined,
   };
   addParts(known, parts);
@@ -62,9 +59,7 @@ export function addOwnProfile(
   span: number,
   { profile: text, privateProfile }: Pick<SpanOutput, "profile" | "privateProfile">,
 ): void {
-  if (text === undefined) {
-    known.isProfileUnknown = true;
-  } else if (!known.profiled.has(span)) {
+  if (!known.profiled.has(span)) {
     known.profiled.add(span);
     const parsed = parseSpanProfile(text).profile;
     const profile = privateProfile === undefined ? parsed : withPrivatePart(parsed, privateProfile);

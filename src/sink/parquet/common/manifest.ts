@@ -45,8 +45,8 @@ export interface Manifest {
   readonly rows_erased?: number | undefined;
   readonly columns: readonly { readonly name: string; readonly type: string }[];
   readonly parts: readonly ManifestPart[];
-  /** The run's profile, which later runs are compared with; absent: some spans have none. */
-  readonly profile?: ProfileFile | undefined;
+  /** The run's profile, which later runs are compared with. */
+  readonly profile: ProfileFile;
   /** What the attempt that finished the run did; for people and dashboards. */
   readonly attempt?: AttemptJson | undefined;
 }
@@ -117,7 +117,7 @@ const manifestSchema = z.object({
       sha256: z.string(),
     }),
   ),
-  profile: z.object({ file: z.string(), sha256: z.string(), baseline: z.boolean() }).optional(),
+  profile: z.object({ file: z.string(), sha256: z.string(), baseline: z.boolean() }),
   attempt: z.record(z.string(), z.unknown()).optional(),
 }) satisfies z.ZodType<Manifest>;
 
@@ -247,7 +247,7 @@ export async function manifestPart(
 export function manifestText(
   { plan, planId }: StoredPlan,
   parts: readonly ManifestPart[],
-  { profile, attempt }: { readonly profile: ProfileFile | undefined; readonly attempt: AttemptJson | undefined },
+  { profile, attempt }: { readonly profile: ProfileFile; readonly attempt: AttemptJson | undefined },
 ): string {
   const erased = parts.reduce((sum, part) => sum + (part.erased ?? 0), 0);
   const manifest: Manifest = {

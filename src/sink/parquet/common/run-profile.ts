@@ -98,7 +98,7 @@ async function readKey({ fs, layout }: Target): Promise<Buffer | undefined> {
 }
 
 /**
- * Merges the profiles of all spans; undefined where a span has none. Without a key that opens them, a run that is not
+ * Merges the profiles of all spans. Without a key that opens them, a run that is not
  * published, and that checks can no longer hold, has a profile without features, of which `warn` tells.
  * @throws JobError OUTPUT_DAMAGED
  */
@@ -106,10 +106,7 @@ export async function committedProfile(
   target: Target,
   known: CommittedSpans,
   { warn }: Pick<KeyStore, "warn">,
-): Promise<CommittedProfile | undefined> {
-  if (known.isProfileUnknown) {
-    return undefined;
-  }
+): Promise<CommittedProfile> {
   const spans = spanCount(target.stored.plan);
   const texts =
     known.profiled.size === spans
@@ -117,7 +114,11 @@ export async function committedProfile(
       : await partProfiles(target, (span) => !known.profiled.has(span));
   if (known.profiled.size + texts.size < spans) {
     await refuseStopped(target);
-    return undefined;
+    const { folder, runId } = target.layout;
+    throw damagedOutput(`checking ${folder}: committed parts are gone, or have no profile`, {
+      hint: "restore them",
+      damage: { runId },
+    });
   }
   const profile = known.profile?.isSealed === true ? undefined : await openedProfile(target, known, texts);
   if (profile !== undefined) {
@@ -208,7 +209,7 @@ async function publishedProfile({ fs, layout, stored }: Target): Promise<RunProf
   const path = layoutOf(layout.folder, runId).profile;
   const text = runId === layout.runId ? own : ((await ifThere(fs.readText(path))) ?? "");
   const profile =
-    manifest === undefined || manifest.profile?.sha256 === sha256Of(text) ? parseRunProfile(text) : undefined;
+    manifest === undefined || manifest.profile.sha256 === sha256Of(text) ? parseRunProfile(text) : undefined;
   if (profile === undefined) {
     throw damagedOutput(`reading ${path}: the profile of run ${runId} is gone, or is another one`, {
       hint: "restore it",

@@ -85,8 +85,7 @@ export interface FinishedRun {
   readonly parts: CommittedSpans["own"];
   /** All committed parts, as their labels describe them. */
   readonly committed: CommittedSpans["parts"];
-  /** The run's profile; undefined: some spans have none. */
-  readonly profile: ProfileToWrite | undefined;
+  readonly profile: ProfileToWrite;
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
@@ -229,8 +228,11 @@ async function finishRun(
     }
     const found = await committedProfile(target, known, publisher);
     const rejected = rejectedRows(known);
-    const profile =
-      found && profileToWrite(layout, runProfileText(runProfileOf(planned.plan, { ...found, rejected })), decision);
+    const profile = profileToWrite(
+      layout,
+      runProfileText(runProfileOf(planned.plan, { ...found, rejected })),
+      decision,
+    );
     await publisher.publish({ parts: known.own, committed: known.parts, profile, attempt });
   });
 }

@@ -22,11 +22,8 @@ export function sealedText(plan: Plan): string {
 const textEnd = /\n\}\n$/;
 const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 
-/**
- * Reads a sealed plan. "damaged": the text is not the one that was sealed. "unknown": it is, and this program cannot
- * read it.
- */
-function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
+/** Reads a sealed plan; undefined: the text is not the one that was sealed, or this version cannot read it. */
+function unseal(sealed: string): StoredPlan | undefined {
   const pruned = parseTombstone(sealed);
   if (pruned !== undefined) {
     return { plan: pruned.plan, planId: sha256(sealed), pruned };
@@ -35,11 +32,8 @@ function unseal(sealed: string): StoredPlan | "damaged" | "unknown" {
   const text = sealed.replace(sealedEnd, "\n}\n");
   // A digest of its own: `seal` is a slice of the text and would keep all of it in memory.
   const planId = sha256(text);
-  if (seal !== planId) {
-    return "damaged";
-  }
-  const plan = parsePlan(text);
-  return plan?.target.kind === "parquet" ? { plan, planId } : "unknown";
+  const plan = seal === planId ? parsePlan(text) : undefined;
+  return plan?.target.kind === "parquet" ? { plan, planId } : undefined;
 }
 
 function sha256(text: string): string {
@@ -49,7 +43,7 @@ function sha256(text: string): string {
 /**
  * Reads a run's plan; undefined where there is none. If a tombstone has the run's number, returns the plan of the run
  * that was pruned.
- * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan that this version can read
  */
 export async function readPlan(
   fs: TargetState,
@@ -57,13 +51,10 @@ export async function readPlan(
 ): Promise<StoredPlan | undefined> {
   const text = await ifThere(fs.readText(path));
   const stored = text === undefined ? undefined : unseal(text);
-  if (stored === "damaged") {
-    const damage = { runId };
-    throw damagedOutput(`reading ${path}: it is not a plan of this program`, { hint: "restore it", damage });
-  }
-  if (stored === "unknown") {
-    throw new JobError("OUTPUT_FOREIGN", `reading ${path}: another version of this program wrote it`, {
-      hint: "use that version, or score into another folder",
+  if (text !== undefined && stored === undefined) {
+    throw damagedOutput(`reading ${path}: it is damaged, or of another version of infer-batch`, {
+      hint: "restore it, or use that version",
+      damage: { runId },
     });
   }
   return stored;

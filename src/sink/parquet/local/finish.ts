@@ -16,8 +16,7 @@ export interface FinishRequest extends ManifestSource {
   readonly writer: string;
   /** Throws when another plan is stored at the target, or a later run was opened. */
   readonly check: () => Promise<unknown>;
-  /** The run's profile; undefined: some spans have none. */
-  readonly profile: ProfileToWrite | undefined;
+  readonly profile: ProfileToWrite;
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
@@ -38,18 +37,16 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     await swapIn(fs, layout, { spans: parts.map(({ span }) => span), writer });
   }
   await removeStaleRejects(fs, layout, parts);
-  if (request.profile !== undefined) {
-    await replaceDurably(fs, {
-      temporary: join(layout.temporary, `profile.${writer}`),
-      final: layout.profile,
-      text: request.profile.text,
-      check,
-    });
-  }
+  await replaceDurably(fs, {
+    temporary: join(layout.temporary, `profile.${writer}`),
+    final: layout.profile,
+    text: request.profile.text,
+    check,
+  });
   await replaceDurably(fs, {
     temporary: join(layout.temporary, `manifest.${writer}`),
     final: layout.manifest,
-    text: manifestText(stored, parts, { profile: request.profile?.entry, attempt: request.attempt }),
+    text: manifestText(stored, parts, { profile: request.profile.entry, attempt: request.attempt }),
     check,
   });
   await replaceDurably(fs, {

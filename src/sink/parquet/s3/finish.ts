@@ -29,12 +29,10 @@ export async function finishInS3(tools: S3Tools, target: Target, known: Finished
   }
   const stale = await staleRejects(fs, layout, parts);
   await mapBounded(stale, (name) => store.remove(objectAt(`${layout.rejects}/${name}`)));
-  if (known.profile !== undefined) {
-    await publishText(tools, target, { uri: layout.profile, text: known.profile.text, isSame: areEqual });
-  }
+  await publishText(tools, target, { uri: layout.profile, text: known.profile.text, isSame: areEqual });
   await publishText(tools, target, {
     uri: layout.manifest,
-    text: manifestText(stored, parts, { profile: known.profile?.entry, attempt: known.attempt }),
+    text: manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt }),
     isSame: describeSameRun,
   });
   await publishText(tools, target, {

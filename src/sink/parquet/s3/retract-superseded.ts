@@ -70,8 +70,8 @@ async function mayHaveNoParts(fs: Target["fs"], layout: Layout): Promise<boolean
     const stored = await readPlan(fs, layout);
     return stored !== undefined && stored.pruned === undefined && spanCount(stored.plan) === 0;
   } catch (error) {
-    if (error instanceof JobError && ["OUTPUT_DAMAGED", "OUTPUT_FOREIGN"].includes(error.code)) {
-      return true; // its plan is lost, or another version wrote it
+    if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
+      return true; // its plan is lost
     }
     throw error;
   }

@@ -1,5 +1,4 @@
 import { createHash } from "node:crypto";
-import { JobError } from "../../../util/errors.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
@@ -39,11 +38,10 @@ export interface Control {
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
   /**
    * Reads the unfinished runs of a job into a table but those that start with `base`: the newest, a bounded number, the last one last.
-   * Discarded runs are not unfinished. `layout`: of the control tables.
+   * Discarded runs are not unfinished.
    */
   unfinished(
     session: Session,
-    layout: number,
     which: { readonly job: string; readonly base: RunId; readonly table: string },
   ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
@@ -54,7 +52,7 @@ const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const { isUnfinished, isDecided, isHeld: isHeldSql } = runConditions(table);
+  const { isUnfinished, isDecided, isHeld } = runConditions(table);
   return {
     schema,
     table,
@@ -70,13 +68,11 @@ export function controlOf(schema: string): Control {
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
     },
-    async unfinished(session, layout, { job, base, table: target }) {
-      // Layout 1 has no decisions and no verdicts.
-      const [isOpen, isHeld] = layout < 2 ? ["true", "false"] : [`NOT ${isDecided("discarded")}`, isHeldSql];
+    async unfinished(session, { job, base, table: target }) {
       const { rows } = await session.query<PlanRow & { held: boolean }>({
         text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND target = $3 AND ${isUnfinished}
           AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
-          AND ${isOpen}
+          AND NOT ${isDecided("discarded")}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base, target],
       });
@@ -104,7 +100,7 @@ export interface PlanRow {
 
 /**
  * Reads one run's plan.
- * @throws JobError OUTPUT_DAMAGED when it is not a plan, OUTPUT_FOREIGN when another version of this program wrote it
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan that this version can read
  */
 async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
   const { rows } = await session.query<PlanRow & { run_id: RunId }>({
@@ -121,12 +117,10 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
   }
   const stored = storedPlan(row);
   if (stored === undefined) {
-    const reading = `reading run ${row.run_id} from ${schema}.runs`;
-    throw planIdOf(row.plan) === row.plan_id
-      ? new JobError("OUTPUT_FOREIGN", `${reading}: another version of this program wrote its plan`, {
-          hint: "use that version, or another output.postgres.control_schema",
-        })
-      : damagedRun(`${reading}: it is not a plan of this program`, { hint: "restore it", runId: row.run_id });
+    throw damagedRun(
+      `reading run ${row.run_id} from ${schema}.runs: its plan is damaged, or of another version of infer-batch`,
+      { hint: "restore it, or use that version", runId: row.run_id },
+    );
   }
   return stored;
 }

@@ -9,7 +9,7 @@ import { transact } from "../transaction.js";
 import { lock } from "../locks.js";
 import { retrying } from "../retry.js";
 import { type Control, utcText } from "./control.js";
-import { controlLayout } from "./schema.js";
+import { hasControlTables } from "./schema.js";
 import { damagedRun, lookFirst } from "../damage.js";
 
 /**
@@ -93,7 +93,7 @@ export function notesOf(tools: RunTools, runId: RunId): RunNotes {
     timeOf: (note) =>
       retrying(`reading ${target}`, retry, () =>
         transact(tools, async (session) =>
-          (await controlLayout(session, control.schema)) > 0
+          (await hasControlTables(session, control.schema))
             ? await timeOfNote(session, control, { runId, note })
             : undefined,
         ),

@@ -1,4 +1,4 @@
-import type { RunId } from "../../../plan/plan.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
 import type { Decision } from "../../../publish/decision.js";
 import { parseTombstone } from "../../../publish/pruned-run.js";
 import {
@@ -11,7 +11,6 @@ import {
 } from "../../../publish/recorded-run.js";
 import type { RunVerdict } from "../../../publish/run-verdict.js";
 import { stateOf } from "../../../publish/state.js";
-import type { StoredPlan } from "../../port.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
@@ -39,20 +38,17 @@ interface HistoryRow extends PlanRow {
   readonly tombstone: string | null;
 }
 
-/** Reads the latest runs of a job for a target. `layout`: the layout of the control tables. */
+/** Reads the latest runs of a job for a target. */
 export async function readHistory(
   session: Session,
   control: Control,
-  { job, last, target, layout, others }: HistoryRequest & { readonly target: string; readonly layout: number },
+  { job, last, target, others }: HistoryRequest & { readonly target: string },
 ): Promise<readonly RecordedRun[]> {
   const { table } = control;
-  // Layout 1 has no logical dates.
-  const spending = layout < 2 ? "NULL" : `coalesce(f.spending, ${spendingSql(control, "r.run_id")})`;
-  const date = layout < 2 ? "r.planned_at" : "coalesce(r.logical_date, r.planned_at)";
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
-        ${utcText("f.finished_at")} AS finished_at, ${spending} AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
+        ${utcText("f.finished_at")} AS finished_at, coalesce(f.spending, ${spendingSql(control, "r.run_id")}) AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
         EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback') AS rolled_back,
         ${secondsSql(control, "r.run_id")} AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
@@ -61,15 +57,15 @@ export async function readHistory(
       CROSS JOIN LATERAL (
         SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
         FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
-      WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY ${date} DESC, r.number DESC LIMIT $3`,
+      WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY coalesce(r.logical_date, r.planned_at) DESC, r.number DESC LIMIT $3`,
     values: [job, target, last],
   });
   if (others !== undefined) {
-    await readOthers(session, control, { job, target, layout, others });
+    await readOthers(session, control, { job, target, others });
   }
   const runs: RecordedRun[] = [];
   for (const row of rows) {
-    const run = await recordedRun(session, control, { row, layout });
+    const run = await recordedRun(session, control, row);
     const pruned = row.tombstone === null ? undefined : parseTombstone(row.tombstone);
     const found = { ...run, place: target };
     runs.push(pruned === undefined ? found : asPruned(found, pruned));
@@ -84,22 +80,15 @@ const othersLimit = 20;
 async function readOthers(
   session: Session,
   { table }: Control,
-  {
-    job,
-    target,
-    layout,
-    others,
-  }: { readonly job: string; readonly target: string; readonly layout: number; readonly others: OtherRuns },
+  { job, target, others }: { readonly job: string; readonly target: string; readonly others: OtherRuns },
 ): Promise<void> {
-  // Layout 1 has no params.
-  const params = layout < 2 ? "NULL" : "(array_agg(params ORDER BY planned_at DESC))[1]";
   const { rows } = await session.query<{
     job: string;
     target: string;
-    params: Readonly<Record<string, string>> | null;
+    params: Readonly<Record<string, string>>;
   }>({
     text: `SELECT job, target, params FROM (
-        SELECT job, target, ${params} AS params, max(planned_at) AS at,
+        SELECT job, target, (array_agg(params ORDER BY planned_at DESC))[1] AS params, max(planned_at) AS at,
           row_number() OVER (PARTITION BY job = $1 ORDER BY max(planned_at) DESC) AS n
         FROM ${table("runs")} WHERE (job = $1) <> (target = $2) GROUP BY job, target) o
       WHERE n <= ${othersLimit} ORDER BY at DESC`,
@@ -107,18 +96,14 @@ async function readOthers(
   });
   for (const other of rows) {
     if (other.job === job) {
-      others.tables.set(other.target, other.params ?? {});
+      others.tables.set(other.target, other.params);
     } else {
       others.jobs.add(other.job);
     }
   }
 }
 
-async function recordedRun(
-  session: Session,
-  control: Control,
-  { row, layout }: { readonly row: HistoryRow; readonly layout: number },
-): Promise<Omit<RecordedRun, "place">> {
+async function recordedRun(session: Session, control: Control, row: HistoryRow): Promise<Omit<RecordedRun, "place">> {
   const { run_id: runId } = row;
   const published = row.finished_at !== null;
   const failure = published ? undefined : await lastFailure(session, control, runId);
@@ -133,7 +118,7 @@ async function recordedRun(
     failure,
   };
   const stored = storedPlan(row);
-  const review = stored === undefined ? undefined : await reviewOf(session, control, { stored, layout });
+  const review = stored === undefined ? undefined : await reviewOf(session, control, stored.plan);
   if (stored === undefined || review === undefined) {
     return { ...common, status: "damaged", plan: undefined, at: null, verdict: undefined, decision: undefined };
   }
@@ -150,11 +135,8 @@ async function recordedRun(
 async function reviewOf(
   session: Session,
   control: Control,
-  { stored: { plan }, layout }: { readonly stored: StoredPlan; readonly layout: number },
+  plan: Plan,
 ): Promise<{ verdict: RunVerdict | undefined; decision: Decision | undefined } | undefined> {
-  if (layout < 2) {
-    return { verdict: undefined, decision: undefined };
-  }
   try {
     return {
       verdict: plan.checks === null ? undefined : await readVerdict(session, control, plan.runId),

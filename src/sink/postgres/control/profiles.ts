@@ -30,7 +30,7 @@ export async function publishedRuns(
         CASE WHEN $4 THEN ${secondsSql(control, "r.run_id")} END AS seconds
       FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
         LEFT JOIN ${control.table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
-      WHERE f.target = $1 AND r.job = $2 AND r.params IS NOT NULL AND f.profile IS NOT NULL
+      WHERE f.target = $1 AND r.job = $2 AND f.profile IS NOT NULL
         AND ($3 OR d.run_id IS NULL)
         AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
       ORDER BY f.publication`,

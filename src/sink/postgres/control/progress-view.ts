@@ -1,6 +1,6 @@
-/** SQL that makes the view of all runs; `@` stands for the schema. OR REPLACE keeps the grants of the view; it can only add columns, after those of layout 1. */
+/** SQL that makes the view of all runs; `@` stands for the schema. */
 export const progressView = `
-CREATE OR REPLACE VIEW @.progress AS
+CREATE VIEW @.progress AS
 SELECT r.run_id, r.job, r.target, r.mode,
   CASE WHEN f.run_id IS NOT NULL THEN 'complete' WHEN l.later THEN 'abandoned' ELSE 'unfinished' END AS status,
   r.spans_planned, s.spans_committed, r.rows_planned, s.rows_committed, s.rows_rejected, s.rows_filtered,

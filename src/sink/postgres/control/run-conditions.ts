@@ -3,9 +3,7 @@ import type { Decision } from "../../../publish/decision.js";
 /** SQL for conditions on a row `r` of the table of runs. */
 export function runConditions(table: (name: "finishes" | "verdicts" | "decisions") => string): {
   readonly isUnfinished: string;
-  /** Needs layout 2. */
   readonly isDecided: (kind: Decision["kind"]) => string;
-  /** Needs layout 2. */
   readonly isHeld: string;
 } {
   return {

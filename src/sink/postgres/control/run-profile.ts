@@ -27,24 +27,21 @@ type Tools = Pick<RunTools, "connections" | "control" | "timeouts" | "warn" | "w
 const spansPerQuery = 64;
 
 /**
- * Merges the profiles of a run's committed spans; undefined where a span has none. Reads a bounded number at a time.
+ * Merges the profiles of a run's committed spans. Reads a bounded number at a time.
  * @throws JobError OUTPUT_DAMAGED
  */
-export async function committedProfile(tools: Tools, plan: Plan): Promise<CommittedProfile | undefined> {
+export async function committedProfile(tools: Tools, plan: Plan): Promise<CommittedProfile> {
   const { connections, control } = tools;
   let merged: SpanProfile | undefined;
   let sealed: FeatureSource | undefined;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
     const { rows } = await connections.use((session) =>
-      session.query<{ span: number; profile: string | null }>({
+      session.query<{ span: number; profile: string }>({
         text: `SELECT span, profile FROM ${control.table("spans")} WHERE run_id = $1 AND span >= $2 AND span < $3 ORDER BY span`,
         values: [plan.runId, from, from + spansPerQuery],
       }),
     );
     for (const { span, profile } of rows) {
-      if (profile === null) {
-        return undefined;
-      }
       const stored = parsedProfile(tools, plan, { span, profile });
       sealed ??= stored.sealed === undefined ? undefined : await featureSourceOf(tools, plan);
       const opened = await openedProfile(tools, plan, { span, stored, key: sealed?.key });

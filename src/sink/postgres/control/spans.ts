@@ -123,7 +123,7 @@ export async function insertSpan(
     readonly span: Span;
     readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
     readonly committedBy: CommittedBy;
-    readonly profile: string | undefined;
+    readonly profile: string;
     readonly table: number;
     /** Undefined if the run stages its rows outside the target. */
     readonly swaps: SeenSwaps | undefined;
@@ -146,7 +146,7 @@ export async function insertSpan(
     on_bad_row: onBadRow,
     table_oid: table,
   };
-  const values = [plan.runId, ...columns.map((column) => row[column]), profile ?? null];
+  const values = [plan.runId, ...columns.map((column) => row[column]), profile];
   const swapped = swapSql(control, swaps, values.length + 1);
   const inserted = await session.query<{ swapped: boolean }>({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)

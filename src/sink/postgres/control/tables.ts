@@ -2,19 +2,14 @@ import { rejectReasons } from "../../../columnar/types.js";
 import { quoteName } from "../names.js";
 import { progressView } from "./progress-view.js";
 
-/** The layout of the control tables that this program makes and writes. */
-export const layoutVersion = 2;
+/** The layout of the control tables. */
+export const layoutVersion = 1;
 
 interface ControlTable {
   readonly table: string;
-  /** The layout that it came with, where that is not the first. */
-  readonly since?: number;
   readonly comment: string;
-  /** `since`: the layout that the column came with, where that is not the first; such columns come last. */
-  readonly columns: Readonly<Record<string, readonly [sql: string, comment: string, since?: number]>>;
+  readonly columns: Readonly<Record<string, readonly [sql: string, comment: string]>>;
   readonly constraints?: string;
-  /** Columns of layout 1 whose comments have changed since. */
-  readonly reworded?: readonly string[];
 }
 
 /**
@@ -46,9 +41,9 @@ const tables: readonly ControlTable[] = [
       spans_planned: ["integer NOT NULL", "spans that they are committed in"],
       plan: ["text NOT NULL", "the plan, JSON"],
       planned_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when the plan was stored"],
-      params: ["json", "params of the plan; NULL: a program of layout 1 stored a plan that is damaged", 2],
-      staged: ["boolean NOT NULL DEFAULT false", "whether its rows are published together, after a decision", 2],
-      logical_date: ["date", "the date that the run is for; NULL: its params name none", 2],
+      params: ["json NOT NULL", "params of the plan"],
+      staged: ["boolean NOT NULL", "whether its rows are published together, after a decision"],
+      logical_date: ["date", "the date that the run is for; NULL: its params name none"],
     },
     constraints: "UNIQUE (run_id, plan_id), UNIQUE (base, number)",
   },
@@ -91,11 +86,10 @@ const tables: readonly ControlTable[] = [
         "timestamptz NOT NULL DEFAULT clock_timestamp()",
         "when, after every swap of the target that it saw",
       ],
-      profile: ["text", "counts and histograms of its columns, JSON; NULL: none was made", 2],
+      profile: ["text", "counts and histograms of its columns, JSON; NULL: the run was pruned"],
     },
     constraints:
       "PRIMARY KEY (run_id, span), FOREIGN KEY (run_id, plan_id) REFERENCES @.runs (run_id, plan_id), CHECK (rows + rejected + filtered = row_end - row_start)",
-    reworded: ["committed_at"],
   },
   {
     table: "rejects",
@@ -112,7 +106,6 @@ const tables: readonly ControlTable[] = [
       columns: ["jsonb NOT NULL", "output.columns of the row, as text"],
     },
     constraints: "PRIMARY KEY (run_id, span, n)",
-    reworded: ["reason"],
   },
   {
     table: "finishes",
@@ -121,17 +114,17 @@ const tables: readonly ControlTable[] = [
       run_id: ["text PRIMARY KEY", "the run"],
       writer: ["text NOT NULL", "the attempt that finished it"],
       finished_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
-      target: ["text", "schema and table of the predictions; NULL: a program of layout 1 finished it", 2],
-      publication: ["bigint", "number of the publication among those of its target, from 1", 2],
-      profile: ["text", "profile of the whole run, JSON; NULL: not all spans have one", 2],
-      profile_sha256: ["text", "sha256 of that text, in hex", 2],
-      model_sha256: ["text", "sha256 of the model, in hex", 2],
-      spending: ["json", "answers of a language model that the run paid for, tokens and cost; NULL: none", 2],
+      target: ["text NOT NULL", "schema and table of the predictions"],
+      publication: ["bigint NOT NULL", "number of the publication among those of its target, from 1"],
+      profile: ["text", "profile of the whole run, JSON; NULL: the run was pruned"],
+      profile_sha256: ["text", "sha256 of that text, in hex"],
+      model_sha256: ["text NOT NULL", "sha256 of the model, in hex"],
+      spending: ["json", "answers of a language model that the run paid for, tokens and cost; NULL: none"],
     },
+    constraints: "UNIQUE (target, publication)",
   },
   {
     table: "verdicts",
-    since: 2,
     comment: "A row for each run that checks have judged",
     columns: {
       run_id: ["text PRIMARY KEY", "the run"],
@@ -143,7 +136,6 @@ const tables: readonly ControlTable[] = [
   },
   {
     table: "decisions",
-    since: 2,
     comment: "A row for each run that was approved, discarded or superseded; the first decision stands",
     columns: {
       run_id: ["text PRIMARY KEY", "the run"],
@@ -169,7 +161,6 @@ const tables: readonly ControlTable[] = [
   },
   {
     table: "spending",
-    since: 2,
     comment: "A row for each time that an attempt has told what its run had paid for by then; the most answers count",
     columns: {
       run_id: ["text NOT NULL", "the run"],
@@ -191,54 +182,14 @@ const tables: readonly ControlTable[] = [
       table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when, after every span of an unfinished run"],
     },
-    reworded: ["run_id", "at"],
   },
 ];
-
-const addedConstraints = "ALTER TABLE @.finishes ADD UNIQUE (target, publication);";
-
-/** Fills `params`. Only an unchanged plan is parsed: text that is not JSON would fail the migration. */
-const fillParams = `UPDATE @.runs SET params = plan::json -> 'params'
-  WHERE encode(sha256(convert_to(plan, 'UTF8')), 'hex') = plan_id;`;
 
 /** SQL that makes the control tables, for one transaction. */
 export function creation(schema: string, program: string): string {
   const comment = `COMMENT ON SCHEMA @ IS 'Control tables of infer-batch: plans, progress and rejects';`;
-  return inSchema(schema, [
-    ...tables.map(tableSql),
-    addedConstraints,
-    progressView.trim(),
-    comment,
-    versionSql(program),
-  ]);
+  return inSchema(schema, [...tables.map(tableSql), progressView.trim(), comment, versionSql(program)]);
 }
-
-/** SQL that migrates the control tables from layout 1 to this one, for one transaction. Rows of runs stay as they are. */
-export function migration(schema: string, program: string): string {
-  const statements = tables.flatMap((one) => (one.since === undefined ? changedTable(one) : [tableSql(one)]));
-  return inSchema(schema, [...statements, addedConstraints, fillParams, progressView.trim(), versionSql(program)]);
-}
-
-/** The migration as a script for psql. It takes the lock that programs take. */
-export function migrationScript(schema: string, program: string): string {
-  return [
-    "BEGIN;",
-    `SELECT pg_advisory_xact_lock(hashtextextended('infer-batch ${schema}', 0));`,
-    migration(schema, program),
-    "COMMIT;",
-  ].join("\n");
-}
-
-/** Tables that layout 1 does not have. */
-export const addedTables: readonly string[] = tables
-  .filter(({ since }) => since !== undefined)
-  .map(({ table }) => table);
-
-/** Tables and views of layout 1 that its owner alone may migrate. */
-export const migratedRelations: readonly string[] = [
-  ...tables.filter((one) => one.since === undefined && changedTable(one).length > 0).map(({ table }) => table),
-  "progress",
-];
 
 function tableSql({ table, comment, columns, constraints }: ControlTable): string {
   const definitions = Object.entries(columns).map(([column, [sql]]) => `${quoteName(column)} ${sql}`);
@@ -248,23 +199,6 @@ function tableSql({ table, comment, columns, constraints }: ControlTable): strin
     `COMMENT ON TABLE @.${table} IS ${quoteText(comment)};`,
     ...Object.entries(columns).map(([column, [, text]]) => columnComment(table, column, text)),
   ].join("\n");
-}
-
-function addedColumns({ table, comment, columns }: ControlTable): string[] {
-  const added = Object.entries(columns).filter(([, [, , since]]) => since !== undefined);
-  return added.length === 0
-    ? []
-    : [
-        `ALTER TABLE @.${table} ${added.map(([column, [sql]]) => `ADD COLUMN ${quoteName(column)} ${sql}`).join(", ")};`,
-        `COMMENT ON TABLE @.${table} IS ${quoteText(comment)};`,
-        ...added.map(([column, [, text]]) => columnComment(table, column, text)),
-      ];
-}
-
-/** SQL that makes a table of layout 1 what it is in this one. */
-function changedTable(table: ControlTable): string[] {
-  const comments = Object.entries(table.columns).filter(([column]) => table.reworded?.includes(column) === true);
-  return [...addedColumns(table), ...comments.map(([column, [, text]]) => columnComment(table.table, column, text))];
 }
 
 function columnComment(table: string, column: string, text: string): string {

@@ -5,7 +5,7 @@ import { JobError } from "../../../util/errors.js";
 import { existingTables, type LeftTable, rowTablesOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import { closedRuns, type PastRun } from "../control/other-runs.js";
-import { controlLayout } from "../control/schema.js";
+import { hasControlTables } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
 import { stagingTable } from "../modes/replace.js";
@@ -48,8 +48,7 @@ async function eraseInTransaction(
 ): Promise<readonly ErasedTable[]> {
   const { control, name } = tools;
   const target = showTable(name);
-  const layout = await controlLayout(session, control.schema);
-  if (layout < 2) {
+  if (!(await hasControlTables(session, control.schema))) {
     return [];
   }
   await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key

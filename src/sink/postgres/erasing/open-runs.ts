@@ -10,7 +10,7 @@ interface OpenRun {
   readonly run_id: RunId;
   readonly job: string;
   readonly mode: string;
-  readonly params: Record<string, string> | null;
+  readonly params: Record<string, string>;
   readonly held: boolean;
   /** Whether it is the kept predictions of a challenger. */
   readonly kept: boolean;
@@ -28,16 +28,15 @@ export async function refuseOpenRuns(
 ): Promise<readonly PastRun[]> {
   const { isUnfinished, isDecided, isHeld } = runConditions(table);
   const { rows } = await session.query<OpenRun>({
-    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *2' AS kept FROM ${table("runs")} r
+    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *true' AS kept FROM ${table("runs")} r
       WHERE target = $1 AND ${isUnfinished} AND NOT ${isDecided("discarded")}
       AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at`,
     values: [target],
   });
-  const isOver = (run: OpenRun): boolean => run.kept && run.job === job && isKeptOver?.(run.params ?? {}) === true;
+  const isOver = (run: OpenRun): boolean => run.kept && run.job === job && isKeptOver?.(run.params) === true;
   const open = rows.find((run) => !isOver(run));
   if (open !== undefined) {
-    const { run_id: runId, held } = open;
-    const params = open.params ?? {};
+    const { run_id: runId, held, params } = open;
     const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
     const line = held ? command(params, { verb: "approve", runId }) : command(params);
     const how =

@@ -131,8 +131,7 @@ async function restoredRun(session: Session, tools: ModeTools): Promise<VisibleR
 
 async function runWithParams(session: Session, { control }: ModeTools, runId: string): Promise<VisibleRun> {
   const { rows } = await session.query<Pick<VisibleRun, "params">>({
-    // Control tables of layout 1 have no such column.
-    text: `SELECT to_jsonb(r) -> 'params' AS params FROM ${control.table("runs")} r WHERE run_id = $1`,
+    text: `SELECT params FROM ${control.table("runs")} WHERE run_id = $1`,
     values: [runId],
   });
   return { runId, params: rows[0]?.params ?? null };

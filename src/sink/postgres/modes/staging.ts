@@ -51,15 +51,6 @@ export async function copyAttributes(session: Session, model: TableName, copy: T
   await runAll(session, rows);
 }
 
-/** Copies owner and grants. */
-export async function copyAccess(session: Session, model: TableName, copy: TableName): Promise<void> {
-  const { rows } = await session.query<{ sql: string }>({
-    text: `SELECT sql FROM (${furnishing}) AS s WHERE n <= 3 ORDER BY n`,
-    values: [await oidOf(session, model), await oidOf(session, copy)],
-  });
-  await runAll(session, rows);
-}
-
 export async function runAll(session: Session, statements: readonly { readonly sql: string }[]): Promise<void> {
   for (const { sql } of statements) {
     await session.query(sql);

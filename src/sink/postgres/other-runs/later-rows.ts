@@ -3,7 +3,6 @@ import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { runConditions } from "../control/run-conditions.js";
-import { controlLayout } from "../control/schema.js";
 import { showTable, type TableName } from "../names.js";
 
 interface LaterRun {
@@ -55,21 +54,20 @@ interface LaterRowsOptions {
  */
 async function laterRuns(
   session: Session,
-  { table, schema }: Control,
+  { table }: Control,
   { replacedBy, target }: Omit<LaterRowsOptions, "before">,
 ): Promise<readonly LaterRun[]> {
   const { isUnfinished } = runConditions(table);
-  const layout = await controlLayout(session, schema);
   const spans = `FROM ${table("spans")} s WHERE s.run_id = r.run_id AND s.rows > 0`;
   const hasSpans = `EXISTS (SELECT ${spans} AND s.committed_at >
     (SELECT max(at) FROM ${table("swaps")} WHERE target = $1 AND run_id = $2 AND action = 'replace'))`;
-  // Control tables of layout 1 have neither staged runs nor publications. Spans of staged runs are put there together.
+  // Spans of staged runs are put there together.
   const isPublished = `EXISTS (SELECT ${spans}) AND EXISTS (SELECT FROM ${table("finishes")} f WHERE f.run_id = r.run_id
     AND f.publication > (SELECT coalesce(max(publication), 0) FROM ${table("finishes")} WHERE run_id = $2))`;
   const { rows } = await session.query<LaterRun>({
     text: `SELECT run_id, NOT (${isUnfinished}) AS published FROM ${table("runs")} r
       WHERE r.target = $1 AND r.run_id <> $2 AND r.mode <> 'replace'
-        AND ${layout < 2 ? hasSpans : `CASE WHEN r.staged THEN ${isPublished} ELSE ${hasSpans} END`}
+        AND CASE WHEN r.staged THEN ${isPublished} ELSE ${hasSpans} END
         AND NOT (${isUnfinished} AND EXISTS (SELECT FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number))
       ORDER BY planned_at`,
     values: [showTable(target), replacedBy],

@@ -29,8 +29,7 @@ interface NewerRun {
   readonly run_id: string;
   /** Whether it is newer by its logical date; else by when it was planned. */
   readonly by_date: boolean;
-  /** null: unknown. The run counts as one of the same series: its rows may be newer ones. */
-  readonly params: Readonly<Record<string, string>> | null;
+  readonly params: Readonly<Record<string, string>>;
 }
 
 export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOptions): RefuseNewer {
@@ -69,9 +68,7 @@ export async function refuseOlderNewRun(session: Session, control: Control, next
     text: newerDatesSql(control),
     values: [before, target],
   });
-  const newer = rows.find(
-    ({ params, own }) => mode === "replace" || params === null || own === null || sameSeries(own, params),
-  );
+  const newer = rows.find(({ params, own }) => mode === "replace" || sameSeries(own, params));
   if (newer !== undefined) {
     throw new JobError(
       "OUTPUT_NEWER",
@@ -83,9 +80,9 @@ export async function refuseOlderNewRun(session: Session, control: Control, next
 
 interface NewerDate {
   readonly run_id: string;
-  readonly params: Plan["params"] | null;
+  readonly params: Plan["params"];
   /** The params of the run before the new one. */
-  readonly own: Plan["params"] | null;
+  readonly own: Plan["params"];
 }
 
 /** Finds the newer run whose rows publishing this run would replace. */
@@ -102,7 +99,7 @@ async function newerRuns(
 ): Promise<readonly NewerRun[]> {
   const { rows } = await session.query<NewerRun>({ text: newerRunsSql(control), values: [plan.runId, [...passed]] });
   return rows.filter(({ run_id: newer, params }) => {
-    const isOfSeries = params === null || replacesAll(plan) || sameSeries(plan.params, params);
+    const isOfSeries = replacesAll(plan) || sameSeries(plan.params, params);
     if (!isOfSeries) {
       passed.add(newer);
     }

@@ -14,11 +14,7 @@ import { whyGone } from "./swapped-out-rows.js";
 import { visibleRun } from "./visible-run.js";
 
 /** Reads from the control tables. Returns `none` if they do not exist. */
-export type InControlTables = <T>(
-  doing: string,
-  none: T,
-  work: (session: Session, layout: number) => Promise<T>,
-) => Promise<T>;
+export type InControlTables = <T>(doing: string, none: T, work: (session: Session) => Promise<T>) => Promise<T>;
 
 /** Reads earlier runs from the control tables. */
 export function pastRuns(
@@ -28,30 +24,25 @@ export function pastRuns(
   const { control, target, retry } = tools;
   return {
     unfinished: (job, base) =>
-      inControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], (session, layout) =>
-        unfinishedRuns(session, tools, { layout, job, base }),
+      inControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], (session) =>
+        unfinishedRuns(session, tools, { job, base }),
       ),
-    // Of layout 1, neither logical dates nor the order of publications is known.
     visible: (plan) =>
-      inControlTables(`reading ${target}`, undefined, async (session, layout) =>
-        layout < 2 ? undefined : await visibleRun(session, control, { plan, target: showTable(tools.name) }),
+      inControlTables(`reading ${target}`, undefined, (session) =>
+        visibleRun(session, control, { plan, target: showTable(tools.name) }),
       ),
-    newer: (plan) =>
-      inControlTables(`reading ${target}`, undefined, async (session, layout) =>
-        layout < 2 ? undefined : await findNewer(session, control, plan),
-      ),
+    newer: (plan) => inControlTables(`reading ${target}`, undefined, (session) => findNewer(session, control, plan)),
     published: (series) =>
-      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], async (session, layout) =>
-        // Runs of layout 1 have no profiles.
-        layout < 2 ? [] : await publishedRuns(session, control, { target: showTable(tools.name), series }),
+      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], (session) =>
+        publishedRuns(session, control, { target: showTable(tools.name), series }),
       ),
     readProfile: (pinned) =>
       retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => publishedProfile(session, control, pinned)),
       ),
     history: (request) =>
-      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session, layout) =>
-        readHistory(session, control, { ...request, target: showTable(tools.name), layout }),
+      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session) =>
+        readHistory(session, control, { ...request, target: showTable(tools.name) }),
       ),
   };
 }
@@ -59,9 +50,9 @@ export function pastRuns(
 async function unfinishedRuns(
   session: Session,
   { control, name, target, modeOf }: RunTools,
-  { layout, job, base }: { layout: number; job: string; base: RunId },
+  { job, base }: { readonly job: string; readonly base: RunId },
 ): Promise<readonly UnfinishedRun[]> {
-  const runs = await control.unfinished(session, layout, { job, base, table: showTable(name) });
+  const runs = await control.unfinished(session, { job, base, table: showTable(name) });
   const found: UnfinishedRun[] = [];
   for (const { plan, held = false } of runs) {
     const gone = held ? undefined : await whyGone(session, { control, mode: modeOf(plan), name, plan });

@@ -10,7 +10,7 @@ import { findTable } from "../table.js";
 /**
  * Refuses a new run in place of one whose rows are for another table, which may be another job's of the same name: that job
  * could not finish its run, and would add its rows again. Admitted if its table is gone, which may have been renamed; if the
- * run is published, discarded or superseded; and if it has neither committed spans nor an approval. Needs layout 2.
+ * run is published, discarded or superseded; and if it has neither committed spans nor an approval.
  * @throws JobError PLAN_CHANGED
  */
 export async function refuseTakingOver(

@@ -4,19 +4,15 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { readDecision, readVerdict } from "../control/decisions.js";
 
-/** Reads a run by its id, in a transaction on control tables of some layout. */
-export function storedRun(
-  control: Control,
-  runId: RunId,
-): (session: Session, layout: number) => Promise<ReviewedPlan | undefined> {
-  return async (session, layout) => {
+/** Reads a run by its id, in a transaction. */
+export function storedRun(control: Control, runId: RunId): (session: Session) => Promise<ReviewedPlan | undefined> {
+  return async (session) => {
     const stored = await control.readPlan(session, runId);
-    const isReviewed = stored !== undefined && layout > 1; // layout 1 has no verdicts
     return (
       stored && {
         ...stored,
-        verdict: isReviewed ? await readVerdict(session, control, runId) : undefined,
-        decision: isReviewed ? await readDecision(session, control, runId) : undefined,
+        verdict: await readVerdict(session, control, runId),
+        decision: await readDecision(session, control, runId),
       }
     );
   };

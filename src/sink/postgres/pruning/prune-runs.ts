@@ -6,7 +6,6 @@ import type { Sink } from "../../port.js";
 import { droppableTables, leftoversOf } from "../other-runs/abandoned-runs.js";
 import type { Session } from "../connections.js";
 import type { PastRun } from "../control/other-runs.js";
-import { controlLayout } from "../control/schema.js";
 import { countControlRows, isTombstone, removeControlRows, runsBefore, storeTombstone } from "../control/tombstones.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lockRuns } from "../locks.js";
@@ -76,9 +75,6 @@ async function pruneInTransaction(
   const { control, name } = tools;
   const { tombstone } = record;
   const target = showTable(name);
-  if (dryRun && (await controlLayout(session, control.schema)) < 2) {
-    return { kind: "removed", ...nothingRemoved }; // layout 1 has no profiles, and its runs no tables of their own
-  }
   if (!dryRun) {
     await session.query("SET LOCAL statement_timeout = 0"); // a run may have millions of rejected rows
     await lockRuns(session, tombstone, { shared: false });

@@ -194,7 +194,7 @@ describe("a plan that is gone or another one", () => {
   const changes: readonly [string, (plan: string) => Promise<void>, RegExp][] = [
     ["gone", (plan) => rm(plan), /the run's plan is gone/],
     ["another", (plan) => writeFile(plan, sealedText({ ...drivePlan, createdBy: "x" })), /has planned the run again/],
-    ["none", (plan) => writeFile(plan, "{}"), /it is not a plan of this program/],
+    ["none", (plan) => writeFile(plan, "{}"), /it is damaged, or of another version/],
   ];
 
   test.each(changes)(

@@ -1,7 +1,7 @@
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { spanProfileText } from "#src/checks/span-profile.js";
+import { noRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { SpanOutput } from "#src/columnar/types.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { RunSink } from "#src/sink/port.js";
@@ -13,7 +13,6 @@ import { decisionOf, verdictOf } from "../../../support/staged-plans.js";
 
 const plan = { ...drivePlan, staged: true, checks: { baseline: [], first: null } };
 
-const noRows = { rows: 0, columns: new Map() };
 const privateProfile = '{"features":[]}';
 const sealedRows = (span: number): SpanOutput => ({
   ...driveRows(span),

@@ -22,10 +22,11 @@ export async function* readSpanFiles(
       continue;
     }
     const path = paths.get(span);
-    if (path === undefined) {
-      throw Object.assign(new Error(`there is no part of span ${span} in ${layout.folder}`), { code: "ENOENT" });
+    const profile = path && (await profiles(new Map([[span, path]]))).get(span);
+    if (path === undefined || profile === undefined) {
+      const found = path === undefined ? "there is no part" : "there is no profile in the part";
+      throw Object.assign(new Error(`${found} of span ${span} in ${layout.folder}`), { code: "ENOENT" });
     }
-    const profile = (await profiles(new Map([[span, path]]))).get(span);
     const rejects: RejectedRow[] = [];
     for await (const rejected of readRejects(fs, layout, new Map([[span, part]]))) {
       rejects.push(rejected);

@@ -107,7 +107,7 @@ async function recordedRun(fs: TargetState, layout: Layout, place: Place): Promi
     return stored === undefined ? undefined : await plannedRun(fs, stored, { ...place, layout });
   } catch (error) {
     // A damaged run must not hide the others.
-    if (error instanceof JobError && (error.damage !== undefined || error.code === "OUTPUT_FOREIGN")) {
+    if (error instanceof JobError && error.damage !== undefined) {
       return { ...unknownRun, runId: layout.runId, place: layout.folder, status: "damaged" };
     }
     throw error;

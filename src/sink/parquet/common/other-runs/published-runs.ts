@@ -54,10 +54,10 @@ async function publishedIn(
   { series, placeOf }: { readonly series: Series; readonly placeOf: (path: string) => string },
 ): Promise<PublishedRun | undefined> {
   const manifest = await publishedManifestIn(fs, folder);
-  const profile = manifest?.profile;
-  if (manifest === undefined || profile === undefined) {
+  if (manifest === undefined) {
     return undefined;
   }
+  const { profile } = manifest;
   if (!profile.baseline && series.everyRun !== true && series.withLeftOut !== true) {
     return undefined;
   }
