@@ -245,9 +245,12 @@ function anyShards(dice: Dice, { rows, columns, folderTypes, isPlain, pyarrow }:
     }));
 }
 
+/** A table whose rows are in shards. */
+export type ShardedTable = Pick<Case, "columns" | "values" | "shards">;
+
 /** A shard's own columns and their values, in its order. */
 export function shardTable(
-  { columns, values }: Case,
+  { columns, values }: ShardedTable,
   shard: CaseShard,
 ): { columns: TableColumn[]; values: (readonly Value[])[] } {
   return {

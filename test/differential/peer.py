@@ -3,14 +3,15 @@
     python peer.py write CASE.json     writes the shards that the case gives to pyarrow
     python peer.py check CASE.json     prints, as JSON, where shards and output are not what the case says
 
-In the file, integers are texts of digits, decimals their unscaled value, timestamps microseconds and dates days
-since 1970; floats are numbers, or the texts NaN, Infinity, -Infinity and -0. See pyarrow.ts.
+In the file, integers are texts of digits, decimals their unscaled value, timestamps and dates whole numbers of their
+unit since 1970; floats are numbers, or the texts NaN, Infinity, -Infinity and -0. See pyarrow.ts.
 """
 
 import decimal
 import glob
 import json
 import pathlib
+import re
 import sys
 
 import numpy
@@ -23,12 +24,13 @@ decimal.getcontext().prec = 60
 
 
 def arrow_type(name):
-    """The type of one of our names."""
-    if name.startswith("list<"):
-        return pa.list_(arrow_type(name[5:-1]))
-    if name.startswith("decimal("):
-        precision, scale = name[8:-1].split(",")
-        return pa.decimal128(int(precision), int(scale))
+    """The type of one of our types."""
+    if isinstance(name, dict):
+        if name["kind"] == "list":
+            return pa.list_(arrow_type(name["element"]))
+        if name["kind"] == "struct":
+            return pa.struct([(one["name"], arrow_type(one["type"])) for one in name["fields"]])
+        return pa.decimal128(name["precision"], name["scale"])
     special = {"utf8": pa.string(), "bool": pa.bool_(), "timestamp[us]": pa.timestamp("us")}
     special["timestamp[us, UTC]"] = pa.timestamp("us", "UTC")
     return special.get(name) or pa.type_for_alias(name)
@@ -38,10 +40,12 @@ def decode(value, name):
     """A value of the file as pyarrow takes it."""
     if value is None or name in ("utf8", "bool"):
         return value
-    if name.startswith("list<"):
-        return [decode(one, name[5:-1]) for one in value]
-    if name.startswith("decimal("):
-        return decimal.Decimal(value).scaleb(-int(name[8:-1].split(",")[1]))
+    if isinstance(name, dict):
+        if name["kind"] == "list":
+            return [decode(one, name["element"]) for one in value]
+        if name["kind"] == "struct":
+            return {field["name"]: decode(one, field["type"]) for one, field in zip(value, name["fields"])}
+        return decimal.Decimal(value).scaleb(-name["scale"])
     return float(value) if name.startswith("float") else int(value)
 
 
@@ -55,14 +59,69 @@ def table_of(columns):
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def halved(table):
+    """A table with float16 for float32 where it holds the values."""
+    for index, field in enumerate(table.schema):
+        if field.type == pa.float32():
+            column = table.column(index)
+            half = column.cast(pa.float16(), safe=False)
+            if repr(half.cast(pa.float32()).to_pylist()) == repr(column.to_pylist()):
+                table = table.set_column(index, pa.field(field.name, half.type, field.nullable), half)
+    return table
+
+
+def write_parquet(path, table, kind, settings):
+    """Writes Parquet by one of its writers."""
+    if kind == "polars":
+        import polars
+        polars.from_arrow(table).write_parquet(path, **settings)
+    elif kind == "fastparquet":
+        import fastparquet
+        import pandas
+        whole = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+        types = {pa.type_for_alias(one): pandas.api.types.pandas_dtype(one.replace("i", "I", 1).replace("uI", "UI"))
+                 for one in whole}
+        types[pa.bool_()] = pandas.BooleanDtype()
+        fastparquet.write(path, table.to_pandas(types_mapper=types.get), **settings)
+    elif kind == "spark":
+        pq.write_table(table, path, compression="snappy", data_page_version="1.0", use_dictionary=True,
+                       use_deprecated_int96_timestamps=False, write_page_index=True, store_schema=False, **settings)
+    else:
+        table = halved(table) if settings.pop("halves", False) else table
+        if any("ns" in str(one.type) for one in table.schema):
+            settings["version"] = "2.6"  # 2.4 cuts nanoseconds
+        pq.write_table(table, path, **settings)
+
+
+def kin(kind):
+    """A type without what writers call otherwise."""
+    return re.sub("large_|_view| not null", "", str(kind)).replace("halffloat", "float").replace("element:", "item:")
+
+
+def is_same(path, table):
+    """Whether pyarrow reads the table from a file."""
+    found = pq.ParquetFile(path).read()
+    return found.column_names == table.column_names and all(
+        kin(found.schema.field(index).type) == kin(field.type)
+        and repr(plain(found.column(index))) == repr(plain(table.column(index)))
+        for index, field in enumerate(table.schema))
+
+
 def write(path, table, options):
-    """Writes a table with a writer's options."""
+    """Writes a table with a writer's options; returns the writer, which is pyarrow where another cannot hold it."""
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     settings = dict(options)
     kind = settings.pop("kind")
-    if kind == "parquet":
-        pq.write_table(table, path, **settings)
-        return
+    if kind not in ("file", "stream"):
+        try:
+            write_parquet(path, table, kind, settings)
+            if is_same(path, table):
+                return kind
+        except Exception as error:  # whatever a writer says of what it cannot hold
+            if kind == "parquet":
+                raise error
+        pq.write_table(table, path)
+        return "parquet"
     if settings["dictionaries"]:
         for index, field in enumerate(table.schema):
             if field.type == pa.string():
@@ -72,6 +131,7 @@ def write(path, table, options):
     choices = pa.ipc.IpcWriteOptions(compression=settings["compression"] or None)
     with opened(path, table.schema, options=choices) as writer:
         writer.write_table(table, max_chunksize=settings["batch_rows"])
+    return kind
 
 
 def read(path):
@@ -89,7 +149,10 @@ def plain(column):
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        unit = "ns" if kind.unit == "ns" else "us"
+        column = column.cast(pa.timestamp(unit, kind.tz)).cast(pa.int64())
+    if pa.types.is_float16(kind):
+        column = column.cast(pa.float32())
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
     return column.to_pylist()
@@ -172,8 +235,7 @@ def main():
     act, path = sys.argv[1:]
     case = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     if act == "write":
-        for shard in case["shards"]:
-            write(shard["path"], table_of(shard["columns"]), shard["options"])
+        print(json.dumps([write(one["path"], table_of(one["columns"]), one["options"]) for one in case["shards"]]))
         return
     found = []
     for shard in case["shards"]:

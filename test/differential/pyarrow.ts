@@ -1,9 +1,9 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { showType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columnar/types.js";
 import { projectFolder } from "../support/cli.js";
 import { runPython } from "../support/pyarrow.js";
-import { type Case, type CaseShard, shardTable } from "./cases.js";
+import { type Case, type CaseShard, type ShardedTable, shardTable } from "./cases.js";
 import { type ExpectedRow, expectedColumns } from "./oracle.js";
 import { type TableColumn, textOf, type Value } from "./values.js";
 
@@ -20,7 +20,7 @@ function encoded(value: unknown): unknown {
 
 interface PeerColumn {
   readonly name: string;
-  readonly type: string;
+  readonly type: ColumnType;
   readonly nullable: boolean;
   readonly values: unknown;
 }
@@ -28,7 +28,7 @@ interface PeerColumn {
 function peerColumns(columns: readonly TableColumn[], values: readonly (readonly Value[])[]): PeerColumn[] {
   return columns.map(({ name, type, nullable }, index) => ({
     name,
-    type: showType(type),
+    type,
     nullable,
     values: encoded(values[index] ?? []),
   }));
@@ -40,19 +40,19 @@ async function peer(act: "write" | "check", folder: string, what: object): Promi
   return runPython(await readFile(join(projectFolder, "test/differential/peer.py"), "utf8"), act, path);
 }
 
-/** Writes the shards that are pyarrow's. */
-export async function writeByPyarrow(folder: string, one: Case): Promise<void> {
-  const shards = one.shards.flatMap((shard) => {
-    const { writing } = shard;
-    const { columns, values } = shardTable(one, shard);
-    const path = join(folder, shard.path);
-    return writing.kind === "pyarrow"
-      ? [{ path, options: writing.options, columns: peerColumns(columns, values) }]
-      : [];
-  });
-  if (shards.length > 0) {
-    await peer("write", folder, { shards });
-  }
+/** Writes the shards that are pyarrow's, of a case or of many at once. Returns by which writer each is written. */
+export async function writeByPyarrow(folder: string, ...cases: readonly ShardedTable[]): Promise<readonly string[]> {
+  const shards = cases
+    .flatMap((one) => one.shards.map((shard) => ({ one, shard })))
+    .flatMap(({ one, shard }) => {
+      const { writing } = shard;
+      const { columns, values } = shardTable(one, shard);
+      const path = join(folder, shard.path);
+      return writing.kind === "pyarrow"
+        ? [{ path, options: writing.options, columns: peerColumns(columns, values) }]
+        : [];
+    });
+  return shards.length === 0 ? [] : (JSON.parse(await peer("write", folder, { shards })) as string[]);
 }
 
 /** pyarrow refuses pages of DuckDB's that are encoded by deltas and hold NULLs only ("InitBlock EOF"). */
@@ -72,7 +72,7 @@ export async function checkByPython(folder: string, one: Case, expected: readonl
     rows: scored.length,
     carried: names.map(([name, type], index) => ({
       name,
-      type: showType(type),
+      type,
       values: encoded(scored.map(({ carried }) => carried[index])),
     })),
     model: join(folder, "model.onnx"),

@@ -3,7 +3,8 @@ import type { Dice } from "./dice.js";
 
 /**
  * A value as the test knows it. Integers are bigint, and so are timestamps (microseconds since 1970) and decimals
- * (without their point); floats are numbers (float32 ones rounded), dates are numbers of days since 1970.
+ * (without their point); floats are numbers (float32 ones rounded), dates are numbers of days since 1970. A struct is
+ * the list of its fields' values.
  */
 export type Value = null | bigint | number | boolean | string | readonly Value[];
 
@@ -65,6 +66,10 @@ export function makerOf(type: ColumnType, temper: Temper, dice: Dice): () => Exc
     const element = makerOf(type.element, temper, dice);
     return () => Array.from({ length: dice.int(0, 5) }, () => (dice.chance(0.1) ? null : element()));
   }
+  if (typeof type === "object" && type.kind === "struct") {
+    const fields = type.fields.map((field) => makerOf(field.type, temper, dice));
+    return () => fields.map((field) => (dice.chance(0.1) ? null : field()));
+  }
   if (typeof type === "object" && type.kind === "decimal") {
     const limit = 10n ** BigInt(type.precision) - 1n;
     return temper === "tame" ? () => BigInt(dice.int(-999, 999)) : wildInteger([-limit, limit], dice);
@@ -81,6 +86,7 @@ export function makerOf(type: ColumnType, temper: Temper, dice: Dice): () => Exc
       return () => dice.pick([0, -1, -719_162, 2_932_896, dice.int(-99_999, 99_999)]);
     case "timestamp[us]":
     case "timestamp[us, UTC]":
+    case "timestamp[ns]":
       return () => dice.pick([0n, -1n, 1n, 253_402_300_799_999_999n, BigInt(dice.int(-(2 ** 50), 2 ** 51))]);
     default:
       throw new TypeError(`no values of ${showType(type)}`);

@@ -87,6 +87,7 @@ const arrays = {
   float64: [Float64Array, () => new arrow.Float64()],
   date32: [Int32Array, () => new arrow.DateDay()],
   "timestamp[us]": [BigInt64Array, () => new arrow.TimestampMicrosecond()],
+  "timestamp[ns]": [BigInt64Array, () => new arrow.TimestampNanosecond()],
   "timestamp[us, UTC]": [BigInt64Array, () => new arrow.TimestampMicrosecond("UTC")],
 } as const;
 
@@ -99,6 +100,11 @@ function arrowType(type: ColumnType): arrow.DataType {
   }
   if (typeof type === "object" && type.kind === "list") {
     return new arrow.List(arrow.Field.new({ name: "item", type: arrowType(type.element), nullable: true }));
+  }
+  if (typeof type === "object" && type.kind === "struct") {
+    return new arrow.Struct(
+      type.fields.map((field) => arrow.Field.new({ name: field.name, type: arrowType(field.type), nullable: true })),
+    );
   }
   if (typeof type === "object" && type.kind === "decimal") {
     return new arrow.Decimal(type.scale, type.precision, 128);
@@ -143,6 +149,16 @@ function arrowData(values: readonly Value[], type: ColumnType): arrow.Data {
         type.element,
       ),
     } as never);
+  }
+  if (typeof type === "object" && type.kind === "struct") {
+    const structs = values.map((value) => (value ?? []) as readonly Value[]);
+    const children = type.fields.map((field, place) =>
+      arrowData(
+        structs.map((fields) => fields[place] ?? null),
+        field.type,
+      ),
+    );
+    return arrow.makeData({ ...common, children } as never);
   }
   if (typeof type === "object") {
     const words = values.flatMap((value) => {

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Dice } from "./dice.js";
-import { type PyarrowOptions, pyarrowEnding, pyarrowOptions } from "./pyarrow-options.js";
+import { type OtherWriter, type PyarrowOptions, pyarrowEnding, pyarrowOptions } from "./pyarrow-options.js";
 import type { TableColumn, Value } from "./values.js";
 import { type ArrowOptions, arrowOptions, writeByArrow } from "./write-arrow.js";
 import { duckDbOptions, writeByDuckDb } from "./write-duckdb.js";
@@ -15,12 +15,19 @@ export type Writing = { readonly ending: string } & (
   | { readonly kind: "pyarrow"; readonly options: PyarrowOptions }
 );
 
-export function writingOf(dice: Dice, { isPlain, pyarrow }: { isPlain: boolean; pyarrow: boolean }): Writing {
+export interface Writers {
+  readonly isPlain: boolean;
+  readonly pyarrow: boolean;
+  /** Of Python's, besides pyarrow. */
+  readonly others?: readonly OtherWriter[];
+}
+
+export function writingOf(dice: Dice, { isPlain, pyarrow, others = [] }: Writers): Writing {
   if (isPlain && dice.chance(0.7)) {
     return { kind: "parquetjs", ending: ".parquet", options: parquetJsOptions(dice), other: duckDbOptions(dice) };
   }
   if (pyarrow && dice.chance(0.6)) {
-    const options = pyarrowOptions(dice);
+    const options = pyarrowOptions(dice, others);
     return { kind: "pyarrow", ending: pyarrowEnding(options), options };
   }
   if (dice.chance(0.45)) {

@@ -61,7 +61,7 @@ export function tinyParquet(file: TinyFile): Buffer {
     7: i64(file.chunkBytes ?? chunkBytes),
     9: i64(4),
     ...(file.dictionaryAt === undefined ? {} : { 11: i64(file.dictionaryAt) }),
-    ...(file.bounds === undefined ? {} : { 12: statistics(file.bounds) }),
+    ...(file.bounds === undefined ? {} : { 12: chunkStatistics(file.bounds) }),
   });
   const external = file.chunkFile === undefined ? {} : { 1: binary(file.chunkFile) };
   const group = struct({
@@ -83,8 +83,9 @@ export function tinyParquet(file: TinyFile): Buffer {
   return Buffer.concat([Buffer.from("PAR1"), page, data, footer, length, Buffer.from("PAR1")]);
 }
 
-function statistics([least, most]: readonly [number, number]): Value {
-  const double = (value: number): Value => binary(Buffer.from(new Float64Array([value]).buffer));
+const double = (value: number): Value => binary(Buffer.from(new Float64Array([value]).buffer));
+
+function chunkStatistics([least, most]: readonly [number, number]): Value {
   return struct({ 3: i64(0), 5: double(most), 6: double(least) });
 }
 
