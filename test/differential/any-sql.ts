@@ -137,7 +137,7 @@ function over(dice: Dice, terms: readonly Term[]): AnySql {
     return dice.pick([
       () => `list_transform(${sql}, lambda e: ${inside.value()})`,
       () => `list_filter(${sql}, lambda e: ${inside.condition()})`,
-      () => `${dice.pick(["list_sort", "list_reverse", "list_min", "list_max", "len"])}(${sql})`,
+      () => `${dice.pick(["list_reverse", "list_min", "list_max", "len"])}(${sql})`,
     ])();
   };
 

@@ -113,6 +113,9 @@ async function runCase(folder: string, { computed, where, carried, shards }: Sql
   return join(folder, "out");
 }
 
+/** A NaN's sign says nothing. */
+const withoutSigns = (row: string): string => row.replaceAll("-nan", "nan");
+
 async function faultsOf(folder: string, one: SqlCase): Promise<string[]> {
   const expected = await expectedOf(one);
   const out = await runCase(folder, one);
@@ -121,7 +124,9 @@ async function faultsOf(folder: string, one: SqlCase): Promise<string[]> {
     ({ shard, row, column }) => [`${String(shard)} ${String(row)}`, String(column)] as const,
   );
   const found = rows.flatMap((row, index) =>
-    row === expected.rows[index] ? [] : [`output row ${index}: ${row}, expected ${expected.rows[index]}`],
+    withoutSigns(row) === withoutSigns(expected.rows[index] ?? "")
+      ? []
+      : [`output row ${index}: ${row}, expected ${expected.rows[index]}`],
   );
   const counts = [rows.length, expected.rows.length, rejects.length, expected.rejects.length];
   if (counts[0] !== counts[1] || counts[2] !== counts[3]) {
@@ -167,7 +172,10 @@ function testCases(writers: Writers): void {
       values,
       shards: shards.map((shard) => Object.assign({}, shard, { path: `${seed}/${shard.path}` })),
     }));
-    await writeByPyarrow(scratch.path, ...tables);
+    const wrote = await writeByPyarrow(scratch.path, ...tables);
+    // A writer that cannot hold a table leaves it to pyarrow: of many tables, each writes some.
+    const idle = count < 100 ? [] : (writers.others ?? []).filter((writer) => !wrote.includes(writer));
+    expect(idle).toEqual([]);
   }, 600_000);
   afterAll(() => scratch[Symbol.asyncDispose]());
 
