@@ -34,7 +34,8 @@ async function outcomeOf(processes: Processes, args: readonly string[], hidden: 
 }
 
 function hide(text: string, paths: readonly string[]): string {
-  return paths.reduce((shown, path) => shown.replaceAll(path, "<file>"), text);
+  const shown = paths.reduce((rest, path) => rest.replaceAll(path, "<file>"), text);
+  return shown.replaceAll(/infer-batch run \S+\.yaml/g, "infer-batch run <spec>");
 }
 
 function refusal(exit: number, stderr: string): Expected {

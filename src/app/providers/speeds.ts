@@ -15,6 +15,8 @@ const batchSizes = [64, 256, 1024, 4096, 16_384];
 const gpuBatchSizes = [...batchSizes, 65_536, 131_072];
 /** Long enough for a dozen batches of most models. */
 const msEach = 200;
+/** Sizes whose batches would take longer are left out: `doctor` answers soon, with a slow model or device, too. */
+const longestBatchMs = 1000;
 
 /**
  * Scores blank rows with several batch sizes and layouts, on the provider that a run would use. Returns nothing for a
@@ -28,12 +30,17 @@ export async function measureSpeeds(model: ModelFile, options: EngineOptions): P
     options.spec.engine.providers[0] === "cpu" && cores > 1 && model.sizeBytes * cores <= modelCopiesBytes;
   for (const layout of [...(hasCopies ? [{ sessions: cores, threads: 1 }] : []), { sessions: 1, threads: cores }]) {
     await using engine = await openEngine(model, layout, options);
+    let msPerRow = 0;
     for (const size of sizesOf(engine)) {
+      if (size * msPerRow > longestBatchMs) {
+        break;
+      }
       const rowsPerSecond = await rate(engine, size);
       if (rowsPerSecond === undefined) {
         break; // larger ones would not fit either
       }
       found.push({ ...layout, batchRows: size, rowsPerSecond });
+      msPerRow = (1000 * engine.concurrency) / rowsPerSecond;
     }
   }
   return found;
