@@ -96,12 +96,13 @@ test("20 other values of 8,000 are due in as many rows, and 19 are not", () => {
   expect(levels).toEqual(["hold", "hold", "pass"]);
 });
 
+/** Integers as features are profiled. */
+const rounded = (values: readonly bigint[]): ColumnProfile => ({
+  ...numbersProfile(values.map(Number)),
+  type: "int64",
+});
+
 test("integers and decimals that only rounding makes equal are not called constant", () => {
-  // As features are profiled.
-  const rounded = (values: readonly bigint[]): ColumnProfile => ({
-    ...numbersProfile(values.map(Number)),
-    type: "int64",
-  });
   const ids = Array.from({ length: 500 }, (__, row) => 2n ** 63n - 501n + BigInt(row));
   const night = { runId: "night", profile: rounded(ids.map((id, row) => (row % 2 === 0 ? 0n : id))) };
   expect(checkConstant({ column: "id", now: rounded(ids), earlier: [night] })).toEqual([]);
