@@ -22,8 +22,8 @@ test("an erasure during which another one runs from start to end, at any moment,
     await writeFile(join(original, `keys-${key}.txt`), String(key));
   }
   expect((await nightAt(original, "2026-01-01").run("run")).code).toBe(0);
-  const codes = new Map<number | null, number>();
-  for (let at = 1; ; at += torture ? 1 : 3) {
+  const codes = new Set<number | null>();
+  for (let at = 1; ; at += torture ? 1 : 9) {
     const folder = join(scratch.path, `at-${at}`);
     await cp(original, folder, { recursive: true });
     const [one = [], other = []] = keys.map((key) => [
@@ -50,7 +50,7 @@ test("an erasure during which another one runs from start to end, at any moment,
       break; // the erasure makes no more calls
     }
     expect(["0", "67"], String(at)).toContain(inner);
-    codes.set(ended.code, (codes.get(ended.code) ?? 0) + 1);
+    codes.add(ended.code);
     for (const args of [one, other]) {
       const again = await runHere(args);
       expect(again.code, again.stderr).toBe(0);
@@ -58,5 +58,5 @@ test("an erasure during which another one runs from start to end, at any moment,
     const ids = (await outputRows(join(folder, "out", "dt=2026-01-01"))).map(({ id }) => Number(id));
     expect([ids.length, keys.some((key) => ids.includes(key))]).toEqual([440, false]);
   }
-  expect([...codes.keys()].toSorted()).toEqual([0, 67]);
+  expect(codes).toEqual(new Set([0, 67]));
 });

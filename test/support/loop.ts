@@ -203,7 +203,7 @@ export async function scoreLoop(
     profiles: [],
   };
   const target = {
-    unfit: () => [],
+    unfit: () => Promise.resolve([]),
     async spill({ index }: { index: number }, spilled: OutputRows) {
       await turn();
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(spilled)];

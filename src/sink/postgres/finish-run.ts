@@ -75,11 +75,11 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   if (decision !== undefined) {
     requireApproved(decision, plan.runId);
   }
+  const spans = await readSpans(session, control, stored);
   await requireSpans(session, tools, plan, "finishing"); // a server that has lost spans has lost the decision, too
   if (plan.staged) {
     requireApproved(decision, plan.runId);
   }
-  const spans = await readSpans(session, control, stored);
   const due = mode.writtenRows?.(plan);
   if (due !== undefined) {
     await requireThere(session, tools, stored, spans);

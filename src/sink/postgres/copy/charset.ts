@@ -45,7 +45,7 @@ function charsetOf(connections: Connections): Charset {
   return {
     lacking(text, unknown) {
       let lacking: string | undefined;
-      for (const character of new Set(text.replaceAll(/[\u0000-\u007f]/g, ""))) {
+      for (const character of new Set(text.replaceAll(/\p{ASCII}/gu, ""))) {
         const holds = known.get(character);
         if (holds === undefined) {
           unknown.add(character);
@@ -80,7 +80,7 @@ export async function storableRejects(
     const storable = (text: string): string =>
       text
         .replaceAll("\u0000", "\u2400")
-        .replaceAll(/[^\u0000-\u007f]/gu, (character) =>
+        .replaceAll(/\P{ASCII}/gu, (character) =>
           charset.lacking(character, unknown) === undefined
             ? character
             : `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,

@@ -154,7 +154,8 @@ function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacki
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
   const isJson = target.name === "json" || target.name === "jsonb";
-  for (let row = 0; (isJson || lacking !== undefined) && row < rowCount; row += 1) {
+  const decoded = isJson || lacking !== undefined ? rowCount : 0;
+  for (let row = 0; row < decoded; row += 1) {
     const value = valid?.[row] === 0 ? "" : text.toString("utf8", offsets[row], offsets[row + 1]);
     const fault = isJson && valid?.[row] !== 0 ? jsonFault(value, target.name) : undefined;
     // jsonb holds the characters that its escapes mean.
