@@ -79,11 +79,7 @@ test.each([{ committed: [0] }, { committed: [0, 1, 2] }])(
       stored,
       [0, 1, 2].filter((span) => !committed.includes(span)),
     );
-    expect((await run.profile()).profile).toEqual({
-      rows: wholeSealed.rows,
-      columns: wholeSealed.columns,
-      isSealed: true,
-    });
+    expect((await run.profile()).profile).toEqual({ ...wholeSealed, features: undefined, isSealed: true });
     await run.judge(verdictOf("publish"));
     await run.finish();
     expect(found.warnings).toEqual([expect.stringMatching(lost)]);
