@@ -96,7 +96,7 @@ export const noRows: SpanProfile = { rows: 0, outputBytes: allOutputBytes, colum
  * of merging.
  */
 export function mergeSpanProfiles(one: SpanProfile, other: SpanProfile): SpanProfile {
-  const { outputBytes } = one; // spans of one run share it
+  const outputBytes = Math.min(one.outputBytes, other.outputBytes); // spans of one run share it
   const features =
     one.features === undefined || other.features === undefined
       ? undefined

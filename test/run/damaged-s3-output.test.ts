@@ -25,7 +25,7 @@ s3.describe("a damaged output in S3", () => {
       what: "with a damaged plan",
       runs: 1,
       cut: `_infer-batch/${idInS3}/plan.json`,
-      says: /plan.json: it is not a plan/,
+      says: /plan.json: it is damaged/,
     },
     {
       what: "whose second run lost its plan",

@@ -66,8 +66,10 @@ test("a file of checks.baseline that is no profile or is missing ends planning w
     run_id: "r",
     date: "2026-11-19",
     model_sha256: "",
+    model: { uri: "model.onnx" },
     rows: 1,
     rejected: 0,
+    carried: [],
   };
   const damaged = { ...facts, outputs: [["score", { kind: "numbers", type: "float32", rows: 1, nulls: 0 }]] };
   for (const text of ["{}", JSON.stringify(damaged)]) {
@@ -85,7 +87,9 @@ test("a file of checks.baseline that is no profile or is missing ends planning w
     run_id: "training",
     date: "",
     model_sha256: "",
+    model: { uri: "model.onnx" },
     rows: 1,
+    carried: [],
   };
   const text = JSON.stringify({ ...profile, rejected: 0, outputs: [] });
   await writeFile(path, text);

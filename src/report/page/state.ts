@@ -110,7 +110,7 @@ ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome
 ${found}${{ markup: end }}`;
 }
 
-/** Replaces the top of a page; undefined: another version of this program made the page. */
+/** Replaces the top of a page; undefined: the page is none of this program. */
 export function withTop(page: string, top: Html): string | undefined {
   const [from, to] = [page.indexOf(begin), page.indexOf(end)];
   return from < 0 || to < 0 ? undefined : `${page.slice(0, from)}${top.markup}${page.slice(to + end.length)}`;

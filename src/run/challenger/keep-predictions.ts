@@ -230,11 +230,10 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
     const kept = await openKept(context, plan, sink, false);
     const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
     if (kept === undefined || committed < spanCount(plan)) {
-      const found = `incomplete: ${committed} of ${count(spanCount(plan), "span")}`;
       // The new run continues the kept predictions, whose spans stay.
       const scoredAnew = kept === undefined ? [context.sink, sink] : [context.sink];
       log.warn(
-        `the challenger's predictions in ${sink.target} are ${found}; ${keepAllText(context, plan, scoredAnew)}`,
+        `the challenger's predictions in ${sink.target} are incomplete: ${committed} of ${count(spanCount(plan), "span")}; ${keepAllText(context, plan, scoredAnew)}`,
       );
       return undefined;
     }

@@ -163,20 +163,6 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
     expect(await daysIn(database)).toEqual(region === "EU" ? { 2: 25 } : { 1: 15, 2: 10 });
   });
 
-  test.each(overwriting)("an older run is refused when the newer one's params are unknown: %s", async (_, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await beganBeforeWhole(database, spec);
-    await database.query("UPDATE infer_batch.runs SET params = NULL WHERE run_id LIKE '%2'");
-
-    await using resumed = sinkFor(database, spec);
-    await expect(wholeNight(resumed, 1)).rejects.toMatchObject(older);
-    expect(await daysIn(database)).toEqual({ 2: 25 });
-
-    await using allowed = sinkFor(database, spec, { allowOlder: true });
-    await wholeNight(allowed, 1);
-    expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
-  });
-
   test("an older run goes on when the newer one has committed nothing yet, or was rolled back", async () => {
     await using database = await postgres.server().createDatabase();
     const [, spec] = replace;

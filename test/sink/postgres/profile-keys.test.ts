@@ -48,7 +48,7 @@ async function publish(run: BegunRun): Promise<void> {
 
 /** What is published of the features of a run. */
 async function publishedFeatures(sink: PostgresSink, stored: StoredPlan): Promise<unknown> {
-  return (await (await sink.open(stored)).profile())?.published?.features;
+  return (await (await sink.open(stored)).profile()).published?.features;
 }
 
 postgres.describe("the key of a run in Postgres", () => {
@@ -86,9 +86,9 @@ postgres.describe("the key of a run in Postgres", () => {
     const found = run.profile();
     await until(async () => (await database.query("SELECT FROM pg_locks WHERE NOT granted")).length > 0);
     const text = runProfileText(runProfileOf(stored.plan, { profile: wholeSealed, rejected: 0 }));
-    await other.query(`INSERT INTO infer_batch.finishes (run_id, writer, target, publication, profile)
-      VALUES ('${stored.plan.runId}', 'other', 'scores.predictions', 1, '${text}'); DROP TABLE ${key}; COMMIT`);
-    expect((await found)?.published?.features).toEqual(shownFeatures);
+    await other.query(`INSERT INTO infer_batch.finishes (run_id, writer, target, publication, profile, model_sha256)
+      VALUES ('${stored.plan.runId}', 'other', 'scores.predictions', 1, '${text}', ''); DROP TABLE ${key}; COMMIT`);
+    expect((await found).published?.features).toEqual(shownFeatures);
   });
 
   test("roles that may commit spans can read the key, and no other role can, despite default privileges", async () => {
@@ -115,7 +115,7 @@ postgres.describe("the key of a run in Postgres", () => {
     const { sink: second, warnings } = opened;
     const other = await begun(second, stored.plan);
     await commitSealed(other.run, stored, [1, 2]);
-    expect((await other.run.profile())?.profile).toEqual(wholeSealed);
+    expect((await other.run.profile()).profile).toEqual(wholeSealed);
     await other.run.finish();
     expect(await publishedFeatures(second, stored)).toEqual(shownFeatures);
     // It cannot drop the key; the role that owns it does so when it runs the next time.

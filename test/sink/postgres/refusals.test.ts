@@ -196,7 +196,7 @@ postgres.describe("an attempt that is refused while it works", () => {
     await using sink = sinkOf(database, { mode: "append" });
     const { runId: base } = (await sink.create(plan(sink))).plan;
     await database.query("UPDATE infer_batch.runs SET plan = replace(plan, 'UTC', 'GMT')");
-    await expect(sink.find(base)).rejects.toMatchObject(damaged(/it is not a plan/));
+    await expect(sink.find(base)).rejects.toMatchObject(damaged(/its plan is damaged/));
   });
 
   test("an attempt does not begin when the staging table with its spans is gone", async () => {

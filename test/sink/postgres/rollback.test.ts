@@ -236,8 +236,8 @@ postgres.describe("a rollback at the same time as another command", () => {
     await using holder = await postgres.server().open(database.name);
     await holder.query("BEGIN");
     await holder.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [`infer-batch runs ${first}`]);
-    await holder.query(`INSERT INTO infer_batch.runs (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan)
-      VALUES ('${first}-r2', '${first}', 2, 'x', 'job', 'scores.predictions', 'replace', 0, 0, '{"format":"infer-batch-pruned"}')`);
+    await holder.query(`INSERT INTO infer_batch.runs (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged)
+      VALUES ('${first}-r2', '${first}', 2, 'x', 'job', 'scores.predictions', 'replace', 0, 0, '{"format":"infer-batch-pruned"}', '{}', false)`);
     const refused = expect(sink.rollback()).rejects.toMatchObject({ code: "ALREADY_DECIDED" });
     await Promise.race([untilWaiting(database), refused]);
     await holder.query("COMMIT");

@@ -288,7 +288,7 @@ function withoutAttempt(text: string): string | undefined {
 
 /**
  * Returns how many seconds the attempt that judged the run has scored; of a run without checks, the one that finished it.
- * null: that attempt scored no row. Earlier versions have `scoring_seconds` only of runs that a person approved.
+ * null: that attempt scored no row. Kept predictions have no `scoring_seconds`.
  */
 export function secondsOf({ attempt }: Pick<Manifest, "attempt">): number | null {
   const { seconds, rows_scored: rows, scoring_seconds: scored } = attempt ?? {};

@@ -88,11 +88,8 @@ export async function tablesOfOthers(session: Session, control: Control, plan: P
 
 /** Names the tables of its own that a run may have. */
 export function leftoversOf(control: Control, run: PastRun): readonly TableName[] {
-  const rows = rowTablesOf(control, run);
-  // The mode of a newer program is not known.
-  return rows.length === 0
-    ? []
-    : [profileKeyTable(control.schema, run.runId), answersTable(control.schema, run.runId), ...rows];
+  const { schema } = control;
+  return [profileKeyTable(schema, run.runId), answersTable(schema, run.runId), ...rowTablesOf(control, run)];
 }
 
 /** Names the tables of its own in which a run may have rows, or keys of rows. */
@@ -105,7 +102,7 @@ export function rowTablesOf({ schema }: Control, { runId, target, mode }: PastRu
     case "replace":
       return [stagingTable(splitTable(target), runId)];
     default:
-      return []; // of a newer program
+      return [];
   }
 }
 

@@ -79,11 +79,7 @@ test.each([{ committed: [0] }, { committed: [0, 1, 2] }])(
       stored,
       [0, 1, 2].filter((span) => !committed.includes(span)),
     );
-    expect((await run.profile())?.profile).toEqual({
-      rows: wholeSealed.rows,
-      columns: wholeSealed.columns,
-      isSealed: true,
-    });
+    expect((await run.profile()).profile).toEqual({ ...wholeSealed, features: undefined, isSealed: true });
     await run.judge(verdictOf("publish"));
     await run.finish();
     expect(found.warnings).toEqual([expect.stringMatching(lost)]);
@@ -123,7 +119,7 @@ test("a span whose key could not be made is committed when that is tried again",
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
   await expect(commitSealed(run, stored, [0])).rejects.toMatchObject({ code: "DISK" });
   await commitSealed(run, stored, [0, 1, 2]);
-  expect((await (await sink.open(stored)).profile())?.profile).toEqual(wholeSealed);
+  expect((await (await sink.open(stored)).profile()).profile).toEqual(wholeSealed);
 });
 
 test("a file that is no key, in the place of the key of a run, is reported, and nothing is committed", async () => {

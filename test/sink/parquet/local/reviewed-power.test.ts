@@ -76,7 +76,7 @@ test.each(lucks)(
     {
       await using sink = await openDriveSink(root, disk.fs);
       const run = await beginRun(await sink.open((await sink.find(plan.runId)) ?? expect.fail("the plan is lost")));
-      expect((await run.profile())?.profile.features).toEqual(new Map());
+      expect((await run.profile()).profile.features).toEqual(new Map());
       await run.finish();
     }
     await disk.losePower(luck);
@@ -108,6 +108,6 @@ test.each(lucks)(
     await using sink = await openDriveSink(root, disk.fs);
     const run = await sink.open((await sink.find(plan.runId)) ?? expect.fail("the plan is lost"));
     expect([...run.committed]).toEqual(Array.from({ length: driveSpans }, () => 1));
-    expect((await run.profile())?.profile.features).toEqual(new Map());
+    expect((await run.profile()).profile.features).toEqual(new Map());
   },
 );

@@ -47,11 +47,11 @@ postgres.describe("a lost key of a run in Postgres", () => {
       await database.query(`DROP TABLE ${key}`);
       const next = await begun(sink, stored.plan);
       await commitSealed(next.run, stored, [0, 1, 2]);
-      const { columns } = (await next.run.profile())?.profile ?? expect.fail("no profile");
+      const { columns } = (await next.run.profile()).profile ?? expect.fail("no profile");
       expect(columns).toEqual(wholeSealed.columns);
       await next.run.finish();
       expect(warnings).toEqual([expect.stringMatching(`${key}, is gone.* published without their profiles`)]);
-      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+      const { published } = await (await sink.open(stored)).profile();
       expect([published?.rows, published?.features.size]).toEqual([25, 0]);
       expect(await keysIn(database)).toEqual([]);
     },
@@ -93,7 +93,7 @@ postgres.describe("a lost key of a run in Postgres", () => {
       await run.decide(decisionOf("approved"));
       await run.finish();
       expect(warnings).toEqual([expect.stringMatching(warning)]);
-      const { published } = (await (await sink.open(stored)).profile()) ?? expect.fail("no profile");
+      const { published } = await (await sink.open(stored)).profile();
       expect([published?.rows, published?.features.size]).toEqual([25, 0]);
       expect(await keysIn(database)).toEqual([]);
     },
