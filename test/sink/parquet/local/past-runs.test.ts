@@ -31,6 +31,8 @@ async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promi
   await run?.tidy?.();
 }
 
+const ofFinished = ["plan.json", "profile.json"];
+
 describe("files that late attempts of past runs leave", () => {
   test("the command that finds the run complete removes files of late attempts of past runs", async () => {
     await onRunDisk(1, async (root) => {
@@ -40,9 +42,9 @@ describe("files that late attempts of past runs leave", () => {
         await carryOutRun(root, 2);
         await expect(late.commit(1)).rejects.toThrow("came after");
       }
-      expect(await control(root, 1)).toEqual(["plan.json", "tmp"]);
+      expect(await control(root, 1)).toEqual(["plan.json", "profile.json", "tmp"]);
       await sameCommand(root);
-      expect(await control(root, 1)).toEqual(["plan.json"]);
+      expect(await control(root, 1)).toEqual(ofFinished);
     });
   });
 
@@ -65,7 +67,7 @@ describe("files that late attempts of past runs leave", () => {
       await leave(root, 1);
       await leave(root, 2);
       await sameCommand(root);
-      expect([await control(root, 1), await control(root, 2)]).toEqual([["plan.json"], ["plan.json"]]);
+      expect([await control(root, 1), await control(root, 2)]).toEqual([ofFinished, ofFinished]);
       expect(await faultsOfRun(root, 2)).toEqual([]);
     });
   });
@@ -78,7 +80,7 @@ describe("files that late attempts of past runs leave", () => {
       await attempt.commit(0);
       const before = await control(root, 3);
       await using other = await openAttempt(root, 3);
-      expect([await control(root, 1), await control(root, 2)]).toEqual([["plan.json"], ["plan.json"]]);
+      expect([await control(root, 1), await control(root, 2)]).toEqual([ofFinished, ofFinished]);
       expect(await control(root, 3)).toEqual(before);
       expect(before.some((name) => name.startsWith("parts/part-00000."))).toBe(true);
       await other.rest();

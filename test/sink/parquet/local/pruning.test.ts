@@ -80,7 +80,8 @@ test("a prune that is killed before any call leaves a whole run or no _SUCCESS, 
     expect(await pruneFirst(root)).toMatchObject({ kind: "removed" });
     expect([await successOf(root), await partNames(driveFolder(root))]).toEqual([undefined, []]);
     const names = await readdir(driveFolder(root), { recursive: true });
-    const stays = [`${runPlan(2).runId}/plan.json`, `${runPlan(1).runId}/plan.json`, "run.json"];
+    const [next, pruned] = [runPlan(2).runId, runPlan(1).runId];
+    const stays = [`${next}/plan.json`, `${pruned}/plan.json`, `${pruned}/profile.json`, "run.json"];
     expect(names.filter((name) => /\.(json|jsonl|parquet|staged)/.test(name)).toSorted()).toEqual(
       stays.map((name) => `_infer-batch/${name}`),
     );
