@@ -168,14 +168,13 @@ s3.describe("a reader thread", () => {
     const { reader, object, etag, fd, proxy, warnings } = here;
     await proxy[Symbol.asyncDispose]();
     const reading = refusal(reader.fetchIntoFile("reading a", { object, etag, start: 0, end: 1000 }, fd));
-    const pauseMs = (): number => Number(/again in ([\d.]+) s/.exec(warnings.at(-1) ?? "")?.[1]) * 1000;
-    await until(() => pauseMs() >= 1000);
+    await until(() => warnings.length > 0);
 
     const start = performance.now();
     stop.abort(new JobError("SIGTERM", "stopped"));
 
     expect(await reading).toMatchObject({ code: "SIGTERM" });
-    expect(performance.now() - start).toBeLessThan(pauseMs() * 0.8);
+    expect(performance.now() - start, "of 60 s of retries").toBeLessThan(30_000);
     expect(await refusal(reader.stat(object))).toMatchObject({ code: "SIGTERM" });
   });
 
