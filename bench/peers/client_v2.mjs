@@ -4,6 +4,7 @@
 import { openServedEngine } from "../../dist/engine/served/engine.js";
 import { findServedModel } from "../../dist/engine/served/find-model.js";
 import { v2 } from "../../dist/engine/served/v2/v2.js";
+import { placeAt } from "../../dist/engine/served/server.js";
 import { openConnectionPool } from "../../dist/net/connection-pool.js";
 
 const [url, ...numbers] = process.argv.slice(2);
@@ -11,7 +12,7 @@ const [batchSize, requests] = numbers.map(Number);
 const features = 32;
 const most = 64;
 const server = {
-  url,
+  ...placeAt(url),
   model: "m",
   headers: {},
   timeoutMs: 60_000,

@@ -14,7 +14,7 @@ export class RefusedAnswer extends Error {
   }
 }
 
-/** A transfer that ended early or timed out. It is always transient. */
+/** A transfer that ended early, timed out or did not follow the protocol. It is always transient. */
 export class BrokenTransfer extends Error {}
 
 const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);

@@ -215,7 +215,11 @@ const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSE
 
 /** Whether an error says that a table does not take the rows of a run, and has taken none. */
 function isRefusal(error: unknown): error is JobError {
-  return error instanceof JobError && refusals.has(error.code);
+  // OUTPUT_DAMAGED without a damaged run: a table that a trigger or rule of the target names is gone.
+  return (
+    error instanceof JobError &&
+    (refusals.has(error.code) || (error.code === "OUTPUT_DAMAGED" && error.damage === undefined))
+  );
 }
 
 /** Returns the error if the target does not take the rows of an approved run. @throws other errors of `publishing` */

@@ -94,7 +94,7 @@ const nothing = {
 /**
  * Returns the state of a run from the target alone. Writes nothing.
  * @throws JobError PLAN_CHANGED if another job has made it
- * @param isDetailed also reads what the run has paid for, and asks the model's server for its batches
+ * @param isDetailed also reads what the run has paid for
  */
 export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
   const { spec, sink } = context;

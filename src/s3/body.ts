@@ -1,11 +1,11 @@
 import type { Readable } from "node:stream";
-import { TransferError } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
 import type { Watchdog } from "./watchdog.js";
 
 /**
  * Reads a short response body to its end. A body stream of the SDK can hang after its connection is lost: the
  * watchdog's signal destroys it, and its bytes are counted.
- * @throws TransferError when the body has fewer or more than `expectedBytes`
+ * @throws BrokenTransfer when the body has fewer or more than `expectedBytes`
  */
 export async function readBody(
   body: Readable,
@@ -33,7 +33,7 @@ export async function readBody(
     watchdog.signal.removeEventListener("abort", tearDown);
   }
   if (receivedBytes !== expectedBytes) {
-    throw new TransferError(`a body of ${expectedBytes} bytes ended after ${receivedBytes}`);
+    throw new BrokenTransfer(`a body of ${expectedBytes} bytes ended after ${receivedBytes}`);
   }
   return Buffer.concat(chunks);
 }

@@ -77,7 +77,7 @@ export function createClientProvider(options: ClientOptions, maxSockets: number)
 }
 
 async function makeClient(options: ClientOptions, maxSockets: number): Promise<S3Client> {
-  const { settings, timeouts: { connectMs, requestMs } = defaultTimeouts, signal } = options;
+  const { settings, timeouts: { connectMs, silenceMs } = defaultTimeouts, signal } = options;
   const endpoint = settings.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
   const make = (region: string | undefined): S3Client =>
     new S3Client({
@@ -92,7 +92,8 @@ async function makeClient(options: ClientOptions, maxSockets: number): Promise<S
       maxAttempts: 1,
       // Ranges have no checksums, and some stores support none.
       responseChecksumValidation: "WHEN_REQUIRED",
-      credentials: credentialsFrom({ requestMs: connectMs, totalMs: requestMs, signal }),
+      // A search that hangs ends before the request that waits for it, and says so.
+      credentials: credentialsFrom({ searchMs: silenceMs * 0.75, signal }),
       requestHandler: {
         connectionTimeout: connectMs,
         httpAgent: { keepAlive: true, maxSockets },

@@ -3,7 +3,8 @@ import { HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import type { SendRequest } from "./requests.js";
 import type { Watchdog } from "./watchdog.js";
-import { TransferError, classify, isNotImplemented, type S3Call } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
+import { classify, isNotImplemented, type S3Call } from "./failures.js";
 import { type ObjectBody, type PutOptions, putObject } from "./put-object.js";
 
 /** What all requests that write have in common. */
@@ -89,7 +90,7 @@ export async function createObject(
     }
     const after = await findCreation(client, watchdog, object, id);
     if (after === undefined) {
-      throw new TransferError("the key was in use, and then free again");
+      throw new BrokenTransfer("the key was in use, and then free again");
     }
     return after;
   });

@@ -1,16 +1,91 @@
-import { readFileSync } from "node:fs";
+import { subscribe } from "node:diagnostics_channel";
+import type { ClientRequest } from "node:http";
 import { defaultProvider } from "@aws-sdk/credential-provider-node";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import {
-  type CredentialRequest,
-  CredentialsTimeoutError,
-  type SearchLimits,
-  recordRequests,
-} from "./credential-requests.js";
 import { CredentialsError, expiredCredentialsNames, isTransientResponse, statusOf } from "./failures.js";
 
-const loginHint = "log in again: aws sso login";
+/** Limits of one search for credentials. */
+export interface SearchLimits {
+  /** The whole search, programs that the SDK runs included: a source that hangs is one that is away. */
+  readonly searchMs: number;
+  /** The job's signal; the search rejects with its reason. */
+  readonly signal: AbortSignal;
+}
+
+/** A request to the service that hands out credentials in a container, or on an EC2 instance. */
+interface ServiceRequest {
+  /** `host:port`. */
+  readonly host: string;
+  readonly isMetadata: boolean;
+  /** undefined: no response arrived. */
+  status?: number | undefined;
+}
+
+const metadataHosts: ReadonlySet<string> = new Set(["169.254.169.254", "[fd00:ec2::254]"]);
+
+/** The host of an address, or of a path at ECS. */
+function hostOf(address = ""): string | undefined {
+  const ecs = "http://169.254.170.2";
+  return address !== "" && URL.canParse(address, ecs) ? new URL(address, ecs).host : undefined;
+}
+
+/** What is known of these requests: the SDK neither tells their answers, nor ends one that hangs. */
+const asked = { last: undefined as ServiceRequest | undefined, open: new Set<ClientRequest>(), searches: 0 };
+
+subscribe("http.client.request.start", (message) => {
+  const { request } = message as { readonly request: ClientRequest };
+  const { env } = process;
+  const host = String(request.getHeader("host"));
+  const isMetadata = metadataHosts.has(host) || host === hostOf(env["AWS_EC2_METADATA_SERVICE_ENDPOINT"]);
+  if (!isMetadata && host !== hostOf(containerAddress(env)[1])) {
+    return;
+  }
+  const known: ServiceRequest = { host, isMetadata };
+  asked.last = known;
+  asked.open.add(request);
+  request.once("response", ({ statusCode }) => (known.status = statusCode));
+  request.once("close", () => asked.open.delete(request));
+  endUnwanted(); // the SDK goes on trying after a search has ended
+});
+
+function endUnwanted(): void {
+  if (asked.searches === 0) {
+    for (const request of asked.open) {
+      request.destroy();
+    }
+  }
+}
+
+/** Ends a search with its limits. @throws CredentialsError; the signal's reason */
+async function within<T>(search: Promise<T>, { searchMs, signal }: SearchLimits): Promise<T> {
+  const settled = new AbortController();
+  asked.searches += 1;
+  asked.last = undefined;
+  try {
+    return await new Promise<T>((resolve, reject) => {
+      const timer = setTimeout(reject, searchMs, transientError(`none came within ${searchMs / 1000} s`));
+      const stop = (): void => {
+        reject(signal.reason as Error);
+      };
+      signal.addEventListener("abort", stop, { once: true, signal: settled.signal });
+      settled.signal.addEventListener("abort", () => {
+        clearTimeout(timer);
+      });
+      search.then(resolve, reject);
+    });
+  } finally {
+    settled.abort();
+    asked.searches -= 1;
+    endUnwanted();
+  }
+}
+
+/** The variable that names the credentials service of a container, and its value. */
+function containerAddress(env: Search["env"]): readonly [string, string] | readonly [] {
+  const names = ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
+  return names.map((name) => [name, env[name] ?? ""] as const).find(([, value]) => value !== "") ?? [];
+}
 
 const ignore = (): void => undefined;
 
@@ -30,36 +105,26 @@ export function credentialsFrom(limits: SearchLimits): Provider {
   const makeChain = (): Provider => {
     const log: string[] = [];
     sdkLog = log;
-    return defaultProvider({
-      ignoreCache: true,
-      logger: {
-        debug: (text: unknown) => log.push(String(text)),
-        info: ignore,
-        warn: ignore,
-        error: ignore,
-        trace: ignore,
-      },
-    });
+    const debug = (text: unknown): unknown => log.push(String(text));
+    return defaultProvider({ ignoreCache: true, logger: { debug, info: ignore, warn: ignore, error: ignore } });
   };
   let hadTemporary = false;
   return async (properties) => {
-    const requests: CredentialRequest[] = [];
     const search = (chain ??= makeChain());
     sdkLog.length = 0;
     try {
-      const found = await recordRequests(requests, limits, () => search(properties));
+      const found = await within(search(properties), limits);
       hadTemporary ||= found.expiration !== undefined;
       return found;
     } catch (error) {
       chain = undefined;
       limits.signal.throwIfAborted();
-      throw credentialsErrorFor(error, { requests, sdkLog, hadTemporary, env: process.env });
+      throw credentialsErrorFor(error, { sdkLog, hadTemporary, env: process.env });
     }
   };
 }
 
 interface Search {
-  readonly requests: readonly CredentialRequest[];
   /** Debug messages of the SDK. */
   readonly sdkLog: readonly string[];
   /** Whether temporary credentials were found before: then there is a service that hands them out. */
@@ -68,22 +133,17 @@ interface Search {
 }
 
 function credentialsErrorFor(error: unknown, search: Search): CredentialsError {
-  if (error instanceof CredentialsTimeoutError) {
-    return transientError(error.message);
+  if (error instanceof CredentialsError) {
+    return error;
   }
-  const request =
-    search.requests.findLast(({ status }) => isTransientResponse("", status ?? 0)) ?? search.requests.at(-1);
+  const request = asked.last;
   const status = statusOf(error);
   if (status !== undefined && error instanceof Error) {
-    return errorFromResponse(request?.host ?? "the service of the role", {
-      name: error.name,
-      status,
-      message: error.message,
-    });
+    return errorFromResponse(error, status);
   }
   const errno = errnoOf(error) ?? "";
   if (connectionErrors.has(errno)) {
-    return transientError(request === undefined ? messageOf(error) : `${request.host}: ${messageOf(error)}`);
+    return transientError(messageOf(error));
   }
   if (/^E[A-Z]+$/.test(errno)) {
     return permanentError(
@@ -95,12 +155,12 @@ function credentialsErrorFor(error: unknown, search: Search): CredentialsError {
   if (search.sdkLog.some((text) => /-> (Command failed|Profile \S+ credential_process)/.test(text))) {
     return transientError("the credential_process of the profile failed");
   }
-  return request === undefined ? errorWithoutRequest(error, search) : errorFromRequest(request, error, search);
+  return request === undefined ? errorWithoutRequest(error, search) : errorFromRequest(request, search);
 }
 
 /** The error for a response of STS, SSO or a similar service that the SDK has parsed. */
-function errorFromResponse(host: string, answer: { name: string; status: number; message: string }): CredentialsError {
-  const { name, status, message } = answer;
+function errorFromResponse({ name, message }: Error, status: number): CredentialsError {
+  const host = "the service of the role";
   if (status < 300) {
     return permanentError(
       `${host} answers with something other than credentials`,
@@ -120,9 +180,7 @@ function errorFromResponse(host: string, answer: { name: string; status: number;
 }
 
 function errorWithoutRequest(error: unknown, { env, sdkLog }: Search): CredentialsError {
-  const variable = ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"].find(
-    (name) => (env[name] ?? "") !== "",
-  );
+  const [variable] = containerAddress(env);
   if (variable !== undefined) {
     return permanentError(
       `${variable} names no address that credentials may come from`,
@@ -131,7 +189,7 @@ function errorWithoutRequest(error: unknown, { env, sdkLog }: Search): Credentia
   }
   const message = messageOf(error);
   if (!/Could not load credentials/.test(message)) {
-    return permanentError(message, /sso/i.test(message) ? loginHint : noCredentialsHint);
+    return permanentError(message, /sso/i.test(message) ? "log in again: aws sso login" : noCredentialsHint);
   }
   const profile = env["AWS_PROFILE"] ?? "";
   return profile !== "" && sdkLog.some((text) => text.includes("Could not resolve credentials using profile"))
@@ -142,42 +200,27 @@ function errorWithoutRequest(error: unknown, { env, sdkLog }: Search): Credentia
     : noCredentials();
 }
 
-const metadataPath = "/latest/";
-
-function errorFromRequest(request: CredentialRequest, error: unknown, { env, hadTemporary }: Search): CredentialsError {
-  const { host, path, status, error: requestError } = request;
-  const isMetadata = path.startsWith(metadataPath);
+function errorFromRequest(
+  { host, isMetadata, status }: ServiceRequest,
+  { env, hadTemporary }: Search,
+): CredentialsError {
   const service = isMetadata ? `the EC2 metadata service at ${host}` : `the credentials service at ${host}`;
   if (status === undefined) {
-    // The SDK asks this service last, on every machine.
-    const isExpected =
-      !isMetadata || hadTemporary || (env["AWS_EC2_METADATA_SERVICE_ENDPOINT"] ?? "") !== "" || isEc2();
-    return isExpected
-      ? transientError(`${service} does not answer: ${requestError ?? messageOf(error)}`)
+    // The SDK asks EC2's service last, on every machine.
+    return !isMetadata || hadTemporary || (env["AWS_EC2_METADATA_SERVICE_ENDPOINT"] ?? "") !== ""
+      ? transientError(`${service} does not answer`)
       : noCredentials();
   }
   if (isTransientResponse("", status)) {
     return transientError(`${service} answers ${status}`);
   }
-  if (isMetadata) {
-    return status === 404
-      ? permanentError("there are none, and this instance has no role", noCredentialsHint)
-      : permanentError(
-          `${service} answers ${status}`,
-          status === 401
-            ? "in a container, the instance's metadata options must allow 2 hops; or give the job credentials of its own"
-            : noCredentialsHint,
-        );
+  if (isMetadata && status === 404) {
+    return permanentError("there are none, and this instance has no role", noCredentialsHint);
   }
-  return status < 300
-    ? permanentError(
-        `${service} answers with something other than credentials`,
-        "check AWS_CONTAINER_CREDENTIALS_FULL_URI",
-      )
-    : permanentError(
-        `${service} refuses: ${status}`,
-        host.includes("sso") ? loginHint : "check the role of the task or pod, and the token that it is given",
-      );
+  return permanentError(
+    status < 300 ? `${service} answers with something other than credentials` : `${service} refuses: ${status}`,
+    "check the role of the instance, task or pod, and the token that it is given; in a container, the instance's metadata options must allow 2 hops",
+  );
 }
 
 function noCredentials(): CredentialsError {
@@ -190,18 +233,4 @@ function transientError(found: string): CredentialsError {
 
 function permanentError(found: string, hint: string): CredentialsError {
   return new CredentialsError(`looking for AWS credentials: ${found}`, hint);
-}
-
-/** Whether the firmware says that this machine is an EC2 instance. */
-function isEc2(): boolean {
-  return [
-    ["/sys/devices/virtual/dmi/id/sys_vendor", /^Amazon EC2/],
-    ["/sys/hypervisor/uuid", /^ec2/],
-  ].some(([path, text]) => {
-    try {
-      return (text as RegExp).test(readFileSync(path as string, "latin1"));
-    } catch {
-      return false; // not such a machine, or the file cannot be read
-    }
-  });
 }

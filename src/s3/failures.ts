@@ -31,11 +31,6 @@ export type S3Failure =
   | { readonly kind: "permanent"; readonly error: JobError }
   | { readonly kind: "bug" };
 
-/** A transfer that broke off, timed out or did not follow the protocol. Always transient. */
-export class TransferError extends Error {
-  override readonly name = "TransferError";
-}
-
 /** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
 export class CredentialsError extends Error {
   override readonly name = "CredentialsError";
@@ -58,7 +53,7 @@ const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientT
 
 /** Tells what a failed call means, from the SDK's error or the socket's. */
 export function classify(error: unknown, call: S3Call): S3Failure {
-  if (error instanceof TransferError || error instanceof BrokenTransfer) {
+  if (error instanceof BrokenTransfer) {
     return { kind: "transient", found: error.message };
   }
   if (error instanceof CredentialsError) {

@@ -1,7 +1,8 @@
 import { ListObjectsV2Command, type ListObjectsV2CommandOutput } from "@aws-sdk/client-s3";
 import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import type { SendRequest } from "./requests.js";
-import { TransferError, type S3Call } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
+import { type S3Call } from "./failures.js";
 
 /** An object, as a listing reports it. */
 export interface ListedObject {
@@ -39,17 +40,17 @@ export async function* listPages(
   }
 }
 
-/** @throws TransferError when a page lacks what a listing must have */
+/** @throws BrokenTransfer when a page lacks what a listing must have */
 function checkComplete(page: ListObjectsV2CommandOutput, token: string | undefined): void {
   const { Name: name, IsTruncated: isTruncated, NextContinuationToken: next, Contents: objects = [] } = page;
   if (name === undefined && isTruncated === undefined) {
-    throw new TransferError("the store's response is not a listing");
+    throw new BrokenTransfer("the store's response is not a listing");
   }
   if (isTruncated === true && (next === undefined || next === "" || next === token)) {
-    throw new TransferError("the store's listing is truncated, and does not say where it continues");
+    throw new BrokenTransfer("the store's listing is truncated, and does not say where it continues");
   }
   if (objects.some(({ Key: key, ETag: etag, Size: size }) => [key, etag, size].includes(undefined) || etag === "")) {
-    throw new TransferError("the store lists an object without its key, ETag or size");
+    throw new BrokenTransfer("the store lists an object without its key, ETag or size");
   }
 }
 

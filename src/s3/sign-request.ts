@@ -1,7 +1,6 @@
 import { createHash, createHmac } from "node:crypto";
 import { SignatureV4 } from "@smithy/signature-v4";
-import { credentialsFrom } from "./credentials.js";
-import type { SearchLimits } from "./credential-requests.js";
+import { credentialsFrom, type SearchLimits } from "./credentials.js";
 
 /** A request to a service of AWS that is not signed yet. */
 export interface UnsignedRequest {

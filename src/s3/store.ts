@@ -12,7 +12,8 @@ import { createClientProvider, defaultTimeouts } from "./client.js";
 import { type ConnectionPool, openConnectionPool } from "../net/connection-pool.js";
 import { sendOverPool } from "./pool-transport.js";
 import type { HttpResponse } from "../net/exchange.js";
-import { TransferError, type S3Call } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
+import { type S3Call } from "./failures.js";
 import { foldersOf, type ListedObject, listPages, objectsOf } from "./listing.js";
 import type { Watchdog } from "./watchdog.js";
 
@@ -106,7 +107,7 @@ export function createReadingStore(
             VersionId: versionId,
           } = await client.send(command, { abortSignal: signal });
           if (etag === undefined || etag === "" || sizeBytes === undefined) {
-            throw new TransferError("the response to HEAD has no ETag or no size");
+            throw new BrokenTransfer("the response to HEAD has no ETag or no size");
           }
           return { etag, sizeBytes, ...(versionId === undefined ? {} : { versionId }) };
         });
@@ -152,7 +153,7 @@ async function readRange(
     const expected = end - offset;
     return (chunk) => {
       if (offset + chunk.length > end) {
-        throw new TransferError(`a body of ${expected} bytes is longer`);
+        throw new BrokenTransfer(`a body of ${expected} bytes is longer`);
       }
       onBytes(chunk, offset);
       offset += chunk.length;
@@ -168,7 +169,7 @@ async function readRange(
     sendOverPool(pool, command, { onHeaders, onData: reset, signal: stopped });
     await client.send(command, { abortSignal: stopped });
     if (offset < end) {
-      throw new TransferError(`a body of ${end - from} bytes ended after ${offset - from}`);
+      throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
     }
   };
   await sendRequest(call, resume, signal).catch((error: unknown) => {
@@ -176,18 +177,18 @@ async function readRange(
   });
 }
 
-/** @throws TransferError when a response holds other bytes, or those of another object */
+/** @throws BrokenTransfer when a response holds other bytes, or those of another object */
 function checkResponse(
   { headers }: Omit<HttpResponse, "body">,
   { start, end, etag }: { start: number; end: number; etag: string },
 ): void {
   const { "content-range": range, etag: found } = headers;
   if (range !== undefined ? !range.startsWith(`bytes ${start}-${end - 1}/`) : start !== 0) {
-    throw new TransferError(
+    throw new BrokenTransfer(
       `the store answered with ${range ?? "all bytes"} where ${start} to ${end - 1} were asked for`,
     );
   }
   if (found !== undefined && found !== etag) {
-    throw new TransferError(`the store answered with ETag ${found} where ${etag} was asked for`);
+    throw new BrokenTransfer(`the store answered with ETag ${found} where ${etag} was asked for`);
   }
 }

@@ -20,7 +20,8 @@ import {
   type StoredObject,
   type WriteContext,
 } from "./create-object.js";
-import { TransferError, classify, isNotImplemented } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
+import { classify, isNotImplemented } from "./failures.js";
 import { listPages, objectsOf } from "./listing.js";
 import { type PutOptions, putObject } from "./put-object.js";
 import { createReadingStore, type S3Store } from "./store.js";
@@ -164,7 +165,7 @@ async function readText(
   const body = Body as Readable | undefined;
   if (body === undefined || expectedBytes === undefined) {
     body?.destroy();
-    throw new TransferError("the response has no body, or does not give its length");
+    throw new BrokenTransfer("the response has no body, or does not give its length");
   }
   return { text: (await readBody(body, { expectedBytes, watchdog })).toString("utf8"), etag };
 }

@@ -1,5 +1,5 @@
 import { setMaxListeners } from "node:events";
-import { TransferError } from "./failures.js";
+import { BrokenTransfer } from "../net/http-failures.js";
 import type { S3Timeouts } from "./client.js";
 
 /** Times one request: its longest silence, and the whole of it. */
@@ -17,7 +17,7 @@ export function startWatchdog({ silenceMs, requestMs }: S3Timeouts, stops: reado
     controller.abort(stops.find(({ aborted }) => aborted)?.reason);
   };
   const fail = (found: string): void => {
-    controller.abort(new TransferError(found));
+    controller.abort(new BrokenTransfer(found));
   };
   // While a slow disk blocks the thread, received bytes wait unread: read them before deciding that there were none.
   let pending: NodeJS.Immediate | undefined;

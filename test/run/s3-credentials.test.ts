@@ -52,7 +52,7 @@ s3.describe("a run with temporary credentials", () => {
     const bucket = await s3.server().createBucket();
     const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
     await job.rewrite(s3.server().port, {
-      output: { timeouts: { connect: 1, silence: 20, request: 300 } },
+      output: { timeouts: { connect: 1, silence: 2, request: 300 } },
       retry: { max_seconds: 2 },
     });
     service.fault = "hang";
@@ -61,7 +61,7 @@ s3.describe("a run with temporary credentials", () => {
     const result = await runCli(["run", job.spec], { env: envOf(service) });
 
     expect(result, result.stderr).toMatchObject({ code: 75 });
-    expect(result.stderr).toMatch(/no credentials: 127\.0\.0\.1:\d+ does not answer within 1 s/);
+    expect(result.stderr).toMatch(/no credentials: none came within 1\.5 s/);
     expect(performance.now() - startedMs).toBeLessThan(60_000); // of which the SDK takes 236 s
   });
 });

@@ -1,4 +1,3 @@
-import { executionAsyncId } from "node:async_hooks";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
@@ -87,13 +86,6 @@ async function failure(store: S3Store): Promise<JobError> {
 }
 
 s3.describe("credentials for S3", () => {
-  test("a search for credentials leaves no hook behind that makes each promise of the process slower", async () => {
-    await using service = await credentialsService();
-    expect(await list(storeWith(containerAt(service)))).toEqual(["a"]);
-    await Promise.resolve();
-    expect(executionAsyncId(), "promises have no ids").toBe(0);
-  });
-
   test("a container's credentials service that answers 503 at first is retried, and its credentials are used", async () => {
     await using service = await credentialsService();
     service.fault = { status: 503 };
@@ -114,7 +106,7 @@ s3.describe("credentials for S3", () => {
     const answers503 = await failure(storeWith(containerAt(service)));
     service.fault = "hang";
     const startedMs = performance.now();
-    const timeouts = { connectMs: 500, silenceMs: 30_000, requestMs: 60_000 };
+    const timeouts = { connectMs: 30_000, silenceMs: 800, requestMs: 60_000 };
     const hangs = await failure(storeWith(containerAt(service), { timeouts }));
     const hungMs = performance.now() - startedMs;
     const refuses = await failure(storeWith(containerAt({ url: "http://127.0.0.1:1" })));
@@ -122,9 +114,9 @@ s3.describe("credentials for S3", () => {
     for (const error of [answers503, hangs, refuses]) {
       expect(error, error.message).toMatchObject({ exitCode: 75, code: "OBJECT_STORE" });
     }
-    expect(hangs.message).toMatch(/no credentials: 127\.0\.0\.1:\d+ does not answer within 0\.5 s/);
+    expect(hangs.message).toMatch(/no credentials: none came within 0\.6 s/);
     expect(hungMs).toBeLessThan(20_000); // the SDK alone takes four minutes
-    expect(refuses.message).toMatch(/no credentials: .*127\.0\.0\.1:1.*ECONNREFUSED/);
+    expect(refuses.message).toMatch(/no credentials: the credentials service at 127\.0\.0\.1:1 does not answer/);
   });
 
   test("a run exits with 64 at once when a container's credentials service refuses, or answers with something else", async () => {
@@ -208,7 +200,7 @@ s3.describe("credentials for S3", () => {
       message: expect.stringMatching(/answers with something other than credentials$/),
     });
     expect(deniedError.message).toMatch(
-      /^looking for AWS credentials: 127\.0\.0\.1:\d+ answers AccessDenied, 403: said no$/,
+      /^looking for AWS credentials: the service of the role answers AccessDenied, 403: said no$/,
     );
   });
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createSigner, scopeOfHost } from "#src/s3/sign-request.js";
 
-const limits = { requestMs: 1000, totalMs: 1000, signal: new AbortController().signal };
+const limits = { searchMs: 1000, signal: new AbortController().signal };
 
 beforeEach(() => {
   vi.stubEnv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE");

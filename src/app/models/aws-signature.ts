@@ -12,9 +12,6 @@ export interface SignatureOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Limits of a search for credentials, as for requests to S3. */
-const [requestMs, totalMs] = [10_000, 300_000];
-
 /**
  * Makes what signs requests with Signature Version 4, with the credentials that are used for S3.
  * @throws JobError SPEC_INVALID if a URL does not tell the region, and the environment does not either
@@ -29,7 +26,7 @@ export function signAws({ urls, key, signal, env }: SignatureOptions): SignReque
       hint: "set AWS_REGION, or write the URL of the service, such as https://runtime.sagemaker.eu-west-1.amazonaws.com",
     });
   }
-  const signer = createSigner({ requestMs, totalMs, signal });
+  const signer = createSigner({ searchMs: 60_000, signal });
   return async (request) => {
     const scope = scopeOf(request.url);
     try {

@@ -6,7 +6,7 @@ import { type RecordedSpending, recordedSpending } from "../../publish/recorded-
 import type { Plan } from "../../plan/plan.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
 import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
-import { damagedRun, lookFirst } from "./damage.js";
+import { damagedRun, spansMissing } from "./damage.js";
 import type { Session } from "./connections.js";
 import { readDecision, readVerdict } from "./control/decisions.js";
 import { spansGone } from "./control/errors.js";
@@ -114,7 +114,7 @@ export async function requireSpans(session: Session, tools: RunTools, plan: Plan
   const message = `${doing} run ${runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
   if (mode.checkRows === undefined) {
     const again = `DELETE FROM ${control.table("errors")} WHERE run_id = '${runId}' AND code = '${spansGone}'`;
-    throw new JobError("OUTPUT_DAMAGED", message, { hint: lookFirst(runId, target, again) });
+    throw spansMissing(message, { runId, target, notThere: again });
   }
   if (plan.staged && (await readVerdict(session, control, runId)) !== undefined) {
     throw damagedRun(message, { hint: "restore the control tables from a backup", runId });

@@ -46,8 +46,11 @@ export async function readRun(
   const { control } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
-  const spans = await readSpans(session, control, stored);
+  let spans = await readSpans(session, control, stored);
   let finished = await control.isFinished(session, plan.runId);
+  if (finished && spans.length < spanCount(plan)) {
+    spans = await readSpans(session, control, stored); // another attempt may have finished it between both statements
+  }
   let name = mode.rowsAt(plan, { finished });
   let found = await findTable(session, name);
   if (found === undefined && !finished) {
@@ -70,10 +73,12 @@ export async function readRun(
       await refuseSpansGone(session, control, { runId: plan.runId, target: isShared ? showTable(name) : undefined });
     }
     if (finished && spans.length < spanCount(plan)) {
-      throw new JobError(
-        "OUTPUT_DAMAGED",
+      throw damagedRun(
         `reading ${control.schema}.spans: run ${plan.runId} is finished, and only ${spans.length} of its ${spanCount(plan)} spans are there`,
-        { hint: "the control tables were changed; restore them from a backup. The predictions are complete" },
+        {
+          hint: "the predictions are complete, and the control tables were changed: restore them from a backup",
+          runId: plan.runId,
+        },
       );
     }
     if (!finished && spans.length > 0) {

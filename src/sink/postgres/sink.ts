@@ -13,7 +13,6 @@ import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
 import { notesOf } from "./control/errors.js";
 import { nothingPublished } from "./control/other-runs.js";
-import { lookFirst } from "./damage.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
@@ -22,6 +21,7 @@ import { showTable } from "./names.js";
 import { hintingAtRun, newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { replaceMode } from "./modes/replace.js";
 import { rollBack } from "./modes/rollback.js";
+import { lastReplacement } from "./pruning/previous-tables.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
 import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
@@ -107,7 +107,15 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     readTable: (what, key) => readTable({ ...tools, spool: options.spool }, what, key),
     ...pruning(tools, { mode: options.spec.mode, read: inControlTables }),
     erase: (request) => eraseRows(tools, request),
-    rollback: () => retrying(`rolling back ${target}`, retry, (last) => rollBackTarget(tools, last)),
+    async rollback() {
+      const doing = `rolling back ${target}`;
+      const due = await inControlTables(
+        doing,
+        undefined,
+        async (session) => (await lastReplacement(session, control, tools.name))?.runId,
+      );
+      return await retrying(doing, retry, (last) => rollBackTarget(tools, { last, due })).catch(lookAtRollback);
+    },
     async [Symbol.asyncDispose]() {
       await connections[Symbol.asyncDispose]();
       await options.spool[Symbol.asyncDispose]();
@@ -261,13 +269,26 @@ async function refuseForgotten(
   if (rows.length > 0) {
     const forget = tables.map((name) => `DELETE FROM ${name} WHERE run_id = '${runId}'`).join("; ");
     throw new JobError("OUTPUT_DAMAGED", `reading ${schema}.runs: the plan of run ${runId} is gone`, {
-      hint: lookFirst(runId, target, forget),
+      hint: `rows of run ${runId} may be in ${target} all the same: look for them there first. If they are, restore the control tables from a backup, or delete all of them. When none is there: ${forget}; then run the same command again`,
     });
   }
 }
 
+/** A rollback whose answer was lost may have been made: the same command would undo another run. @throws the error */
+function lookAtRollback(error: unknown): never {
+  throw error instanceof JobError && error.code === "DATABASE"
+    ? new JobError("DATABASE", error.message, {
+        hint: "the rollback may have been made all the same: infer-batch status shows whose rows readers have. Roll back again only if they are still those of the later run",
+        cause: error,
+      })
+    : error;
+}
+
 /** Rolls back the last replacement. @throws JobError USAGE where there is none */
-async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> {
+async function rollBackTarget(
+  tools: Tools,
+  { last, due }: { readonly last: unknown; readonly due: string | undefined },
+): Promise<RolledBack> {
   const { spec, control } = tools;
   if (spec.mode !== "replace") {
     throw new JobError("USAGE", `rolling back ${tools.target}: output.postgres.mode is ${spec.mode}`, {
@@ -278,7 +299,7 @@ async function rollBackTarget(tools: Tools, last: unknown): Promise<RolledBack> 
     if (!(await hasControlTables(session, control.schema))) {
       throw new JobError("USAGE", `rolling back ${tools.target}: no run has replaced it`);
     }
-    return await rollBack(session, tools);
+    return await rollBack(session, tools, due);
   };
   return await transact(tools, work, { last, silentSeconds: finishSeconds });
 }

@@ -21,7 +21,7 @@ export interface SpanCommit {
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
   readonly committedBy: CommittedBy;
-  /** JSON; undefined: none was made. */
+  /** JSON. */
   readonly profile: string;
   /** OID of the table that takes the rows. */
   readonly table: number;
@@ -155,6 +155,10 @@ async function explainRefusal(
       return found;
     });
   } catch (cause) {
-    throw cause instanceof JobError || isMissingTable(cause) ? cause : new KeyTakenConcurrently({ cause });
+    if (cause instanceof JobError || isMissingTable(cause)) {
+      throw cause;
+    }
+    // What cannot be explained stays what it was: a permanent error does not become one that is tried again.
+    throw isRefusal ? error : new KeyTakenConcurrently({ cause });
   }
 }

@@ -136,8 +136,9 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
  * Refuses an output folder whose folder of runs, or of this run, is a symbolic link: whoever can place one would have a
  * run write elsewhere. @throws JobError OUTPUT_FOREIGN
  */
-export async function refuseLinks({ folder, runs, control }: Layout): Promise<void> {
-  for (const path of [runs, control]) {
+export async function refuseLinks(layout: Layout): Promise<void> {
+  const { folder, runs, control, temporary, answers, parts, rejects } = layout;
+  for (const path of [runs, control, temporary, answers, rejects, ...(parts === folder ? [] : [parts])]) {
     if ((await ifThere(lstat(path)))?.isSymbolicLink() === true) {
       throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${path} is a symbolic link`, {
         hint: "nothing is written through it: move the folder that it names to its place, remove the link, or choose another output.parquet.path",

@@ -10,7 +10,7 @@ import { lock } from "../locks.js";
 import { retrying } from "../retry.js";
 import { type Control, utcText } from "./control.js";
 import { hasControlTables } from "./schema.js";
-import { damagedRun, lookFirst } from "../damage.js";
+import { damagedRun, spansMissing } from "../damage.js";
 
 /**
  * Records the error of an attempt in the control tables, for `status` and `history`. An error of the database itself is
@@ -77,7 +77,7 @@ export async function refuseSpansGone(
     const again = `DELETE FROM ${errors} WHERE run_id = '${runId}' AND code = '${spansGone}'`;
     throw target === undefined
       ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
-      : new JobError("OUTPUT_DAMAGED", found, { hint: lookFirst(runId, target, again) });
+      : spansMissing(found, { runId, target, notThere: again });
   }
 }
 

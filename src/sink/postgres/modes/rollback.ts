@@ -16,17 +16,21 @@ import { findTable, type FoundTable } from "../table.js";
 
 /**
  * Swaps back the table that the last `replace` replaced which is not rolled back yet, and keeps the rows of that run in
- * a table.
+ * a table. Safe to repeat: where the answer to a commit was lost, or another command was first, nothing else is undone.
+ * @param due the run that is to be undone: the last one that was not, when the command began
  * @throws JobError USAGE when there is nothing to restore; OUTPUT_NEWER when rows of other runs would go, too;
  * ALREADY_DECIDED when the rows are those of a pruned run
  */
-export async function rollBack(session: Session, tools: ModeTools): Promise<RolledBack> {
+export async function rollBack(session: Session, tools: ModeTools, due: string | undefined): Promise<RolledBack> {
   const { name, control } = tools;
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
   // `erase` takes this lock, too, so it never sees tables while they are being renamed.
   await lock(session, `swap ${showTable(name)}`);
   const replacement = await lastReplacement(session, control, name);
+  if (due !== undefined && replacement?.runId !== due) {
+    return await rolledBackMeanwhile(session, tools, due);
+  }
   if (replacement?.back !== undefined) {
     // A concurrent prune either commits first and is seen below, or waits.
     await lockRuns(session, replacement.back, { shared: true });
@@ -44,6 +48,26 @@ export async function rollBack(session: Session, tools: ModeTools): Promise<Roll
   return {
     kept: showTable(undone),
     undone: await runWithParams(session, tools, runId),
+    restored: await restoredRun(session, tools),
+  };
+}
+
+/** What the last rollback of a run did. @throws JobError OUTPUT_NEWER if the run is not rolled back, but replaced */
+async function rolledBackMeanwhile(session: Session, tools: ModeTools, due: string): Promise<RolledBack> {
+  const { name, control } = tools;
+  const last = await lastSwap(session, control, name);
+  if (last?.action !== "rollback" || last.runId !== due || last.kept === null) {
+    throw new JobError(
+      "OUTPUT_NEWER",
+      `rolling back run ${due}: another command has replaced ${showTable(name)} meanwhile`,
+      {
+        hint: "nothing was changed; infer-batch status shows whose rows readers have",
+      },
+    );
+  }
+  return {
+    kept: showTable({ schema: name.schema, table: last.kept }),
+    undone: await runWithParams(session, tools, due),
     restored: await restoredRun(session, tools),
   };
 }
