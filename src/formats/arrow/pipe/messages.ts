@@ -1,8 +1,8 @@
 import { errnoOf, JobError } from "../../../util/errors.js";
-import { corruptArrow, damageOf, refuseBigEndian } from "../ipc/bytes.js";
-import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "../ipc/messages.js";
-import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
-import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
+import { corruptArrow, damageOf } from "../ipc/bytes.js";
+import { type Block, type Message, prefixLength, readMessage, readPrefix } from "../ipc/metadata.js";
+import { cutOff, type IndexedBatch, type IndexedDictionary, metadataLimit, type MessageWalk } from "../ipc/shards.js";
+import { placeOf } from "../ipc/shards.js";
 import type { ByteStream } from "./byte-stream.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { tooLarge } from "../../too-large.js";
@@ -22,7 +22,7 @@ export type HeldMessage =
 
 interface MessageOptions {
   readonly name: string;
-  readonly walk: StreamWalk;
+  readonly walk: MessageWalk;
   readonly budget: ByteBudget;
   readonly memory: MessageMemory;
 }
@@ -52,7 +52,6 @@ export async function* readMessages(
       const block = { offset: at, metadataBytes: bytes.length, bodyBytes };
       refuseLarge(`reading ${name}: ${placeOf(walk, at)}`, message, memory);
       const taken = walk.take(block, message);
-      refuseBigEndian(name, walk.schema?.bigEndian);
       if (taken.kind === "batch") {
         await budget.take(bodyBytes);
       }
@@ -86,7 +85,7 @@ async function readMetadata(
   if (at === 0) {
     refuseOther(name, first);
   }
-  const more = await stream.read(prefixBytes(first) - 4);
+  const more = await stream.read(prefixLength(first) - 4);
   if (more === undefined) {
     throw cutOffAt(name, stream);
   }
@@ -101,7 +100,8 @@ async function readMetadata(
   if (rest === undefined) {
     throw cutOffAt(name, stream);
   }
-  return { bytes: joined(first, more, rest), message: readMessage(rest) };
+  const bytes = joined(first, more, rest);
+  return { bytes, message: readMessage(bytes) };
 }
 
 function joined(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {

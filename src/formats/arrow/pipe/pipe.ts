@@ -1,11 +1,10 @@
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
-import { encodedFields, type DictionaryCache } from "../columns/dictionaries.js";
-import type { Block } from "../ipc/messages.js";
-import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
+import { encodedFields } from "../ipc/batches.js";
+import type { Block } from "../ipc/metadata.js";
 import { type Held, correctWriter, readMessages } from "./messages.js";
-import { type StreamWalk, walkStream } from "../ipc/stream.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
-import type { OpenArrow } from "../ipc/shards.js";
+import type { ArrowIndex, DictionaryCache, IndexedBatch, IndexedDictionary, OpenArrow } from "../ipc/shards.js";
+import { type MessageWalk, walkMessages } from "../ipc/shards.js";
 import { type ByteStream, byteStream } from "./byte-stream.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
 import { createByteBudget } from "./byte-budget.js";
@@ -36,7 +35,7 @@ interface HeldBatch {
 
 export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions): ArrowPipe {
   const stream = byteStream(chunks);
-  const walk = walkStream(name, correctWriter);
+  const walk = walkMessages(name, correctWriter);
   const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(memory.openPagesBytes);
@@ -114,7 +113,7 @@ function idOf({ dictionary }: { readonly dictionary: { readonly id: number } | u
 
 /** Makes the index of a shard that has one batch of the stream, or none. */
 function indexOf(
-  walk: StreamWalk,
+  walk: MessageWalk,
   { at }: ByteStream,
   { batches, dictionaries }: Pick<ArrowIndex, "batches" | "dictionaries">,
 ): ArrowIndex {
