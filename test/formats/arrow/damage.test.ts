@@ -53,7 +53,7 @@ describe("a damaged Arrow shard is read or refused, for any damage", () => {
       if (kind === 0) {
         bytes[at] = (bytes[at] ?? 0) ^ (1 << Math.floor(random() * 8));
       } else if (kind === 1) {
-        bytes.fill(random() < 0.5 ? 0xff : 0, at, at + 1 + Math.floor(random() * 16));
+        bytes.fill(random() < 0.5 ? 0xff : 0, at, Math.min(bytes.length, at + 1 + Math.floor(random() * 16)));
       }
       await writeFile(path, kind === 2 ? bytes.subarray(0, at) : bytes);
       const ending = await readAll(path);

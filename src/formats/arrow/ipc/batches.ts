@@ -9,8 +9,15 @@ import { tooLarge } from "../../too-large.js";
 import { type Lend, openBody } from "./body.js";
 import { corruptArrow, inPlace, type ShardBytes } from "./bytes.js";
 import { type BatchReader, readArrowColumn, requiredType } from "./columns.js";
-import { type ArrowField, type ArrowNode, type BatchHeader, type BufferPlace, buffersOf } from "./metadata.js";
-import { layoutBatch, readMessage } from "./metadata.js";
+import {
+  type ArrowField,
+  type ArrowNode,
+  type BatchHeader,
+  type BufferPlace,
+  buffersOf,
+  layoutBatch,
+  readMessage,
+} from "./metadata.js";
 import type { ArrowIndex, DictionaryCache, IndexedBatch, IndexedDictionary } from "./shards.js";
 import { showField } from "./types.js";
 

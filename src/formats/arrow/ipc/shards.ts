@@ -3,8 +3,15 @@ import { rewriteShard } from "../../error-hints.js";
 import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
 import type { Column } from "../../../columnar/types.js";
 import { corruptArrow, damageOf, inPlace, openBytes, type ShardBytes } from "./bytes.js";
-import { type ArrowSchema, type Block, layoutBatch, type Message } from "./metadata.js";
-import { readFooter, readMessage, readPrefix } from "./metadata.js";
+import {
+  type ArrowSchema,
+  type Block,
+  layoutBatch,
+  type Message,
+  readFooter,
+  readMessage,
+  readPrefix,
+} from "./metadata.js";
 
 /** A shard whose messages are known. */
 export interface OpenArrow extends AsyncDisposable {

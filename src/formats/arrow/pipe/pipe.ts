@@ -1,13 +1,19 @@
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
 import { encodedFields } from "../ipc/batches.js";
 import type { Block } from "../ipc/metadata.js";
-import { type Held, correctWriter, readMessages } from "./messages.js";
+import { type ByteStream, byteStream, type Held, correctWriter, readMessages } from "./messages.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
-import type { ArrowIndex, DictionaryCache, IndexedBatch, IndexedDictionary, OpenArrow } from "../ipc/shards.js";
-import { type MessageWalk, walkMessages } from "../ipc/shards.js";
-import { type ByteStream, byteStream } from "./byte-stream.js";
+import {
+  type ArrowIndex,
+  type DictionaryCache,
+  type IndexedBatch,
+  type IndexedDictionary,
+  type MessageWalk,
+  type OpenArrow,
+  walkMessages,
+} from "../ipc/shards.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
-import { createByteBudget } from "./byte-budget.js";
+import { createCondition } from "../../../util/condition.js";
 
 /** A stream of Arrow's that another program writes, each of its record batches a shard that is in memory. */
 export interface ArrowPipe extends RowStream {
@@ -39,7 +45,7 @@ export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions)
   const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(memory.openPagesBytes);
-  const messages = readMessages(stream, { name, walk, budget, memory });
+  const messages = readMessages(stream, { name, walk, takeRoom: (bytes) => budget.take(bytes), memory });
   const headFile = fileOf(name, "head");
   let head: Promise<ShardFile> | undefined;
   const readHead = async (): Promise<ShardFile> => {
@@ -168,6 +174,38 @@ function keepDictionaries(name: string, ids: ReadonlySet<number>): Dictionaries 
           correctWriter,
         );
       }
+    },
+  };
+}
+
+/** Bounds how many bytes are held at once. */
+interface ByteBudget {
+  /** Waits until so many bytes fit into the limit, or none are held. */
+  take(bytes: number): Promise<void>;
+  free(bytes: number): void;
+  /** Ends all waiting. From then on, the budget is not limited. */
+  close(): void;
+}
+
+function createByteBudget(limit: number): ByteBudget {
+  let used = 0;
+  let closed = false;
+  const changed = createCondition();
+  const fits = (bytes: number): boolean => used === 0 || used + bytes <= limit || closed;
+  return {
+    async take(bytes) {
+      while (!fits(bytes)) {
+        await changed.wait();
+      }
+      used += bytes;
+    },
+    free(bytes) {
+      used -= bytes;
+      changed.notify();
+    },
+    close() {
+      closed = true;
+      changed.notify();
     },
   };
 }
