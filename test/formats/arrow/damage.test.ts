@@ -69,6 +69,20 @@ describe("a damaged Arrow shard is read or refused, for any damage", () => {
   });
 });
 
+test("a footer that has lost its record batches is refused, not taken for a file without rows", async () => {
+  await using scratch = await scratchFolder();
+  const bytes = readFileSync(join(projectFolder, "fixtures/arrow/deltas.arrow"));
+  const footer = bytes.length - 10 - bytes.readInt32LE(bytes.length - 10);
+  const table = footer + bytes.readUInt32LE(footer);
+  const batchesSlot = table - bytes.readInt32LE(table) + 4 + 3 * 2; // the vtable's entry of field 3
+  expect(bytes.readUInt16LE(batchesSlot)).toBeGreaterThan(0);
+  bytes.writeUInt16LE(0, batchesSlot);
+  const path = join(scratch.path, "a.arrow");
+  await writeFile(path, bytes);
+
+  expect(await readAll(path)).toBe("SHARD_CORRUPT");
+});
+
 /** An LZ4 frame of one block. */
 function frame(...block: number[]): Uint8Array {
   return Uint8Array.from([0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, block.length, 0, 0, 0, ...block, 0, 0, 0, 0]);

@@ -37,7 +37,7 @@ export interface Block {
   readonly bodyBytes: number;
 }
 
-interface ArrowFooter {
+export interface ArrowFooter {
   readonly version: number;
   readonly schema: ArrowSchema;
   readonly dictionaries: readonly Block[];

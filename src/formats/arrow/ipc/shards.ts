@@ -4,6 +4,7 @@ import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
 import type { Column } from "../../../columnar/types.js";
 import { corruptArrow, damageOf, inPlace, openBytes, type ShardBytes } from "./bytes.js";
 import {
+  type ArrowFooter,
   type ArrowSchema,
   type Block,
   layoutBatch,
@@ -145,8 +146,8 @@ async function readFileIndex(bytes: ShardBytes, reader: StretchReader): Promise<
     const footer = readFooter(await reader.read(bodyEnd, tailStart));
     const { version, schema } = footer;
     refuseBigEndian(file.path, schema);
+    refuseFaultyBlocks(footer, footerBytes, bodyEnd);
     const blocks = [...footer.dictionaries, ...footer.batches];
-    refuseFaultyBlocks(blocks, bodyEnd);
     await reader.fetch(blocks.map(({ offset, metadataBytes }) => ({ start: offset, end: offset + metadataBytes })));
 
     const walk = walkMessages(file.path, rewriteShard, footer);
@@ -173,15 +174,22 @@ async function readFileIndex(bytes: ShardBytes, reader: StretchReader): Promise<
   });
 }
 
+/** The bytes of a schema's message, and of padding, that a footer of the same schema may lack. */
+const schemaMargin = 256;
+
 /** Blocks may not share bytes: so the size of a file bounds what all of its blocks hold. */
-function refuseFaultyBlocks(blocks: readonly Block[], bodyEnd: number): void {
+function refuseFaultyBlocks({ dictionaries, batches }: ArrowFooter, footerBytes: number, bodyEnd: number): void {
   let used = 0;
-  for (const { offset, metadataBytes, bodyBytes } of blocks) {
+  for (const { offset, metadataBytes, bodyBytes } of [...dictionaries, ...batches]) {
     const end = offset + metadataBytes + bodyBytes;
     used += metadataBytes + bodyBytes;
     if (offset < headBytes || metadataBytes < headBytes || bodyBytes < 0 || end > bodyEnd || used > bodyEnd) {
       throw new RangeError(`a block would be bytes ${offset} to ${end}, but blocks end at byte ${bodyEnd}`);
     }
+  }
+  // One wrong bit of a footer hides all batches; the job would score nothing and succeed.
+  if (batches.length === 0 && bodyEnd - used > footerBytes + schemaMargin) {
+    throw new RangeError(`it names no record batch, and ${bodyEnd - used} bytes before it belong to nothing`);
   }
 }
 
