@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { readPieces } from "#src/formats/arrow/columns/batches.js";
+import { readPieces } from "#src/formats/arrow/ipc/batches.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { arrowFooters } from "#src/formats/arrow/footers.js";
 import type { ShardFooter } from "#src/formats/port.js";

@@ -1,6 +1,6 @@
 import type { RecordBatch } from "../../columnar/types.js";
 import { lazyResource } from "../../util/lazy-resource.js";
-import { batchLimits, readPieces } from "./columns/batches.js";
+import { batchLimits, readPieces } from "./ipc/batches.js";
 import { rowsWithin } from "../../columnar/column-bytes.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
 import type { Piece } from "../../columnar/piece.js";
@@ -11,7 +11,7 @@ import { arrowFooters } from "./footers.js";
 import { checkEnd, type OpenArrow } from "./ipc/shards.js";
 import { arrowUnits, batchWorkers } from "./units.js";
 import { verifyArrow } from "./verify.js";
-import { arrowWindows } from "./windows.js";
+import { arrowWindows } from "./ipc/windows.js";
 import { namingDecoder } from "../naming.js";
 import { hasFolderColumns, plannedColumns, columnsInFile } from "../planned-columns.js";
 import type { Decoder, ShardFile, ShardSchema, SliceRequest, SliceUnits } from "../port.js";

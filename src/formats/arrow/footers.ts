@@ -1,8 +1,7 @@
 import type { SourceColumn } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
-import type { ArrowIndex } from "./ipc/numbering.js";
-import type { OpenArrow } from "./ipc/shards.js";
-import { sourceColumns } from "./columns/types.js";
+import type { ArrowIndex, OpenArrow } from "./ipc/shards.js";
+import { sourceColumns } from "./ipc/types.js";
 import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
 import type { ShardFile, ShardFooter, ShardSchema } from "../port.js";
 

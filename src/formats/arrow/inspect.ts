@@ -1,12 +1,9 @@
-import { readBatchLayout } from "./columns/batches.js";
-import { buffersOf, unpackedBytes } from "./ipc/body.js";
+import { readBatchLayout } from "./ipc/batches.js";
+import { unpackedBytes } from "./ipc/body.js";
 import { damageOf, openBytes, type ShardBytes } from "./ipc/bytes.js";
-import { readMessage, readPrefix } from "./ipc/messages.js";
+import { type BufferPlace, buffersOf, readMessage, readPrefix } from "./ipc/metadata.js";
 import { columnsOf } from "./footers.js";
-import { readIndex } from "./ipc/index-shard.js";
-import type { ArrowIndex } from "./ipc/numbering.js";
-import { metadataLimit } from "./ipc/stream.js";
-import type { BufferPlace } from "./ipc/layout.js";
+import { metadataLimit, openShards, type OpenArrow } from "./ipc/shards.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
 /**
@@ -16,8 +13,8 @@ import type { ShardColumn, ShardDetails } from "../port.js";
  * @throws JobError SHARD_CORRUPT, SCHEMA_MISMATCH
  */
 export async function inspectArrow(path: string): Promise<ShardDetails> {
-  await using bytes = await openBytes({ path, name: path });
-  const index = await readIndex(bytes, "either");
+  await using shard = await openShards(() => "either")({ path, name: path });
+  const { bytes, index } = shard;
   const rows = index.batches.map((batch) => batch.rows);
   return {
     path,
@@ -29,7 +26,7 @@ export async function inspectArrow(path: string): Promise<ShardDetails> {
     formatVersion: index.version + 1,
     rowGroupRows: rows.length === 0 ? null : { min: least(rows), max: -least(rows.map((count) => -count)) },
     metadataKeys: index.schema.metadataKeys,
-    columns: await columnFacts(bytes, index),
+    columns: await columnFacts(shard),
   };
 }
 
@@ -47,7 +44,7 @@ export async function beginsArrowStream(path: string): Promise<boolean> {
     if (table >= length || prefixBytes + length > Math.min(bytes.sizeBytes, metadataLimit)) {
       return false;
     }
-    return readMessage(await bytes.read(prefixBytes, prefixBytes + length)).header.kind === "schema";
+    return readMessage(await bytes.read(0, prefixBytes + length)).header.kind === "schema";
   } catch (error) {
     if (error instanceof RangeError) {
       return false;
@@ -69,7 +66,7 @@ interface Facts {
   uncompressedBytes: number;
 }
 
-async function columnFacts(bytes: ShardBytes, index: ArrowIndex): Promise<ShardColumn[]> {
+async function columnFacts({ bytes, index }: OpenArrow): Promise<ShardColumn[]> {
   const columns = columnsOf(bytes.file.path, index);
   const facts = columns.map((): Facts => ({ nulls: 0, compressedBytes: 0, uncompressedBytes: 0 }));
   const codecs = new Set<string>();

@@ -1,6 +1,6 @@
 import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import type { Piece } from "../../columnar/piece.js";
-import { cutPieces } from "./columns/batches.js";
+import { cutPieces } from "./ipc/batches.js";
 import { openBytesHere } from "./ipc/bytes.js";
 import { openShards } from "./ipc/shards.js";
 import type { ArrowUnit } from "./units.js";

@@ -1,7 +1,7 @@
 import { valuesPerRow } from "../../binding/contract.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import { batchesBetween, type BatchLimits } from "./columns/batches.js";
+import { batchesBetween, type BatchLimits } from "./ipc/batches.js";
 import type { Claim } from "../by-format.js";
 import type { OpenArrow } from "./ipc/shards.js";
 import type { SliceRequest, Unit, UnitSharing } from "../port.js";

@@ -1,8 +1,8 @@
-import { readPieces } from "./columns/batches.js";
+import { readPieces } from "./ipc/batches.js";
 import { rewriteShard } from "../error-hints.js";
 import type { OpenArrow } from "./ipc/shards.js";
-import { columnTypeOf } from "./columns/types.js";
-import { fetchArrowRows } from "./windows.js";
+import { columnTypeOf } from "./ipc/types.js";
+import { fetchArrowRows } from "./ipc/windows.js";
 import { JobError } from "../../util/errors.js";
 import type { PageCounts, ShardFile } from "../port.js";
 

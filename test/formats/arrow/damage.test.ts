@@ -53,7 +53,7 @@ describe("a damaged Arrow shard is read or refused, for any damage", () => {
       if (kind === 0) {
         bytes[at] = (bytes[at] ?? 0) ^ (1 << Math.floor(random() * 8));
       } else if (kind === 1) {
-        bytes.fill(random() < 0.5 ? 0xff : 0, at, at + 1 + Math.floor(random() * 16));
+        bytes.fill(random() < 0.5 ? 0xff : 0, at, Math.min(bytes.length, at + 1 + Math.floor(random() * 16)));
       }
       await writeFile(path, kind === 2 ? bytes.subarray(0, at) : bytes);
       const ending = await readAll(path);
@@ -67,6 +67,20 @@ describe("a damaged Arrow shard is read or refused, for any damage", () => {
     expect([...endings.keys()].filter((key) => !["SHARD_CORRUPT", "SCHEMA_MISMATCH", rows].includes(key))).toEqual([]);
     expect(endings.get("SHARD_CORRUPT")).toBeGreaterThan(20);
   });
+});
+
+test("a footer that has lost its record batches is refused, not taken for a file without rows", async () => {
+  await using scratch = await scratchFolder();
+  const bytes = readFileSync(join(projectFolder, "fixtures/arrow/deltas.arrow"));
+  const footer = bytes.length - 10 - bytes.readInt32LE(bytes.length - 10);
+  const table = footer + bytes.readUInt32LE(footer);
+  const batchesSlot = table - bytes.readInt32LE(table) + 4 + 3 * 2; // the vtable's entry of field 3
+  expect(bytes.readUInt16LE(batchesSlot)).toBeGreaterThan(0);
+  bytes.writeUInt16LE(0, batchesSlot);
+  const path = join(scratch.path, "a.arrow");
+  await writeFile(path, bytes);
+
+  expect(await readAll(path)).toBe("SHARD_CORRUPT");
 });
 
 /** An LZ4 frame of one block. */

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { fixedValues } from "#src/formats/arrow/columns/values.js";
+import { fixedColumn } from "#src/formats/arrow/ipc/values.js";
+import type { FixedColumn } from "#src/columnar/types.js";
 
 type Bits = 32 | 64 | 128 | 256;
 
@@ -13,17 +14,11 @@ function bytesOf(bits: Bits, values: readonly bigint[]): Uint8Array<ArrayBuffer>
   return bytes;
 }
 
-function read(
-  bits: Bits,
-  precision: number,
-  values: readonly bigint[],
-  isNull: (row: number) => boolean = () => false,
-): bigint[] {
-  const { data, elementsPerValue } = fixedValues(
-    { kind: "decimal", bits, precision, scale: 0 },
-    bytesOf(bits, values),
-    isNull,
-  );
+function read(bits: Bits, precision: number, values: readonly bigint[], valid?: Uint8Array): bigint[] {
+  const type = { kind: "decimal", bits, precision, scale: 0 } as const;
+  const field = { name: "price", type, children: [], dictionary: undefined, extension: undefined };
+  const column = fixedColumn(field, bytesOf(bits, values), values.length, valid);
+  const { data, elementsPerValue } = column as FixedColumn;
   const words = Array.from(data, BigInt);
   return values.map((_, row) =>
     elementsPerValue === 1
@@ -51,7 +46,7 @@ describe("a decimal has at most as many digits as its type says", () => {
     expect(read(bits, precision, values)).toEqual(values);
     for (const value of [most + 1n, -most - 1n, most + most / 2000n]) {
       expect(() => read(bits, precision, [0n, value])).toThrow(`a decimal of more than ${precision} digits`);
-      expect(read(bits, precision, [5n, value], (row) => row === 1)[0]).toBe(5n);
+      expect(read(bits, precision, [5n, value], Uint8Array.of(1, 0))[0]).toBe(5n);
     }
   });
 

@@ -3,7 +3,7 @@ import { MessageChannel } from "node:worker_threads";
 import { expect, test, vi } from "vitest";
 import { usedMemoryBytes } from "#src/columnar/memory/vectors.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
-import { batchLimits } from "#src/formats/arrow/columns/batches.js";
+import { batchLimits } from "#src/formats/arrow/ipc/batches.js";
 import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { arrowUnits } from "#src/formats/arrow/units.js";
 import type { UnitRequest } from "#src/scoring/workers/protocol.js";

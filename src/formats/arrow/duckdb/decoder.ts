@@ -1,7 +1,7 @@
 import type { Column, RecordBatch } from "../../../columnar/types.js";
 import type { ConnectionPool } from "../../../duckdb/pool.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
-import { batchLimits, readPieces } from "../columns/batches.js";
+import { batchLimits, readPieces } from "../ipc/batches.js";
 import { appendPiece, arrowTables, createTable, rowsTableName, tableColumns } from "./tables.js";
 import { checkEnd, type OpenArrow } from "../ipc/shards.js";
 import { describeRows } from "../../sql/describe-rows.js";

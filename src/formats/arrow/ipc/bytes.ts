@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, openSync, promises } from "node:fs"; // a thread needs no more of promises
 import { errnoOf, JobError } from "../../../util/errors.js";
-import type { ByteRange, ShardFile } from "../../port.js";
+import type { ShardFile } from "../../port.js";
 import { rewriteShard } from "../../error-hints.js";
 import { readFully, readLimitBytes } from "../../read-fully.js";
 
@@ -10,12 +10,6 @@ export interface ShardBytes extends AsyncDisposable {
   readonly sizeBytes: number;
   /** Reads bytes [start, end) into `lent` or new memory. Bytes that the file does not have yet are fetched first. */
   read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
-}
-
-/** Bytes of messages, without their bodies. */
-export interface MessageReader {
-  read(start: number, end: number): Promise<Uint8Array>;
-  fetch(ranges: readonly ByteRange[]): Promise<void>;
 }
 
 /** @throws JobError DISK */
@@ -31,7 +25,10 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
         for (let at = 0; at < bytes.length; ) {
           const length = Math.min(bytes.length - at, readLimitBytes);
           const { bytesRead } = await onDisk(file, () => handle.read(bytes, at, length, start + at));
-          at += requireBytes(bytesRead, file, { start: start + at, end });
+          if (bytesRead === 0) {
+            throw endsEarly(file, start + at, end);
+          }
+          at += bytesRead;
         }
         return bytes;
       },
@@ -40,34 +37,6 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   } catch (error) {
     await handle.close();
     throw error;
-  }
-}
-
-/** Returns memory that is not zeroed and not from Node's pool, since typed arrays must be aligned. */
-function memoryFor(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
-  return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
-}
-
-function requireBytes(bytesRead: number, file: ShardFile, range: ByteRange): number {
-  if (bytesRead === 0) {
-    throw endsEarly(file, range);
-  }
-  return bytesRead;
-}
-
-function endsEarly({ path }: ShardFile, { start, end }: ByteRange): JobError {
-  return corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
-}
-
-async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T> {
-  try {
-    return await act();
-  } catch (error) {
-    const errno = errnoOf(error);
-    if (errno === undefined || error instanceof JobError) {
-      throw error;
-    }
-    throw new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
   }
 }
 
@@ -91,7 +60,7 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
       const bytes = memoryFor(end - start, lent);
       const bytesRead = readFully(descriptor, bytes, start);
       if (bytesRead < bytes.length) {
-        throw endsEarly(file, { start: start + bytesRead, end });
+        throw endsEarly(file, start + bytesRead, end);
       }
       return Promise.resolve(bytes);
     },
@@ -102,10 +71,24 @@ export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
   });
 }
 
-/** @throws JobError SHARD_CORRUPT where a schema says so */
-export function refuseBigEndian(path: string, bigEndian: boolean | undefined): void {
-  if (bigEndian === true) {
-    throw corruptArrow(path, "its numbers are big-endian, which are not read", "write it on, or for, another machine");
+/** Returns memory that is not zeroed and not from Node's pool, since typed arrays must be aligned. */
+function memoryFor(length: number, lent: Uint8Array<ArrayBuffer> | undefined): Uint8Array<ArrayBuffer> {
+  return lent?.subarray(0, length) ?? new Uint8Array(Buffer.allocUnsafeSlow(length).buffer, 0, length);
+}
+
+function endsEarly({ path }: ShardFile, start: number, end: number): JobError {
+  return corruptArrow(path, `it ends at byte ${start}, where ${end - start} more are due`);
+}
+
+async function onDisk<T>({ path }: ShardFile, act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    const errno = errnoOf(error);
+    if (errno === undefined || error instanceof JobError) {
+      throw error;
+    }
+    throw new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
   }
 }
 
@@ -118,4 +101,13 @@ export function damageOf(error: unknown, path: string, place: string, hint = rew
   return error instanceof RangeError
     ? corruptArrow(path, `${place} is damaged (${error.message})`, hint, error)
     : error;
+}
+
+/** Reads a part of a file; the error about its damage names it. */
+export async function inPlace<T>(path: string, place: string, act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    throw damageOf(error, path, place);
+  }
 }

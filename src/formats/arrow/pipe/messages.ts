@@ -1,12 +1,16 @@
 import { errnoOf, JobError } from "../../../util/errors.js";
-import { corruptArrow, damageOf, refuseBigEndian } from "../ipc/bytes.js";
-import { type Block, type Message, prefixBytes, readMessage, readPrefix } from "../ipc/messages.js";
-import type { IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
-import { cutOff, metadataLimit, placeOf, type StreamWalk } from "../ipc/stream.js";
-import type { ByteStream } from "./byte-stream.js";
+import { corruptArrow, damageOf } from "../ipc/bytes.js";
+import { type Block, type Message, prefixLength, readMessage, readPrefix } from "../ipc/metadata.js";
+import {
+  cutOff,
+  type IndexedBatch,
+  type IndexedDictionary,
+  type MessageWalk,
+  metadataLimit,
+  placeOf,
+} from "../ipc/shards.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { tooLarge } from "../../too-large.js";
-import type { ByteBudget } from "./byte-budget.js";
 
 /** A message with its bytes. */
 export interface Held<B extends Block> {
@@ -22,8 +26,9 @@ export type HeldMessage =
 
 interface MessageOptions {
   readonly name: string;
-  readonly walk: StreamWalk;
-  readonly budget: ByteBudget;
+  readonly walk: MessageWalk;
+  /** Waits until there is room for the body of a batch. */
+  readonly takeRoom: (bytes: number) => Promise<void>;
   readonly memory: MessageMemory;
 }
 
@@ -33,7 +38,7 @@ type MessageMemory = Pick<MemoryBudget, "bytes" | "openPagesBytes">;
 /** The messages of a stream, to its end-of-stream marker, which nothing may follow. @throws JobError SHARD_CORRUPT, DISK */
 export async function* readMessages(
   stream: ByteStream,
-  { name, walk, budget, memory }: MessageOptions,
+  { name, walk, takeRoom, memory }: MessageOptions,
 ): AsyncGenerator<HeldMessage> {
   for (;;) {
     const { at } = stream;
@@ -52,9 +57,8 @@ export async function* readMessages(
       const block = { offset: at, metadataBytes: bytes.length, bodyBytes };
       refuseLarge(`reading ${name}: ${placeOf(walk, at)}`, message, memory);
       const taken = walk.take(block, message);
-      refuseBigEndian(name, walk.schema?.bigEndian);
       if (taken.kind === "batch") {
-        await budget.take(bodyBytes);
+        await takeRoom(bodyBytes);
       }
       const body = await stream.read(bodyBytes);
       if (body === undefined) {
@@ -86,7 +90,7 @@ async function readMetadata(
   if (at === 0) {
     refuseOther(name, first);
   }
-  const more = await stream.read(prefixBytes(first) - 4);
+  const more = await stream.read(prefixLength(first) - 4);
   if (more === undefined) {
     throw cutOffAt(name, stream);
   }
@@ -101,7 +105,8 @@ async function readMetadata(
   if (rest === undefined) {
     throw cutOffAt(name, stream);
   }
-  return { bytes: joined(first, more, rest), message: readMessage(rest) };
+  const bytes = joined(first, more, rest);
+  return { bytes, message: readMessage(bytes) };
 }
 
 function joined(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
@@ -149,4 +154,52 @@ function whatFailed(error: unknown, name: string, place: string): unknown {
   return errno === undefined
     ? damageOf(error, name, place, correctWriter)
     : new JobError("DISK", `reading ${name}: ${errno}`, { cause: error });
+}
+
+/** Bytes that come once, read in pieces of any length. */
+export interface ByteStream {
+  /** Bytes that were read. */
+  readonly at: number;
+  /** The next `length` bytes, in a buffer of their own; undefined when fewer are left. */
+  read(length: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
+  /** Whether no byte is left; waits until that is known. */
+  ends(): Promise<boolean>;
+}
+
+export function byteStream(chunks: AsyncIterable<Uint8Array>): ByteStream {
+  const iterator = chunks[Symbol.asyncIterator]();
+  let rest: Uint8Array = new Uint8Array(0);
+  let at = 0;
+  /** Whether there is more. */
+  const more = async (): Promise<boolean> => {
+    while (rest.length === 0) {
+      const next = await iterator.next();
+      if (next.done === true) {
+        return false;
+      }
+      rest = next.value;
+    }
+    return true;
+  };
+  return {
+    get at() {
+      return at;
+    },
+    async read(length) {
+      // The length comes from the stream and may be wrong. Memory that is not zeroed is only used as bytes arrive.
+      const bytes = new Uint8Array(Buffer.allocUnsafeSlow(length).buffer);
+      for (let filled = 0; filled < length; ) {
+        if (!(await more())) {
+          return undefined;
+        }
+        const taken = rest.subarray(0, length - filled);
+        bytes.set(taken, filled);
+        rest = rest.subarray(taken.length);
+        filled += taken.length;
+        at += taken.length;
+      }
+      return bytes;
+    },
+    ends: async () => !(await more()),
+  };
 }

@@ -1,14 +1,19 @@
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
-import { encodedFields, type DictionaryCache } from "../columns/dictionaries.js";
-import type { Block } from "../ipc/messages.js";
-import type { ArrowIndex, IndexedBatch, IndexedDictionary } from "../ipc/numbering.js";
-import { type Held, correctWriter, readMessages } from "./messages.js";
-import { type StreamWalk, walkStream } from "../ipc/stream.js";
+import { encodedFields } from "../ipc/batches.js";
+import type { Block } from "../ipc/metadata.js";
+import { type ByteStream, byteStream, type Held, correctWriter, readMessages } from "./messages.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
-import type { OpenArrow } from "../ipc/shards.js";
-import { type ByteStream, byteStream } from "./byte-stream.js";
+import {
+  type ArrowIndex,
+  type DictionaryCache,
+  type IndexedBatch,
+  type IndexedDictionary,
+  type MessageWalk,
+  type OpenArrow,
+  walkMessages,
+} from "../ipc/shards.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
-import { createByteBudget } from "./byte-budget.js";
+import { createCondition } from "../../../util/condition.js";
 
 /** A stream of Arrow's that another program writes, each of its record batches a shard that is in memory. */
 export interface ArrowPipe extends RowStream {
@@ -36,11 +41,11 @@ interface HeldBatch {
 
 export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions): ArrowPipe {
   const stream = byteStream(chunks);
-  const walk = walkStream(name, correctWriter);
+  const walk = walkMessages(name, correctWriter);
   const known: DictionaryCache = new Map();
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(memory.openPagesBytes);
-  const messages = readMessages(stream, { name, walk, budget, memory });
+  const messages = readMessages(stream, { name, walk, takeRoom: (bytes) => budget.take(bytes), memory });
   const headFile = fileOf(name, "head");
   let head: Promise<ShardFile> | undefined;
   const readHead = async (): Promise<ShardFile> => {
@@ -114,7 +119,7 @@ function idOf({ dictionary }: { readonly dictionary: { readonly id: number } | u
 
 /** Makes the index of a shard that has one batch of the stream, or none. */
 function indexOf(
-  walk: StreamWalk,
+  walk: MessageWalk,
   { at }: ByteStream,
   { batches, dictionaries }: Pick<ArrowIndex, "batches" | "dictionaries">,
 ): ArrowIndex {
@@ -169,6 +174,38 @@ function keepDictionaries(name: string, ids: ReadonlySet<number>): Dictionaries 
           correctWriter,
         );
       }
+    },
+  };
+}
+
+/** Bounds how many bytes are held at once. */
+interface ByteBudget {
+  /** Waits until so many bytes fit into the limit, or none are held. */
+  take(bytes: number): Promise<void>;
+  free(bytes: number): void;
+  /** Ends all waiting. From then on, the budget is not limited. */
+  close(): void;
+}
+
+function createByteBudget(limit: number): ByteBudget {
+  let used = 0;
+  let closed = false;
+  const changed = createCondition();
+  const fits = (bytes: number): boolean => used === 0 || used + bytes <= limit || closed;
+  return {
+    async take(bytes) {
+      while (!fits(bytes)) {
+        await changed.wait();
+      }
+      used += bytes;
+    },
+    free(bytes) {
+      used -= bytes;
+      changed.notify();
+    },
+    close() {
+      closed = true;
+      changed.notify();
     },
   };
 }

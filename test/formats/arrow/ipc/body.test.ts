@@ -21,7 +21,7 @@ function shardOf(bytes: Buffer): ShardBytes {
 
 test.each(["lz4", "zstd"] as const)("nothing is lent to buffers of %s, which are kept", async (compression) => {
   const memory = new Uint8Array(1024);
-  const body = openBody(shardOf(buffers), block, { header: { compression }, lend: () => memory });
+  const body = await openBody(shardOf(buffers), block, { compression, lend: () => memory });
   const [first, second] = [
     { offset: 0, bytes: 72 },
     { offset: 72, bytes: 72 },

@@ -1,17 +1,25 @@
-import type { MemoryBudget } from "../../../util/memory-budget.js";
+import { longestText } from "../../../columnar/column-bytes.js";
+import { createColumnBuilder } from "../../../columnar/column-builder.js";
+import { nullColumn, rowsOf } from "../../../columnar/column-rows.js";
 import type { Piece } from "../../../columnar/piece.js";
 import type { Column, ColumnType } from "../../../columnar/types.js";
-import { buffersOf, type HeldRanges, holdColumns, inBatch, type Lend, lendFor, openBody } from "../ipc/body.js";
-import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
-import { readArrowColumn } from "./columns.js";
-import { longestText } from "../../../columnar/column-bytes.js";
-import { nullColumn } from "../../../columnar/column-rows.js";
-import { type Dictionaries, type DictionaryCache, encodedFields, openDictionaries } from "./dictionaries.js";
-import type { ArrowIndex, IndexedBatch } from "../ipc/numbering.js";
-import { type ArrowNode, type BufferPlace, layoutBatch } from "../ipc/layout.js";
-import { type BatchHeader, readMessage, readPrefix } from "../ipc/messages.js";
-import { tooLarge } from "../../too-large.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { awaitedLater, settled } from "../../../util/promises.js";
+import { tooLarge } from "../../too-large.js";
+import { type Lend, openBody } from "./body.js";
+import { corruptArrow, inPlace, type ShardBytes } from "./bytes.js";
+import { type BatchReader, readArrowColumn, requiredType } from "./columns.js";
+import {
+  type ArrowField,
+  type ArrowNode,
+  type BatchHeader,
+  type BufferPlace,
+  buffersOf,
+  layoutBatch,
+  readMessage,
+} from "./metadata.js";
+import type { ArrowIndex, DictionaryCache, IndexedBatch, IndexedDictionary } from "./shards.js";
+import { showField } from "./types.js";
 
 export interface PiecesRequest {
   readonly rowStart: number;
@@ -88,18 +96,18 @@ export async function* readPieces(bytes: ShardBytes, index: ArrowIndex, request:
 export async function* cutPieces(
   bytes: ShardBytes,
   index: ArrowIndex,
-  { rowStart, rowEnd, columns, known, limits = unlimited, lend }: PiecesRequest,
+  { rowStart, rowEnd, columns, known = new Map(), limits = unlimited, lend }: PiecesRequest,
 ): AsyncGenerator<Piece> {
-  const dictionaries = openDictionaries(bytes, index, known);
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
     const from = Math.max(rowStart, batch.rowStart) - batch.rowStart;
     const to = Math.min(rowEnd, batch.rowStart + batch.rows) - batch.rowStart;
-    const read = await inBatch(bytes.file.path, `record batch ${batch.number}`, () =>
-      openBatch({ bytes, index, dictionaries, limits, lend }, batch, columns),
+    const place = `record batch ${batch.number}`;
+    const opened = await inPlace(bytes.file.path, place, () =>
+      openBatch({ bytes, index, known, limits, lend }, batch, columns),
     );
-    for (let start = from; start < to; start += read.stepRows) {
-      const end = Math.min(to, start + read.stepRows);
-      const values = await inBatch(bytes.file.path, `record batch ${batch.number}`, () => read.rows(start, end));
+    for (let start = from; start < to; start += opened.stepRows) {
+      const end = Math.min(to, start + opened.stepRows);
+      const values = await inPlace(bytes.file.path, place, () => opened.rows(start, end));
       yield { rowStart: batch.rowStart + start, rowEnd: batch.rowStart + end, columns: values };
     }
   }
@@ -126,39 +134,38 @@ interface BatchRows {
 interface Shard {
   readonly bytes: ShardBytes;
   readonly index: ArrowIndex;
-  readonly dictionaries: Dictionaries;
+  readonly known: DictionaryCache;
   readonly limits: BatchLimits;
   readonly lend: Lend | undefined;
 }
 
 async function openBatch(
-  { bytes, index, dictionaries, limits, lend }: Shard,
+  { bytes, index, known, limits, lend }: Shard,
   batch: IndexedBatch,
   columns: PiecesRequest["columns"],
 ): Promise<BatchRows> {
   const { header, nodes } = await readBatchLayout(bytes, index, batch);
+  const { compression } = header;
   const wanted = nodes.filter(({ field }) => columns.has(field.name));
   const stored = wanted.filter(({ field }) => field.type.kind !== "null");
-  const dictionary = await dictionaries.of(
-    batch,
-    stored.map(({ field }) => field),
-  );
+  const encoded = stored.flatMap(({ field }) => encodedFields(field));
+  const dictionary = await readDictionaries({ bytes, index, known }, batch, encoded);
   const size = buffersOf(stored).reduce((sum, buffer) => sum + buffer.bytes, 0);
   const isViewed = stored.some(hasViews);
   const onWhole = createSizeCheck(`reading ${bytes.file.path}: record batch ${batch.number}`, stored, limits);
   if (isViewed) {
     buffersOf(stored).forEach((buffer) => onWhole(buffer, buffer.bytes));
   }
+
   // The values of views may be anywhere in the batch: each piece would read all of them again.
   const sizes = lend === undefined || isViewed ? ownSizes : lentSizes;
-  const held: HeldRanges | undefined =
-    size <= sizes.held ? await holdColumns(bytes, batch, { nodes: stored, lend: lendFor(header, lend) }) : undefined;
-  const body = openBody(bytes, batch, { header, held, lend, onWhole });
+  const isHeld = size <= sizes.held;
+  const body = await openBody(bytes, batch, { compression, hold: isHeld ? stored : [], lend, onWhole });
   const coalescedBytes = Math.max(sizes.piece, sizes.column * stored.length);
   const perPiece = Math.floor((batch.rows * coalescedBytes) / Math.max(1, size));
   const least = isViewed ? pieceRows : Math.min(pieceRows, (limits.pieceBytes * batch.rows) / Math.max(1, size));
-  const stepRows = held !== undefined && body.isDivisible ? batch.rows : Math.max(Math.floor(least), perPiece);
-  const longest = longestEntry(stored, dictionary);
+  const stepRows = isHeld && compression === "none" ? batch.rows : Math.max(Math.floor(least), perPiece);
+  const longest = encoded.reduce((most, field) => Math.max(most, longestEntry(dictionary(field.dictionary.id))), 1);
   return {
     stepRows: Math.max(1, Math.min(stepRows, Math.floor(limits.pieceBytes / longest))),
     async rows(from, to) {
@@ -169,7 +176,7 @@ async function openBatch(
         const isNull = type.kind === "null" && planned !== undefined;
         values.set(
           name,
-          isNull ? nullColumn(planned, to - from) : await readArrowColumn({ body, dictionary }, node, { from, to }),
+          isNull ? nullColumn(planned, to - from) : await readArrowColumn({ body, dictionary }, node, from, to),
         );
       }
       return values;
@@ -202,18 +209,11 @@ function createSizeCheck(
   };
 }
 
-/** Returns the bytes of the longest text in the dictionaries of columns; 1 without one. */
-function longestEntry(nodes: readonly ArrowNode[], dictionary: (id: number) => Column): number {
-  const columns = nodes
-    .flatMap((node) => encodedFields(node.field))
-    .map(({ dictionary: one }) => dictionary(one?.id ?? 0));
-  return columns.reduce((most, column) => Math.max(most, knownLongest(column)), 1);
-}
-
 /** Batches share their dictionaries. */
 const longestOf = new WeakMap<Column, number>();
 
-function knownLongest(column: Column): number {
+/** The bytes of the longest text of a dictionary. */
+function longestEntry(column: Column): number {
   const longest = longestOf.get(column) ?? (column.kind === "bytes" ? longestText(column.offsets) : 0);
   longestOf.set(column, longest);
   return longest;
@@ -229,10 +229,109 @@ export async function readBatchLayout(
   { schema }: ArrowIndex,
   { offset, metadataBytes, bodyBytes, rows }: IndexedBatch,
 ): Promise<{ header: BatchHeader; nodes: ArrowNode[] }> {
-  const metadata = await bytes.read(offset, offset + metadataBytes);
-  const { header, version } = readMessage(metadata.subarray(readPrefix(metadata).prefixBytes));
+  const { header, version } = readMessage(await bytes.read(offset, offset + metadataBytes));
   if (header.kind !== "batch" || header.batch.rows !== rows) {
     throw corruptArrow(bytes.file.path, `the batch at byte ${offset} has not the ${rows} rows that it had`);
   }
-  return { header: header.batch, nodes: layoutBatch(schema, header.batch, { bodyBytes, version }) };
+  return { header: header.batch, nodes: layoutBatch(schema.fields, header.batch, { bodyBytes, version }) };
+}
+
+/** A field whose values are in a dictionary. */
+type EncodedField = ArrowField & { readonly dictionary: NonNullable<ArrowField["dictionary"]> };
+
+/** Fields with dictionaries, those inside others first. */
+export function encodedFields(field: ArrowField): EncodedField[] {
+  return [
+    ...field.children.flatMap(encodedFields),
+    ...(field.dictionary === undefined ? [] : [{ ...field, dictionary: field.dictionary }]),
+  ];
+}
+
+/**
+ * What makes a dictionary for a batch: in a stream the last whole one before it and its deltas, in a file the only
+ * whole one and its deltas, at any place of the file.
+ */
+export function dictionaryBlocks(
+  { dictionaries, kind }: ArrowIndex,
+  batch: IndexedBatch,
+  id: number,
+): readonly IndexedDictionary[] {
+  const all = dictionaries.slice(0, batch.dictionaries).filter((block) => block.id === id);
+  return kind === "file"
+    ? all.toSorted((one, other) => Number(one.isDelta) - Number(other.isDelta))
+    : all.slice(
+        Math.max(
+          0,
+          all.findLastIndex(({ isDelta }) => !isDelta),
+        ),
+      );
+}
+
+/** Reads the dictionaries of some fields for a batch: only what is not known from before. */
+async function readDictionaries(
+  { bytes, index, known }: Pick<Shard, "bytes" | "index" | "known">,
+  batch: IndexedBatch,
+  fields: readonly EncodedField[],
+): Promise<BatchReader["dictionary"]> {
+  const { path } = bytes.file;
+  const columns = new Map<number, Column>();
+  const dictionary = (id: number): Column => {
+    const column = columns.get(id);
+    if (column === undefined) {
+      throw new RangeError(`there is no dictionary ${id}`);
+    }
+    return column;
+  };
+  for (const field of fields) {
+    const { id } = field.dictionary;
+    const blocks = dictionaryBlocks(index, batch, id);
+    if (blocks.length === 0) {
+      throw corruptArrow(path, `column ${field.name} has no dictionary: none of number ${id} comes before its rows`);
+    }
+    const values = { ...field, dictionary: undefined };
+    const key = `${id} ${showField(values)}`;
+    const before = known.get(key);
+    const isContinued = before?.blocks.every((block, place) => block === blocks[place]) === true;
+    const parts = isContinued ? [before.column] : [];
+    for (const block of blocks.slice(isContinued ? before.blocks.length : 0)) {
+      const read = (): Promise<Column> => readDictionary(bytes, block, values, dictionary);
+      parts.push(await inPlace(path, `dictionary ${id}`, read));
+    }
+    const column = joined(values, parts);
+    known.set(key, { blocks, column });
+    columns.set(id, column);
+  }
+  return dictionary;
+}
+
+async function readDictionary(
+  bytes: ShardBytes,
+  block: IndexedDictionary,
+  values: ArrowField,
+  dictionary: BatchReader["dictionary"],
+): Promise<Column> {
+  const { offset, metadataBytes, bodyBytes } = block;
+  const { header, version } = readMessage(await bytes.read(offset, offset + metadataBytes));
+  if (header.kind !== "dictionary") {
+    throw new RangeError("it is no longer a dictionary");
+  }
+  const [node] = layoutBatch([values], header.batch, { bodyBytes, version });
+  if (node === undefined) {
+    throw new RangeError("it has no values");
+  }
+  const body = await openBody(bytes, block, { compression: header.batch.compression });
+  return await readArrowColumn({ body, dictionary }, node, 0, node.length);
+}
+
+function joined(values: ArrowField, columns: readonly Column[]): Column {
+  const [first, ...others] = columns;
+  if (first !== undefined && others.length === 0) {
+    return first;
+  }
+  const rowCount = columns.reduce((sum, column) => sum + rowsOf(column), 0);
+  const builder = createColumnBuilder(requiredType(values), rowCount);
+  for (const column of columns) {
+    builder.append(column, 0, rowsOf(column));
+  }
+  return builder.finish();
 }

@@ -1,6 +1,6 @@
 import type { ColumnType, SourceColumn } from "../../../columnar/types.js";
 import { assertNever } from "../../../util/errors.js";
-import type { ArrowField, ArrowSchema, ArrowType } from "../ipc/schema.js";
+import type { ArrowField, ArrowSchema, ArrowType } from "./metadata.js";
 
 /** The columns of a shard, with types as docs/types.md has them. */
 export function sourceColumns({ fields }: ArrowSchema): SourceColumn[] {

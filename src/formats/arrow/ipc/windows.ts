@@ -1,10 +1,8 @@
-import { batchesBetween, readBatchLayout } from "./columns/batches.js";
-import { buffersOf } from "./ipc/body.js";
-import type { ShardBytes } from "./ipc/bytes.js";
-import { dictionaryBlocks, encodedFields } from "./columns/dictionaries.js";
-import type { ArrowIndex, IndexedBatch } from "./ipc/numbering.js";
-import type { Block } from "./ipc/messages.js";
-import type { ByteRange, SliceWindow } from "../port.js";
+import type { ByteRange, SliceWindow } from "../../port.js";
+import { batchesBetween, dictionaryBlocks, encodedFields, readBatchLayout } from "./batches.js";
+import type { ShardBytes } from "./bytes.js";
+import { type Block, buffersOf } from "./metadata.js";
+import type { ArrowIndex, IndexedBatch } from "./shards.js";
 
 interface Slice {
   readonly rowStart: number;
@@ -59,7 +57,7 @@ async function rangesOfBatch(
   const buffers = buffersOf(wanted).flatMap(({ offset, bytes: length }) =>
     length === 0 ? [] : [{ start: bodyStart + offset, end: bodyStart + offset + length }],
   );
-  const ids = new Set(wanted.flatMap(({ field }) => encodedFields(field).map(({ dictionary }) => dictionary?.id ?? 0)));
+  const ids = new Set(wanted.flatMap(({ field }) => encodedFields(field).map(({ dictionary }) => dictionary.id)));
   return {
     ranges: [metadataOf(batch), ...buffers],
     dictionaries: [...ids].flatMap((id) => dictionaryBlocks(index, batch, id)),

@@ -1,47 +1,14 @@
-import type { BytesColumn, FixedColumn } from "../../../columnar/types.js";
+import type { Column, FixedColumn } from "../../../columnar/types.js";
 import { allocate, elementsOf, type Values } from "../../../columnar/values.js";
 import { assertNever } from "../../../util/errors.js";
-import type { ArrowType } from "../ipc/schema.js";
-
-/** Each of the float16 values is one of float32. */
-function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {
-  const floats = new Float32Array(halves.length);
-  for (let index = 0; index < halves.length; index += 1) {
-    floats[index] = floatOfHalf(halves[index] as number);
-  }
-  return floats;
-}
-
-function floatOfHalf(half: number): number {
-  const sign = (half & 0x8000) === 0 ? 1 : -1;
-  const exponent = (half >> 10) & 31;
-  const fraction = half & 1023;
-  if (exponent === 31) {
-    return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  }
-  return exponent === 0 ? sign * fraction * 2 ** -24 : sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
-}
+import type { ArrowField, ArrowType } from "./metadata.js";
+import { columnTypeOf } from "./types.js";
 
 /** Types whose values are as many bytes each, bits aside. */
 export type FixedType = Extract<
   ArrowType,
   { kind: "int" | "float" | "decimal" | "date" | "time" | "timestamp" | "duration" | "fixedBytes" }
 >;
-
-const fixedKinds = new Set<string>([
-  "int",
-  "float",
-  "decimal",
-  "date",
-  "time",
-  "timestamp",
-  "duration",
-  "fixedBytes",
-] satisfies FixedType["kind"][]);
-
-export function isFixed(type: ArrowType): type is FixedType {
-  return fixedKinds.has(type.kind);
-}
 
 /** Bytes a value takes in its buffer. */
 export function widthOf(type: FixedType): number {
@@ -68,10 +35,31 @@ type Fixed = Pick<FixedColumn, "elementsPerValue" | "data">;
 const one = (data: Values): Fixed => ({ elementsPerValue: 1, data });
 
 /**
- * Converts values of a type of fixed width to the form in which columns store them. `isNull`: values without a meaning.
- * @throws RangeError where one cannot be kept
+ * Converts values of a field of fixed width to the form in which columns store them.
+ * @throws RangeError where one that is not NULL cannot be kept
  */
-export function fixedValues(
+export function fixedColumn(
+  field: ArrowField & { readonly type: FixedType },
+  bytes: Uint8Array<ArrayBuffer>,
+  rows: number,
+  valid: Uint8Array | undefined,
+): Column {
+  const { type } = field;
+  if (type.kind !== "fixedBytes") {
+    return { kind: "fixed", ...fixedValues(type, bytes, (row) => valid?.[row] === 0), valid };
+  }
+  if (columnTypeOf(field) === "uuid") {
+    return { kind: "fixed", ...uuids(bytes), valid };
+  }
+  const offsets = new Uint32Array(rows + 1);
+  for (let row = 0; row <= rows; row += 1) {
+    offsets[row] = row * type.width;
+  }
+  return { kind: "bytes", offsets, bytes, valid };
+}
+
+/** `isNull`: values without a meaning. */
+function fixedValues(
   type: Exclude<FixedType, { kind: "fixedBytes" }>,
   bytes: Uint8Array<ArrayBuffer>,
   isNull: (index: number) => boolean,
@@ -102,6 +90,25 @@ export function fixedValues(
     default:
       return assertNever(type);
   }
+}
+
+/** Each of the float16 values is one of float32. */
+function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {
+  const floats = new Float32Array(halves.length);
+  for (let index = 0; index < halves.length; index += 1) {
+    floats[index] = floatOfHalf(halves[index] as number);
+  }
+  return floats;
+}
+
+function floatOfHalf(half: number): number {
+  const sign = (half & 0x8000) === 0 ? 1 : -1;
+  const exponent = (half >> 10) & 31;
+  const fraction = half & 1023;
+  if (exponent === 31) {
+    return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
+  }
+  return exponent === 0 ? sign * fraction * 2 ** -24 : sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
 const unitSteps = { s: 1_000_000n, ms: 1000n, us: 1n, ns: 1n };
@@ -148,15 +155,15 @@ function decimals(
   bytes: Uint8Array<ArrayBuffer>,
   isNull: (index: number) => boolean,
 ): Fixed {
-  const words = bits / 64;
+  const words = Math.max(1, bits / 64);
   const signed = bits === 32 ? fromInts(bytes) : longs(bytes);
   if (bits === 128 && precision > 18) {
     const data = elementsOf("uint64", bytes) as BigUint64Array<ArrayBuffer>;
     refuseLong(data, precision, isNull);
     return { elementsPerValue: 2, data };
   }
-  const rows = bits === 32 ? signed.length : signed.length / words;
-  const low = (row: number): bigint => signed[bits === 32 ? row : row * words] as bigint;
+  const rows = signed.length / words;
+  const low = (row: number): bigint => signed[row * words] as bigint;
   const fits = (row: number, from: number, sign: bigint): boolean => {
     for (let word = from; word < words; word += 1) {
       if (signed[row * words + word] !== sign) {
@@ -217,17 +224,8 @@ function refuseLong(words: BigUint64Array<ArrayBuffer>, precision: number, isNul
   }
 }
 
-/** Values of `width` bytes each, one after the other. */
-export function fixedBytes(bytes: Uint8Array, width: number, rows: number): Pick<BytesColumn, "offsets" | "bytes"> {
-  const offsets = new Uint32Array(rows + 1);
-  for (let row = 0; row <= rows; row += 1) {
-    offsets[row] = row * width;
-  }
-  return { offsets, bytes };
-}
-
 /** DuckDB's form: two words, the higher one last and its highest bit flipped, so that they sort as signed numbers. */
-export function uuids(bytes: Uint8Array): Fixed {
+function uuids(bytes: Uint8Array): Fixed {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const data = new BigUint64Array(bytes.length / 8);
   for (let word = 0; word < data.length; word += 2) {
