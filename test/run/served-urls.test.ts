@@ -202,6 +202,53 @@ describe("a secret in the URL of a model server", () => {
   });
 });
 
+describe("a server that says the secret of its URL in a refusal", () => {
+  test.each<[what: string, query: string, path: string, said: readonly string[]]>([
+    ["as it is", "key=s3cretvalue", "/invocations", ["s3cretvalue"]],
+    ["of a path", "", "/invocations?code=s3cretvalue", ["s3cretvalue", "/invocations?code=s3cretvalue"]],
+    ["decoded", "a=1&sig=ab%2Fs3cret%2B", "/invocations?code=s3cret%20of+path", ["ab/s3cret+", "s3cret of path"]],
+    ["encoded", "sig=ab/s3cret==", "/invocations", ["ab%2Fs3cret%3D%3D", "ab%2fs3cret%3d%3d"]],
+    ["with a malformed escape", "sig=s3cret%", "/invocations", ["s3cret%"]],
+    ["without a name", "s3cretvalue", "/invocations", ["s3cretvalue"]],
+  ])("is in no log, report or file: %s", async (_what, query, path, said) => {
+    const signature = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+    await using job = await servedJob({ rest: { kind: "json" }, overrides: { engine: { batch_size: 1 }, ...reject } });
+    const server = { protocol: "json", path, signature, url: `${job.server.url}/?${query}` };
+    await job.rewrite({ model: { server } });
+    let refusals = 0;
+    job.server.misbehave = ({ number }) => {
+      refusals += 1;
+      return number > 10 && refusals < 20
+        ? { status: 400, said: `API key ${said.join(" or ")} is not valid` }
+        : undefined;
+    };
+
+    const ended = await job.run();
+    await job.rewrite({ on_bad_row: "fail", model: { server } });
+    refusals = 0;
+    const refused = await job.run("--new-run");
+
+    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    expect(refused, refused.stderr).toMatchObject({ code: 65 });
+    const files = await textsIn(job.out);
+    expect(files).toContain("API key *** ");
+    expect(refused.stderr).toContain("API key *** ");
+    expect([ended.stdout, ended.stderr, refused.stdout, refused.stderr, files].join("\n")).not.toMatch(/s3cret/);
+  });
+});
+
+test("the query of a server's URL is sent as it is, with all its question marks", async () => {
+  const signature = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+  await using job = await servedJob({ rest: { kind: "json" }, overrides: small });
+  const url = `${job.server.url}/?sig=a?b==`;
+  await job.rewrite({ model: { server: { protocol: "json", path: "/invocations", signature, url } } });
+
+  const ended = await job.run();
+
+  expect(ended, ended.stderr).toMatchObject({ code: 0 });
+  expect([...new Set(job.server.paths)]).toEqual(["POST /invocations?sig=a?b=="]);
+});
+
 const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
 
 describe.skipIf(!hasOpenssl)("a server that speaks TLS", () => {

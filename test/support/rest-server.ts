@@ -65,7 +65,7 @@ export async function serveRest(model: V2Model, options: RestOptions): Promise<V
     const [, version] = /\/versions\/([^/:]+)/.exec(path) ?? [];
     const rest = path.replace(/\/versions\/[^/:]+/, "");
     const isGone = version !== undefined && (kind === "kserve" || !served.versions.includes(version));
-    const isPredict = kind === "json" ? path === "/invocations" : rest === "/v1/models/m:predict";
+    const isPredict = kind === "json" ? path.startsWith("/invocations") : rest === "/v1/models/m:predict";
     if (isPredict && !isGone) {
       inFlight += 1;
       mostInFlight = Math.max(mostInFlight, inFlight);

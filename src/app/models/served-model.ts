@@ -4,14 +4,7 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import {
-  type ModelServer,
-  placeAt,
-  serversText,
-  type SignRequest,
-  urlAt,
-  withoutRetry,
-} from "../../engine/served/server.js";
+import { type ModelServer, placeAt, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
 import { json } from "../../engine/served/json/json.js";
 import { v1 } from "../../engine/served/v1/v1.js";
 import { v2 } from "../../engine/served/v2/v2.js";
@@ -169,10 +162,7 @@ export async function serversOf(
   const { url: urls, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? auto : concurrency;
-  const serverAt = (url: string): ModelServer => {
-    const place = placeAt(url);
-    return { ...shared, ...place, base: urlAt(place, path) };
-  };
+  const serverAt = (url: string): ModelServer => ({ ...shared, ...placeAt(url, path) });
   const tls = await readTls(spec.tls, options);
   const timeoutMs = (timeout ?? defaultTimeout) * 1000;
   const shared = {

@@ -1,3 +1,4 @@
+import { unescape } from "node:querystring";
 import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ConnectionPool } from "../../net/connection-pool.js";
@@ -19,7 +20,7 @@ export interface ModelServer {
   readonly url: string;
   /** As it is asked: see `urlAt`. */
   readonly base: string;
-  /** The parts of `base` that `url` does not show. */
+  /** The parts of `base` that no message shows, in all spellings. */
   readonly hidden: Readonly<Record<string, string>>;
   /** The model's name at the server, or the path of its predictions. */
   readonly model: string;
@@ -43,23 +44,41 @@ export interface ModelServer {
 /** Parts of paths that are not hidden. */
 const plainPart = /^(|v\d+(beta)?|api|openai)$/;
 
-/** What a server's URL is for requests and for messages. */
-export function placeAt(given: string): Pick<ModelServer, "url" | "base" | "hidden"> {
+/** What a server's URL is for requests and for messages. @param predictions the path at the server, with its query */
+export function placeAt(given: string, predictions = ""): Pick<ModelServer, "url" | "base" | "hidden"> {
   const { origin, pathname, search } = new URL(given);
   const path = pathname.replace(/\/+$/, "");
-  const shown = path.split("/").map((part) => (plainPart.test(part) ? part : "***"));
-  const hidden = [search.slice(1), ...path.split("/").filter((part) => !plainPart.test(part))];
+  const parts = path.split("/");
+  const shown = parts.map((part) => (plainPart.test(part) ? part : "***"));
+  const base = urlAt({ base: `${origin}${path}${search}` }, predictions);
+  const query = new URL(base).search.slice(1);
+  const values = query.split("&").map((pair) => pair.slice(pair.indexOf("=") + 1));
+  const hidden = [...parts.filter((part) => !plainPart.test(part)), query, ...values].flatMap(spellings);
   return {
     url: `${origin}${shown.join("/")}${search === "" ? "" : "?***"}`,
-    base: `${origin}${path}${search}`,
-    hidden: Object.fromEntries(hidden.map((part, index) => [`url ${index}`, part])),
+    base,
+    hidden: Object.fromEntries([...new Set(hidden)].map((text, index) => [`url ${index}`, text])),
   };
+}
+
+/** A part of a URL as servers may quote it: as it is, decoded, and encoded. */
+function spellings(part: string): string[] {
+  const decoded = [unescape(part), unescape(part.replaceAll("+", " "))];
+  const encoded = decoded.map((text) => encodeURIComponent(text));
+  return [
+    part,
+    ...decoded,
+    ...encoded,
+    ...encoded.map((text) => text.replaceAll(/%../g, (code) => code.toLowerCase())),
+  ];
 }
 
 /** The URL of a path at a server. A query of the server's URL stays at the end. */
 export function urlAt({ base }: Pick<ModelServer, "base">, path: string): string {
-  const [place = "", query] = base.split("?", 2);
-  return `${place}${path}${query === undefined ? "" : `${path.includes("?") ? "&" : "?"}${query}`}`;
+  const end = base.indexOf("?");
+  return end === -1
+    ? `${base}${path}`
+    : `${base.slice(0, end)}${path}${path.includes("?") ? "&" : "?"}${base.slice(end + 1)}`;
 }
 
 /** The model as messages name it. */
