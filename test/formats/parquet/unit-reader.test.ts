@@ -31,7 +31,8 @@ async function countHere(query: string, options: string): Promise<number> {
 }
 
 test("a page of numbers in a dictionary is left to DuckDB if it is larger than what loops reach", async () => {
-  const lists = "SELECT list_transform(range(460), k -> (hash(i * 1000 + k) % 40000)::FLOAT) AS l FROM range(20000) t(i)";
+  const lists =
+    "SELECT list_transform(range(460), k -> (hash(i * 1000 + k) % 40000)::FLOAT) AS l FROM range(20000) t(i)";
   const options = "COMPRESSION snappy, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 100000";
   await expect(countHere(lists, options)).rejects.toThrow(/^a page of \d+ bytes, 19\d{6} when unpacked$/);
   expect(await countHere(lists.replace("20000", "9000"), options)).toBe(9000);
