@@ -52,11 +52,12 @@ export function compareFloats({ rowNumbers, one, other, tolerance, options }: Pr
     return finite;
   };
   const differences = profileNumbers((target) => {
-    let finite = 0;
-    while (finite === 0 && at < rows) {
-      finite = compareNext(target);
+    for (;;) {
+      const finite = at < rows ? compareNext(target) : 0;
+      if (finite > 0 || at === rows) {
+        return finite;
+      }
     }
-    return finite;
   }, limits);
   const numbers = {
     rows: Float64Array.from(sample.rows),
