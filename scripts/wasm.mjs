@@ -9,11 +9,6 @@ const loops = [
     name: "numberLoopsCode",
   },
   {
-    source: "src/checks/agreement/difference-loops.wat",
-    target: "src/checks/agreement/difference-loops-code.ts",
-    name: "differenceLoopsCode",
-  },
-  {
     source: "src/checks/features/feature-loops.wat",
     target: "src/checks/features/feature-loops-code.ts",
     name: "featureLoopsCode",

@@ -224,7 +224,7 @@ export function writeListHead(type: number, length: number): Uint8Array {
 }
 
 /** Writes a whole number from 0 on, seven bits a byte, the lowest first (LEB128). */
-export function writeVarint(value: number): Uint8Array {
+function writeVarint(value: number): Uint8Array {
   const bytes: number[] = [];
   let left = value;
   for (; left >= 128; left = Math.floor(left / 128)) {

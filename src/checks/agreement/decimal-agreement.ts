@@ -1,13 +1,11 @@
 import { floorToScale, scaleOf, withPoint } from "../../columnar/decimals.js";
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
-import { hashOf } from "../features/row-sample.js";
 import { numbersOfType } from "../profiles/column-numbers.js";
-import { maskOf } from "./block-comparer.js";
 import { createDifferentRows } from "./different-rows.js";
 import { exactReader } from "./exact-values.js";
 import type { FloatAgreement } from "./float-agreement.js";
 import { numberAt, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
-import { limitSample, type RankSample } from "./rank-sample.js";
+import { isSampled, limitSample, type RankSample } from "./rank-sample.js";
 
 /**
  * Compares two columns of decimals. Differences are exact, and so is whether they are within the tolerance; their
@@ -67,11 +65,10 @@ function distances({ one, other, tolerance }: PredictionPair): (row: number) => 
 /** The rows of the sample for which both are numbers, rounded to float64. */
 function sampleOf({ rowNumbers, one, other, options: { level } }: PredictionPair): RankSample {
   const [a, b] = [floatsOf(one, rowNumbers.length), floatsOf(other, rowNumbers.length)];
-  const mask = maskOf(level);
   const isValid = (row: number): boolean => one.column.valid?.[row] !== 0 && other.column.valid?.[row] !== 0;
   const sampled: number[] = [];
   for (let row = 0; row < rowNumbers.length; row += 1) {
-    if ((hashOf(numberAt(rowNumbers, row)) & mask) === 0 && isValid(row)) {
+    if (isSampled(numberAt(rowNumbers, row), level) && isValid(row)) {
       sampled.push(row);
     }
   }

@@ -22,8 +22,6 @@ export function createDifferentRows(): {
   /** Whether the row is one of those that differ most so far. */
   takes(row: number, distance: number): boolean;
   add(row: DifferentRow): void;
-  /** Rows that differ less are not among them. */
-  readonly least: number;
   readonly rows: readonly DifferentRow[];
 } {
   let rows: DifferentRow[] = [];
@@ -36,9 +34,6 @@ export function createDifferentRows(): {
     add(row) {
       rows = mostDifferent([...rows, row]);
       least = rows.length < keptRows ? 0 : (rows.at(-1)?.distance ?? 0);
-    },
-    get least() {
-      return least;
     },
     get rows() {
       return rows;

@@ -2,11 +2,9 @@ import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
 import { numbersOfType } from "../profiles/column-numbers.js";
 import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
-import { type BlockComparer, type BlockDifferences, distanceOf } from "./block-comparer.js";
-import { blockComparer } from "./block-differences.js";
 import { createDifferentRows, type DifferentRow } from "./different-rows.js";
 import { numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
-import { limitSample, type RankSample } from "./rank-sample.js";
+import { isSampled, limitSample, type RankSample } from "./rank-sample.js";
 
 /** How two columns of floating-point numbers differ, see `NumberAgreement`. */
 export interface FloatAgreement {
@@ -17,78 +15,62 @@ export interface FloatAgreement {
 }
 
 /** Compares two columns of floating-point numbers, block by block: a block stays in the cache of the processor. */
-export function compareFloats(pair: PredictionPair): FloatAgreement {
-  const { rowNumbers, one, other, tolerance, options } = pair;
+export function compareFloats({ rowNumbers, one, other, tolerance, options }: PredictionPair): FloatAgreement {
   const rows = rowNumbers.length;
   const [readOne, readOther] = [floatReader(one), floatReader(other)];
-  const block = blockComparer();
-  const found = createFound(pair);
-  let at = 0;
-  const compareNext = (): Float64Array => {
-    const from = at;
-    at = Math.min(rows, from + blockValues);
-    readOne(from, at, block.one);
-    readOther(from, at, block.other);
-    const about = { rowNumbers, from, tolerance, least: found.least, level: options.level };
-    const differences = block.compare(at - from, about);
-    found.take(block, from, differences);
-    return differences.finite;
-  };
-  const differences = profileNumbers((target) => {
-    for (;;) {
-      const finite = at < rows ? compareNext() : none;
-      target.set(finite);
-      if (finite.length > 0 || at === rows) {
-        return finite.length;
-      }
-    }
-  }, options.limits);
-  return { differences, ...found.finish() };
-}
-
-const none = new Float64Array(0);
-
-/** What is kept of rows one by one. */
-interface Found {
-  /** See `BlockRows`. */
-  readonly least: number;
-  /** Takes rows of a block whose first row has index `from`. */
-  take(block: BlockComparer, from: number, differences: BlockDifferences): void;
-  finish(): Omit<FloatAgreement, "differences">;
-}
-
-function createFound({ rowNumbers, one, other, options: { level } }: PredictionPair): Found {
+  const [blockOne, blockOther] = [new Float64Array(blockValues), new Float64Array(blockValues)];
+  const { level, limits } = options;
   const most = createDifferentRows();
   const sample: { rows: number[]; one: number[]; other: number[] } = { rows: [], one: [], other: [] };
   let beyond = 0;
-  return {
-    get least() {
-      return most.least;
-    },
-    take(block, from, differences) {
-      beyond += differences.beyond;
-      for (const index of differences.different) {
-        const row = numberAt(rowNumbers, from + index);
-        const distance = distanceOf(block.one[index] as number, block.other[index] as number);
-        if (most.takes(row, distance)) {
-          most.add({ row, distance, ...textsAt({ one, other }, from + index) });
+  let at = 0;
+  /** Fills `target` with the differences of the next block's rows for which both numbers are finite. */
+  const compareNext = (target: Float64Array): number => {
+    const from = at;
+    at = Math.min(rows, from + blockValues);
+    readOne(from, at, blockOne);
+    readOther(from, at, blockOther);
+    let finite = 0;
+    for (let index = 0; index < at - from; index += 1) {
+      const [a, b] = [blockOne[index] as number, blockOther[index] as number];
+      const row = numberAt(rowNumbers, from + index);
+      const distance = distanceOf(a, b);
+      if (Number.isFinite(a - b)) {
+        target[finite] = distance;
+        finite += 1;
+        if (isSampled(row, level)) {
+          sample.rows.push(row);
+          sample.one.push(a);
+          sample.other.push(b);
         }
       }
-      for (const index of differences.sampled) {
-        sample.rows.push(numberAt(rowNumbers, from + index));
-        sample.one.push(block.one[index] as number);
-        sample.other.push(block.other[index] as number);
+      beyond += distance > tolerance ? 1 : 0;
+      if (most.takes(row, distance)) {
+        most.add({ row, distance, ...textsAt({ one, other }, from + index) });
       }
-    },
-    finish() {
-      const numbers = {
-        rows: Float64Array.from(sample.rows),
-        one: Float64Array.from(sample.one),
-        other: Float64Array.from(sample.other),
-      };
-      return { beyond, sample: limitSample({ level, ...numbers }), most: most.rows };
-    },
+    }
+    return finite;
   };
+  const differences = profileNumbers((target) => {
+    for (;;) {
+      const finite = at < rows ? compareNext(target) : 0;
+      if (finite > 0 || at === rows) {
+        return finite;
+      }
+    }
+  }, limits);
+  const numbers = {
+    rows: Float64Array.from(sample.rows),
+    one: Float64Array.from(sample.one),
+    other: Float64Array.from(sample.other),
+  };
+  return { differences, beyond, sample: limitSample({ level, ...numbers }), most: most.rows };
+}
+
+/** The difference of two numbers; infinite if one of them is not finite and the other one differs. */
+function distanceOf(one: number, other: number): number {
+  const distance = Math.abs(one - other);
+  return distance < Number.POSITIVE_INFINITY ? distance : Object.is(one, other) ? 0 : Number.POSITIVE_INFINITY;
 }
 
 /** Returns what copies the numbers of rows [from, to) of a column; NaN for NULL. */

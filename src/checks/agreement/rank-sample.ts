@@ -35,7 +35,7 @@ export function mergeSamples(first: RankSample, second: RankSample, limit = samp
 }
 
 /** Whether a sample of this level has a row. */
-function isSampled(row: number, level: number): boolean {
+export function isSampled(row: number, level: number): boolean {
   const hash = hashOf(row);
   return level < 32 ? (hash & ((1 << level) - 1)) === 0 : hash === 0; // a remainder of floats takes longer than all else
 }

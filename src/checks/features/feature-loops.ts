@@ -25,15 +25,6 @@ interface Loops {
   readonly beginDoubles: Begin;
   readonly addDoubles: Add;
   readonly endDoubles: End;
-  readonly gatherFloats: (
-    at: number,
-    stride: number,
-    rows: number,
-    many: number,
-    places: number,
-    columns: number,
-    to: number,
-  ) => void;
 }
 
 /** Rows whose sums are stored together, and which are copied at once. */
@@ -118,36 +109,6 @@ export function measureNumbers({ kind, rows, width, columns, numbers, copy }: Nu
     const counts = new Float64Array(buffer, toCounts, countsBytes / doubleBytes).slice();
     const sums = new Float64Array(buffer, toSums, sumsBytes / doubleBytes).slice();
     return { counts, sums, areExact };
-  } finally {
-    releaseMemory([memory]);
-  }
-}
-
-/** Columns of some rows of row-major floats that are in the memory of the loops; both lists have at least one. */
-export interface SomeFloats {
-  readonly floats: Float32Array<ArrayBuffer>;
-  /** Floats of a row. */
-  readonly width: number;
-  readonly places: readonly number[];
-  readonly rows: Uint32Array;
-}
-
-/** Returns columns of some rows as [columns][rows]. undefined: this thread has no loops for it. */
-export function gatherFloats({ floats, width, places, rows }: SomeFloats): Float64Array<ArrayBuffer> | undefined {
-  const valuesBytes = rows.length * places.length * doubleBytes;
-  const memory = takeMemory(valuesBytes + rows.byteLength + places.length * Uint32Array.BYTES_PER_ELEMENT);
-  try {
-    if (!areHere([floats, memory])) {
-      return undefined;
-    }
-    const { buffer, byteOffset: toValues } = memory;
-    const toRows = toValues + valuesBytes;
-    const toPlaces = toRows + rows.byteLength;
-    new Uint32Array(buffer, toRows, rows.length).set(rows);
-    new Uint32Array(buffer, toPlaces, places.length).set(places);
-    const stride = width * Float32Array.BYTES_PER_ELEMENT;
-    loops().gatherFloats(floats.byteOffset, stride, toRows, rows.length, toPlaces, places.length, toValues);
-    return new Float64Array(buffer, toValues, rows.length * places.length).slice();
   } finally {
     releaseMemory([memory]);
   }

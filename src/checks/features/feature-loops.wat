@@ -589,28 +589,4 @@
       (local.set $column (i32.add (local.get $column) (i32.const 2)))
       (local.set $record (i32.add (local.get $record) (i32.const 144)))
       (br_if $nextTwo (i32.lt_u (local.get $column) (local.get $columns))))
-    (local.get $bad))
-
-  ;; Copies columns of some rows, whose starts are `stride` apart, as float64 to `to`, column by column. `rows`: `many`
-  ;; numbers of rows (i32), at least one; `places`: the places of `columns` columns in a row (i32), at least one.
-  (func (export "gatherFloats")
-    (param $at i32) (param $stride i32) (param $rows i32) (param $many i32) (param $places i32) (param $columns i32)
-    (param $to i32)
-    (local $end i32) (local $endPlaces i32) (local $row i32) (local $place i32) (local $next i32)
-    (local.set $end (i32.add (local.get $rows) (i32.shl (local.get $many) (i32.const 2))))
-    (local.set $endPlaces (i32.add (local.get $places) (i32.shl (local.get $columns) (i32.const 2))))
-    (loop $nextRow
-      (local.set $row (i32.add (local.get $at) (i32.mul (i32.load (local.get $rows)) (local.get $stride))))
-      (local.set $place (local.get $places))
-      (local.set $next (local.get $to))
-      (loop $nextColumn
-        (f64.store (local.get $next)
-          (f64.promote_f32
-            (f32.load (i32.add (local.get $row) (i32.shl (i32.load (local.get $place)) (i32.const 2))))))
-        (local.set $next (i32.add (local.get $next) (i32.shl (local.get $many) (i32.const 3))))
-        (local.set $place (i32.add (local.get $place) (i32.const 4)))
-        (br_if $nextColumn (i32.lt_u (local.get $place) (local.get $endPlaces))))
-      (local.set $to (i32.add (local.get $to) (i32.const 8)))
-      (local.set $rows (i32.add (local.get $rows) (i32.const 4)))
-      (br_if $nextRow (i32.lt_u (local.get $rows) (local.get $end)))))
-)
+    (local.get $bad)))

@@ -3,7 +3,6 @@ import { sliceColumn } from "../../columnar/column-rows.js";
 import type { Column, DecodedInput, FixedColumn, ListColumn, Matrix } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
 import type { FeatureColumn, FeaturePlan } from "./feature-plan.js";
-import { gatherFloats } from "./feature-loops.js";
 import { type MatrixCounts, measureMatrix } from "./measure-matrix.js";
 import { type BatchRows, sampleRows } from "./row-sample.js";
 
@@ -94,12 +93,6 @@ export function measureFeatures(plan: FeaturePlan, inputs: readonly DecodedInput
 /** Some columns of some rows of a matrix. */
 function gatherRows({ data, valid, width }: Matrix, places: readonly number[], rows: Uint32Array): SampledNumbers {
   const nulls = new Float64Array(places.length);
-  if (data instanceof Float32Array && valid === undefined && rows.length > 0 && places.length > 0) {
-    const gathered = gatherFloats({ floats: data, width, places, rows });
-    if (gathered !== undefined) {
-      return { rows: rows.length, values: gathered, nulls };
-    }
-  }
   const values = new Float64Array(rows.length * places.length);
   const isBig = data instanceof BigInt64Array || data instanceof BigUint64Array;
   const numbers = isBig ? undefined : (data as Float64Array); // one loop for all types

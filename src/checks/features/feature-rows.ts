@@ -2,7 +2,7 @@ import { nullColumn } from "../../columnar/column-rows.js";
 import type { Column } from "../../columnar/types.js";
 import type { AllRows } from "../profiles/all-rows.js";
 import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
-import { createFewAdder, exactSumOf, type FewAdder } from "../profiles/few-sums.js";
+import { createExactAdder, type ExactAdder } from "../profiles/exact-sum.js";
 import { blockValues, type NextNumbers } from "../profiles/number-profile.js";
 import { profileNumbers } from "../profiles/profile-numbers.js";
 import type { VectorLimits } from "../profiles/vector-profile.js";
@@ -109,7 +109,7 @@ function collectOthers({ type }: FeatureColumn, index: number): OtherValues {
 function collectMatrix(plan: FeaturePlan, input: number): MatrixValues {
   const columns = plan.columns.filter((column) => column.input === input);
   const { counts } = createCounts(columns.length);
-  const adders = columns.map(createFewAdder);
+  const adders = columns.map(createExactAdder);
   const others = columns.map(() => 0n);
   const samples: SampledNumbers[] = [];
   let rows = 0;
@@ -121,10 +121,12 @@ function collectMatrix(plan: FeaturePlan, input: number): MatrixValues {
       if (matrix !== undefined) {
         for (const [place, adder] of adders.entries()) {
           addCounts(counts, place * counted, matrix.counts, place * counted);
-          adder.add(matrix.sums, place, columns.length);
+          for (let at = place; at < matrix.sums.length; at += columns.length) {
+            adder.add(matrix.sums[at] as number);
+          }
         }
-        for (const { column, values, sum } of matrix.others) {
-          others[column] = (others[column] as bigint) + sum + exactSumOf(values);
+        for (const { column, sum } of matrix.others) {
+          others[column] = (others[column] as bigint) + sum;
         }
       }
       if (sample !== undefined) {
@@ -133,7 +135,7 @@ function collectMatrix(plan: FeaturePlan, input: number): MatrixValues {
     },
     column(column) {
       const place = columns.indexOf(column);
-      const [adder, other] = [adders[place] as FewAdder, () => others[place] as bigint];
+      const [adder, other] = [adders[place] as ExactAdder, () => others[place] as bigint];
       const own = counts.subarray(place * counted, (place + 1) * counted);
       return {
         all: () => allNumbers(rows, own, other() + adder.finish()),

@@ -1,8 +1,8 @@
 import type { Matrix } from "../../columnar/types.js";
 import type { Values } from "../../columnar/values.js";
 import { copyNumbers } from "../profiles/column-numbers.js";
-import { blockValues, type NextNumbers, noCounts, type NumberCounts } from "../profiles/number-profile.js";
-import { profileNumbers } from "../profiles/profile-numbers.js";
+import { createExactAdder } from "../profiles/exact-sum.js";
+import { countNumber, noCounts } from "../profiles/number-profile.js";
 import { atOnce, counted, type MeasuredNumbers, measureNumbers, type Numbers } from "./feature-loops.js";
 
 /** Numbers of columns of a matrix, counted and added up without rounding. Few objects: threads send it to each other. */
@@ -26,10 +26,9 @@ export const countOf = {
   max: 6,
 } as const;
 
-/** Finite numbers of a column: as they are, or added up, in units of 2^-1074. */
+/** Finite numbers of a column, added up, in units of 2^-1074. */
 export interface OtherNumbers {
   readonly column: number;
-  readonly values: Float64Array;
   readonly sum: bigint;
 }
 
@@ -66,7 +65,7 @@ export function createCounts(columns: number, sums = 0): Counts {
 }
 
 /** Adds the counts of a column to those of the same one, or of another, given by where they begin. */
-export function addCounts(target: Float64Array, at: number, counts: Float64Array, from: number): void {
+export function addCounts(target: Float64Array, at: number, counts: ArrayLike<number>, from: number): void {
   for (let index = 0; index < countOf.min; index += 1) {
     target[at + index] = (target[at + index] as number) + (counts[from + index] as number);
   }
@@ -194,74 +193,24 @@ interface ColumnRows extends Rows {
   readonly place: number;
 }
 
-/** The numbers of at most this many rows are kept as they are, which takes less time than adding them up. */
-const keptRows = 2048;
-const noHistogram = { bins: 2, values: 0, nameBytes: 0 };
-const noValues = new Float64Array(0);
-const scratch = new Float64Array(blockValues);
-
-/** Adds any numbers of one column. */
+/** Adds any numbers of one column, one by one: some rows that are left over, or numbers that loops add with rounding. */
 function addSlowly({ counts, others }: Counts, matrix: Matrix, { column, place, from, to }: ColumnRows): void {
-  const rows = to - from;
-  if (rows === 0) {
+  if (from === to) {
     return;
   }
-  const next = numbersOf(matrix, place, { from, to });
-  const take = ({ nan, positiveInfinite, negativeInfinite, finite, min, max }: NumberCounts): void => {
-    const nulls = rows - nan - positiveInfinite - negativeInfinite - finite;
-    const found = Float64Array.of(nulls, nan, positiveInfinite, negativeInfinite, finite, min, max);
-    addCounts(counts, column * counted, found, 0);
-  };
-  if (rows <= keptRows) {
-    const { values, found } = keepNumbers(next, rows);
-    take(found);
-    others.push({ column, values, sum: 0n });
-  } else {
-    const found = profileNumbers(next, noHistogram);
-    take(found);
-    others.push({ column, values: noValues, sum: found.sum });
-  }
-}
-
-function keepNumbers(next: NextNumbers, rows: number): { readonly values: Float64Array; readonly found: NumberCounts } {
+  const { data, valid, width } = matrix;
   const found = { ...noCounts };
-  const values = new Float64Array(rows);
-  for (let count = next(scratch); count > 0; count = next(scratch)) {
-    for (let at = 0; at < count; at += 1) {
-      const value = (scratch[at] as number) + 0;
-      if (Number.isFinite(value)) {
-        values[found.finite] = value;
-        found.finite += 1;
-        found.min = Math.min(found.min, value);
-        found.max = Math.max(found.max, value);
-      } else {
-        const kind = Number.isNaN(value) ? "nan" : value > 0 ? "positiveInfinite" : "negativeInfinite";
-        found[kind] += 1;
-      }
+  const adder = createExactAdder();
+  let nulls = 0;
+  for (let row = from, at = from * width + place; row < to; row += 1, at += width) {
+    const value = Number(data[at]);
+    if (valid !== undefined && valid[at] === 0) {
+      nulls += 1;
+    } else if (countNumber(found, value)) {
+      adder.add(value);
     }
   }
-  return { values: values.slice(0, found.finite), found };
-}
-
-/** The numbers of rows of a column of a matrix that are not NULL, block by block. */
-function numbersOf({ data, valid, width }: Matrix, place: number, { from, to }: Rows): NextNumbers {
-  const read = reader(data);
-  let row = from;
-  return (target) => {
-    let count = 0;
-    while (count === 0 && row < to) {
-      for (const end = Math.min(to, row + blockValues); row < end; row += 1) {
-        const at = row * width + place;
-        target[count] = read(at);
-        count += valid === undefined || valid[at] !== 0 ? 1 : 0;
-      }
-    }
-    return count;
-  };
-}
-
-function reader(data: Values): (at: number) => number {
-  return data instanceof BigInt64Array || data instanceof BigUint64Array
-    ? (at) => Number(data[at])
-    : (at) => data[at] as number;
+  const { nan, positiveInfinite, negativeInfinite, finite, min, max } = found;
+  addCounts(counts, column * counted, [nulls, nan, positiveInfinite, negativeInfinite, finite, min, max], 0);
+  others.push({ column, sum: adder.finish() });
 }

@@ -1,78 +1,66 @@
-import { type FloatBits, upperWord } from "./float-bits.js";
+import { createFloatBits, upperWord } from "./float-bits.js";
 
 /**
  * Sums of float64 numbers without rounding: a sum is a whole number of units of 2^-1074, the smallest float64. So it
- * is the same for every order in which rows, spans and workers are added. The idea is the small superaccumulator of R. Neal,
- * "Fast exact summation using small and large superaccumulators" (2015), with a BigInt in place of its carries.
- * Subnormal numbers, below 2.3e-308, count as zero.
+ * is the same for every order in which rows, spans and workers are added. Subnormal numbers, below 2.3e-308, count as zero.
+ * J. R. Shewchuk, "Adaptive Precision Floating-Point Arithmetic and Fast Robust Geometric Predicates" (1997): the sum is
+ * kept as numbers that do not overlap.
  */
-export interface ExactAccumulator {
-  /** Adds the first `count` values, all of them finite. */
-  add(bits: FloatBits, count: number): void;
-  /** What was added, in units of 2^-1074; begins anew. */
-  take(): bigint;
+export interface ExactAdder {
+  /** Adds a finite number, or an infinite one as 2^1024. */
+  add(value: number): void;
+  /** The sum, in units of 2^-1074. */
+  finish(): bigint;
 }
 
 const smallestExponent = -1074;
 const exponents = 2048;
-/** Values between two carries: the sum of so many lower words is below 2^53. */
-const carryAfter = 2 ** 20;
+/** Sums of numbers between these neither overflow nor become subnormal. */
+const [least, greatest] = [2 ** -900, 2 ** 900];
 
-export function createExactAccumulator(): ExactAccumulator {
-  // By sign and exponent, the sums of the upper 21 bits of the fractions and of the lower 32.
-  const upper = new Float64Array(2 * exponents);
-  const lower = new Float64Array(2 * exponents);
-  let waiting = 0;
-  let sum = 0n;
-  const carry = (): void => {
-    for (let index = 0; index < upper.length; index += 1) {
-      if (upper[index] !== 0 || lower[index] !== 0) {
-        sum += sumOfFractions(index, (BigInt(upper[index] as number) << 32n) + BigInt(lower[index] as number));
-      }
-    }
-    upper.fill(0);
-    lower.fill(0);
-    waiting = 0;
-  };
+export function createExactAdder(): ExactAdder {
+  const parts: number[] = [];
+  let many = 0;
+  let others = 0n;
   return {
-    add(bits, count) {
-      if (waiting + count > carryAfter) {
-        carry();
+    add(value) {
+      const magnitude = Math.abs(value);
+      if (!(magnitude > least && magnitude < greatest)) {
+        others = value === 0 ? others : others + unitsOf(value);
+        return;
       }
-      waiting += count;
-      addFractions(bits.words, count, upper, lower);
+      let x = value;
+      let kept = 0;
+      for (let index = 0; index < many; index += 1) {
+        const y = parts[index] as number;
+        const sum = x + y;
+        const lower = Math.abs(x) < Math.abs(y) ? x - (sum - y) : y - (sum - x);
+        if (lower !== 0) {
+          parts[kept] = lower;
+          kept += 1;
+        }
+        x = sum;
+      }
+      parts[kept] = x;
+      many = x === 0 ? kept : kept + 1;
     },
-    take() {
-      carry();
-      const taken = sum;
-      sum = 0n;
-      return taken;
-    },
+    finish: () => parts.slice(0, many).reduce((sum, part) => sum + unitsOf(part), others),
   };
 }
 
-// The loop declares its constants: V8 reads those of a module anew for each value, which doubles the time.
-function addFractions(words: Uint32Array, count: number, upper: Float64Array, lower: Float64Array): void {
-  const [high, low] = [upperWord, 1 - upperWord];
-  for (let index = 0; index < count; index += 1) {
-    const word = words[2 * index + high] as number;
-    const place = word >>> 20;
-    upper[place] = (upper[place] as number) + ((word & 0xfffff) | 0x100000);
-    lower[place] = (lower[place] as number) + (words[2 * index + low] as number);
-  }
-}
+const one = createFloatBits(1);
 
-/**
- * The sum of float64 numbers that share sign and exponent, in units of 2^-1074: of their fractions, with the bit that a
- * float64 leaves out.
- */
-export function sumOfFractions(signAndExponent: number, fractions: bigint): bigint {
-  const exponent = signAndExponent % exponents;
+/** A number in units of 2^-1074. */
+function unitsOf(value: number): bigint {
+  one.values[0] = value;
+  const word = one.words[upperWord] as number;
+  const exponent = (word >>> 20) % exponents;
   if (exponent === 0) {
     return 0n;
   }
-  const sum = fractions << BigInt(exponent - 1);
-  return signAndExponent < exponents ? sum : -sum;
+  const fraction = (BigInt((word & 0xfffff) | 0x100000) << 32n) + BigInt(one.words[1 - upperWord] as number);
+  const units = fraction << BigInt(exponent - 1);
+  return value < 0 ? -units : units;
 }
 
 /** The float64 next to a number in units of 2^-1074, ties to even; infinite beyond the largest. */

@@ -1,13 +1,12 @@
 /**
- * Profiles numbers in WebAssembly (`number-loops.wat`), in a fifth of the time of `plain-numbers.ts`. A run profiles a
- * few million values, a span at a time: V8 interprets JavaScript for a good part of that, and compiles WebAssembly at once.
+ * Profiles numbers in WebAssembly (`number-loops.wat`). A run profiles a few million values, a span at a time: V8 interprets
+ * JavaScript for a good part of that, and compiles WebAssembly at once.
  */
 import { loopsWithMemory } from "../../columnar/memory/vectors.js";
-import { costOfShortest } from "./distinct-numbers.js";
 import type { Histogram } from "./histogram.js";
 import { numberLoopsCode } from "./number-loops-code.js";
 import { blockValues, type NextNumbers, type NumberProfile, type ProfileLimits } from "./number-profile.js";
-import { limitValues, manyNumbers } from "./value-counts.js";
+import { costOfName, limitValues, manyNumbers } from "./value-counts.js";
 
 /** See `number-loops.wat`. */
 interface Loops {
@@ -79,7 +78,7 @@ export function profileInLoops(next: NextNumbers, limits: ProfileLimits): Number
   if (here === undefined) {
     return undefined;
   }
-  const isFew = addAll(here, next, Math.min(limits.values, Math.floor(limits.nameBytes / costOfShortest)));
+  const isFew = addAll(here, next, Math.min(limits.values, Math.floor(limits.nameBytes / costOfName(1))));
   const values = isFew ? limitValues(namesOf(here), limits, undefined) : manyNumbers;
   if (isFew) {
     here.loops.addFew();

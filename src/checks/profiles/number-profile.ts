@@ -47,6 +47,21 @@ export const noNumbers: NumberProfile = {
   values: noValues,
 };
 
+/** Counts a number; returns whether it is finite. */
+export function countNumber(
+  counts: { -readonly [Count in keyof NumberCounts]: NumberCounts[Count] },
+  value: number,
+): boolean {
+  if (value - value === 0) {
+    counts.finite += 1;
+    counts.min = value < counts.min ? value + 0 : counts.min; // -0 becomes 0
+    counts.max = value > counts.max ? value + 0 : counts.max;
+    return true;
+  }
+  counts[Number.isNaN(value) ? "nan" : value > 0 ? "positiveInfinite" : "negativeInfinite"] += 1;
+  return false;
+}
+
 /** Values that are profiled in one pass: they fit into the cache of a core. */
 export const blockValues = 4096;
 

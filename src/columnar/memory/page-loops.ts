@@ -1,7 +1,7 @@
 /**
  * The loops that decoding a Parquet page spends most time in, in WebAssembly (`page-loops.wat`). WebAssembly is compiled
  * quickly and is fast from the first page on, where V8 interprets JavaScript at first. The loops reach only memory of
- * `vectors.ts`: for an array elsewhere, loops in JavaScript do the same.
+ * `vectors.ts`. Where there is none, DuckDB reads.
  */
 import type { Values } from "../values.js";
 import { areHere, loopsSharingMemory, spareBytes } from "./vectors.js";
@@ -62,42 +62,41 @@ export function unpackSnappyHere(elements: Uint8Array, target: Uint8Array): bool
 /** In place of an address: the loop writes nothing. */
 const nowhere = -1;
 
-/** How many bytes more than it fills `readBitsHere` needs in its target. */
+/** How many bytes more than it fills `readBits` needs in its target. */
 export const bitsSpareBytes = 7;
 
 /**
- * Fills `target[0, count)` with numbers of one bit, of the runs in bytes [at, end). Returns how many are 1;
- * undefined: that is left to JavaScript.
+ * Fills `target[0, count)` with numbers of one bit, of which `runs` are all. Returns how many are 1.
+ * @throws RangeError where they are damaged, or an array is in other memory
  */
-export function readBitsHere(
-  bytes: Uint8Array,
-  { at, end }: { readonly at: number; readonly end: number },
-  target: Uint8Array,
-  count: number,
-): number | undefined {
-  const { byteOffset } = bytes;
-  const hasSpareBytes = target.length >= count + bitsSpareBytes && end <= bytes.length;
-  const ones = hasSpareBytes
-    ? loopsOver(bytes, target)?.loops.readBits(byteOffset + at, byteOffset + end, target.byteOffset, count)
-    : undefined;
-  return ones === undefined || ones < 0 ? undefined : ones;
+export function readBits(runs: Uint8Array, target: Uint8Array, count: number): number {
+  const { byteOffset: at, length } = runs;
+  const here = target.length >= count + bitsSpareBytes ? loopsOver(runs, target) : undefined;
+  return requireFound(here?.loops.readBits(at, at + length, target.byteOffset, count));
 }
 
 /**
- * Fills `target` with the places of the zeros among `count` numbers of one bit, the runs in bytes [at, end); undefined:
- * they are only counted. Returns how many there are; undefined: that is left to JavaScript.
+ * Fills `target` with the places of the zeros among `count` numbers of one bit, of which `runs` are all; undefined: they are
+ * only counted. Returns how many there are.
+ * @throws RangeError where they are more or fewer than fit into the target, damaged, or an array is in other memory
  */
-export function findZerosHere(
-  bytes: Uint8Array,
-  { at, end }: { readonly at: number; readonly end: number },
-  target: Uint32Array | undefined,
-  count: number,
-): number | undefined {
-  const { byteOffset } = bytes;
-  const loops = end <= bytes.length ? loopsOver(bytes, ...(target === undefined ? [] : [target]))?.loops : undefined;
+export function findZeros(runs: Uint8Array, target: Uint32Array | undefined, count: number): number {
+  const { byteOffset: at, length } = runs;
+  const here = loopsOver(runs, ...(target === undefined ? [] : [target]));
   const [to, capacity] = target === undefined ? [nowhere, 0] : [target.byteOffset, target.length];
-  const zeros = loops?.findZeros(byteOffset + at, byteOffset + end, to, capacity, count);
-  return zeros === undefined || zeros < 0 ? undefined : zeros;
+  const zeros = requireFound(here?.loops.findZeros(at, at + length, to, capacity, count));
+  if (target !== undefined && zeros < target.length) {
+    throw new RangeError(`${zeros} zeros, ${target.length} are due`);
+  }
+  return zeros;
+}
+
+/** @param found undefined: no loop was run; -1: it met an error */
+function requireFound(found: number | undefined): number {
+  if (found === undefined || found < 0) {
+    throw new RangeError(found === undefined ? "runs that loops do not reach" : "runs that are damaged");
+  }
+  return found;
 }
 
 /** Values in order, of which NULLs have none. */
@@ -111,8 +110,8 @@ export interface PackedValues {
 const widestBits = 24;
 
 /**
- * `count` values of a dictionary by their numbers, the runs of `width` bits in bytes [at, end). undefined: that is
- * left to JavaScript.
+ * `count` values of a dictionary by their numbers, the runs of `width` bits in bytes [at, end). undefined: loops do not
+ * reach them, or do not know such values.
  * @throws RangeError where the runs have more or fewer values than `count`: no row of such a page can be trusted
  */
 export function takeRunsHere(
@@ -172,9 +171,9 @@ export function spreadHere(values: Values, count: number, valid: Uint8Array): vo
   loops.spread(values.byteOffset, count, valid.byteOffset, valid.length, shift);
 }
 
-/** Whether loops know such values, and reach them. */
+/** Whether loops know such values. */
 export function isSpreadHere(values: Values): boolean {
-  return shiftOf(values) !== undefined && areHere([values]);
+  return shiftOf(values) !== undefined;
 }
 
 /** Counts the ones among bytes of 0 or 1 in the memory that loops reach. @throws TypeError for other memory */

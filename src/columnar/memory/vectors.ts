@@ -1,8 +1,8 @@
 /**
  * Loops over floats that work with the processor's vectors. V8 makes no vector code of JavaScript, but does of
  * WebAssembly, which reaches its own memory only: so each thread allocates columns and matrices from such memory.
- * For an array in other memory, or a processor without vectors, loops in JavaScript do the same. The loops are in
- * `vectors.wat`.
+ * The loops are in `vectors.wat`. Where a thread has no such memory (`ulimit -v`), or an array is too large for it, DuckDB
+ * reads, and the main thread packs.
  */
 import { createMemoryPieces, type MemoryPieces } from "./memory-pieces.js";
 import type { Values } from "../values.js";
@@ -26,7 +26,7 @@ interface Loops {
 }
 
 /** Larger pieces come from other memory: pages of this memory that were written to are never returned to the system. */
-const pieceLimitBytes = 16 * 1024 * 1024;
+export const pieceLimitBytes = 16 * 1024 * 1024;
 /** Scratch space of the loops at the end of the memory, which no piece includes. */
 export const spareBytes = 64;
 /** Rows that are packed at once, at most. */

@@ -1,14 +1,18 @@
 import { closeSync, openSync } from "node:fs";
-import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { readFully } from "../read-fully.js";
 import type { UnitReader } from "../port.js";
 import type { PageMemory } from "./pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit } from "./units.js";
 
-/** Reads units of Parquet shards: pages are unpacked into memory that is used again. */
+/**
+ * Reads units of Parquet shards: pages are unpacked into memory that is used again. Without WebAssembly no unit is read
+ * (RangeError): DuckDB reads instead.
+ */
 export function openParquetUnitReader(): UnitReader {
   const pageMemories: PageMemory[] = [];
   let packed = takeMemory(64 * 1024);
+  const hasLoops = areHere([packed]);
   let file: OpenFile | undefined;
   const pieces = openUnitPieces({
     pageMemories,
@@ -33,6 +37,9 @@ export function openParquetUnitReader(): UnitReader {
     *read(unit) {
       const parquetUnit = unit as ParquetUnit; // the format says so
       const { path } = parquetUnit;
+      if (!hasLoops) {
+        throw new RangeError("a thread without WebAssembly memory");
+      }
       const opened = { number: openSync(path, "r"), path };
       file = opened;
       try {

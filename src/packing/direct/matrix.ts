@@ -49,7 +49,12 @@ export function packMatrix(
       return { kind: "matrix", width, data: only.column.data.subarray(from, to), valid };
     }
   }
-  const target: Target = { data: take(tensorElement(dtype), (to - from) * width), width, valid: undefined, sum: 0 };
+  const target: Target = {
+    data: take(tensorElement(dtype), (to - from) * width),
+    width,
+    valid: undefined,
+    isFinite: true,
+  };
   // As many rows of a column follow each other, which the processor reads ahead, and what is filled of their rows stays
   // in its first cache.
   const groups = groupsOf(columns);
@@ -58,7 +63,7 @@ export function packMatrix(
     for (const { index, some } of groups) {
       const at = (start - from) * width + index;
       if (!packSome(target, at, some, rows)) {
-        target.sum = Number.NaN; // the rows are checked one by one
+        target.isFinite = false; // the rows are checked one by one
         for (const [place, source] of some.entries()) {
           convert(target, at + place, source, rows);
         }
@@ -68,13 +73,7 @@ export function packMatrix(
       }
     }
   }
-  return {
-    kind: "matrix",
-    width,
-    data: target.data,
-    valid: target.valid,
-    isFinite: Number.isFinite(target.sum) || undefined,
-  };
+  return { kind: "matrix", width, data: target.data, valid: target.valid, isFinite: target.isFinite || undefined };
 }
 
 interface Group {
@@ -91,75 +90,18 @@ function groupsOf(columns: readonly MatrixColumn[]): Group[] {
   });
 }
 
-/** Packs four columns at once, where all of their values fit, or are checked later. False: the target's content is undefined. */
+/**
+ * Packs four columns at once, where loops reach them and all of their values fit, or are checked later. False: the target's
+ * content is undefined.
+ */
 function packSome(target: Target, at: number, columns: readonly MatrixColumn[], { from, to }: Rows): boolean {
   const [a, b, c, d] = columns.map(({ column }) => column.data);
   if (a === undefined || b === undefined || c === undefined || d === undefined) {
     return false;
   }
-  const { data, width } = target;
-  const isCopied = columns.every(({ cast }) => cast === "copy");
-  const isPacked = packFour(data, at, width, { a, b, c, d, from, to });
-  if (isPacked !== undefined) {
-    target.sum += isPacked ? 0 : Number.NaN;
-    return isPacked || isCopied;
-  }
-  if (!isCopied) {
-    return false;
-  }
-  const four = { a, b, c, d, from, to } as unknown as Four; // whole numbers, and BigInts, are copied the same way
-  if (data instanceof Float32Array || data instanceof Float64Array) {
-    target.sum += copyFour(data, at, width, four);
-  } else {
-    copyFourWhole(data as unknown as Float64Array, at, width, four);
-  }
-  return true;
-}
-
-interface Four extends Rows {
-  readonly a: Float64Array;
-  readonly b: Float64Array;
-  readonly c: Float64Array;
-  readonly d: Float64Array;
-}
-
-/**
- * Returns the sum of what was copied, which costs next to nothing here. See `findNotFinite`: it is finite only where
- * every value is.
- */
-function copyFour(
-  target: Float32Array | Float64Array,
-  at: number,
-  width: number,
-  { a, b, c, d, from, to }: Four,
-): number {
-  // Four sums: one would wait for its own last addition.
-  let [sumA, sumB, sumC, sumD] = [0, 0, 0, 0];
-  for (let row = from, place = at; row < to; row += 1, place += width) {
-    const valueA = a[row] as number;
-    const valueB = b[row] as number;
-    const valueC = c[row] as number;
-    const valueD = d[row] as number;
-    target[place] = valueA;
-    target[place + 1] = valueB;
-    target[place + 2] = valueC;
-    target[place + 3] = valueD;
-    sumA += valueA;
-    sumB += valueB;
-    sumC += valueC;
-    sumD += valueD;
-  }
-  return sumA + sumB + sumC + sumD;
-}
-
-/** The same for whole numbers, which may be BigInts. */
-function copyFourWhole(target: Float64Array, at: number, width: number, { a, b, c, d, from, to }: Four): void {
-  for (let row = from, place = at; row < to; row += 1, place += width) {
-    target[place] = a[row] as number;
-    target[place + 1] = b[row] as number;
-    target[place + 2] = c[row] as number;
-    target[place + 3] = d[row] as number;
-  }
+  const isPacked = packFour(target.data, at, target.width, { a, b, c, d, from, to });
+  target.isFinite &&= isPacked === true;
+  return isPacked === true || (isPacked === false && columns.every(({ cast }) => cast === "copy"));
 }
 
 interface Target {
@@ -167,8 +109,8 @@ interface Target {
   readonly width: number;
   /** Made once a value does not fit, or is NULL. */
   valid: Uint8Array | undefined;
-  /** The sum of the floats that were only copied. */
-  sum: number;
+  /** Whether all numbers so far are known to be finite. */
+  isFinite: boolean;
 }
 
 function unfit(target: Target, at: number): void {

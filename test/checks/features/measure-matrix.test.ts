@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { counted } from "#src/checks/features/feature-loops.js";
 import { type MatrixCounts, countOf, measureMatrix } from "#src/checks/features/measure-matrix.js";
-import { createFewAdder, exactSumOf } from "#src/checks/profiles/few-sums.js";
+import { createExactAdder } from "#src/checks/profiles/exact-sum.js";
 import { releaseMemory, takeMemory } from "#src/columnar/memory/vectors.js";
 import type { Matrix } from "#src/columnar/types.js";
 import { randomOf } from "../../support/random.js";
@@ -72,8 +72,10 @@ function unitsOf(value: number): bigint {
 function countsOf(measured: MatrixCounts, column: number): Counts {
   const columns = measured.counts.length / counted;
   const count = (of: keyof typeof countOf): number => measured.counts[column * counted + countOf[of]] as number;
-  const adder = createFewAdder();
-  adder.add(measured.sums, column, columns);
+  const adder = createExactAdder();
+  for (let at = column; at < measured.sums.length; at += columns) {
+    adder.add(measured.sums[at] as number);
+  }
   const others = measured.others.filter((other) => other.column === column);
   return {
     nulls: count("nulls"),
@@ -83,7 +85,7 @@ function countsOf(measured: MatrixCounts, column: number): Counts {
     finite: count("finite"),
     min: count("min"),
     max: count("max"),
-    sum: adder.finish() + others.reduce((sum, other) => sum + other.sum + exactSumOf(other.values), 0n),
+    sum: adder.finish() + others.reduce((sum, other) => sum + other.sum, 0n),
   };
 }
 

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { profileInLoops } from "#src/checks/profiles/number-loops.js";
 import { blockValues, type NextNumbers, type ProfileLimits } from "#src/checks/profiles/number-profile.js";
-import { profilePlainly } from "#src/checks/profiles/plain-numbers.js";
+import { profilePlainly } from "#src/checks/profiles/profile-numbers.js";
 import { randomOf } from "../../support/random.js";
 
 const full: ProfileLimits = { bins: 1024, values: 256, nameBytes: 16_384 };
@@ -29,7 +29,7 @@ const numbers = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom(...special, ...notFinite) },
 );
 
-test("WebAssembly and JavaScript make the same profile of any numbers", () => {
+test("the profile of any numbers is that of one after the other", () => {
   fc.assert(
     fc.property(
       fc.array(numbers, { maxLength: 600, size: "max" }),
@@ -57,12 +57,12 @@ test.each<[string, number[]]>([
   ["labels with NaN among them", drawn(9000, () => (random() < 0.5 ? Number.NaN : Math.floor(random() * 3)))],
   ["numbers that are not finite", drawn(5000, () => notFinite[Math.floor(random() * 3)] as number)],
   ["the largest numbers, whose squares are infinite", drawn(5000, () => 1e300 * (1 + random()))],
-])("WebAssembly and JavaScript make the same profile of blocks of %s", (_, values) => {
+])("the profile of blocks of %s is that of one after the other", (_, values) => {
   const plain = profilePlainly(blocksOf(values, blockValues), full);
   expect(profileInLoops(blocksOf(values, blockValues), full)).toEqual(plain);
 });
 
-test("a profile is made in JavaScript where there is no WebAssembly", () => {
+test("a profile is made where there is no WebAssembly", () => {
   const code = `import { profileNumbers } from "#src/checks/profiles/profile-numbers.js";
     let left = 3;
     const next = (target) => { target[0] = left; left -= 1; return left < 0 ? 0 : 1; };

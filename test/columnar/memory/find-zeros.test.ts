@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { findZerosHere } from "#src/columnar/memory/page-loops.js";
+import { findZeros } from "#src/columnar/memory/page-loops.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
 import { readRuns } from "#src/formats/parquet/pages/runs.js";
 import { damagedBits } from "../../support/parquet-runs.js";
@@ -8,7 +8,7 @@ import { randomOf } from "../../support/random.js";
 const random = randomOf(12);
 const below = (limit: number): number => Math.floor(random() * limit);
 
-/** The same by the loops in JavaScript; undefined: they refuse the runs. */
+/** The same, one number after the other; undefined: the runs are refused. */
 function zerosOf(bytes: Uint8Array, count: number): number[] | undefined {
   const bits = new Uint8Array(count);
   try {
@@ -19,32 +19,50 @@ function zerosOf(bytes: Uint8Array, count: number): number[] | undefined {
   return [...bits].flatMap((bit, at) => (bit === 0 ? [at] : []));
 }
 
+/** What the loops find; undefined: they refuse the runs. */
+function found<T>(find: () => T): T | undefined {
+  try {
+    return find();
+  } catch (error) {
+    expect(error).toBeInstanceOf(RangeError);
+    return undefined;
+  }
+}
+
 /** The places of zeros, where there is room for so many. */
 function zerosHere(
   bytes: Uint8Array,
   { count, room }: { readonly count: number; readonly room: number },
-): { readonly places: number[] } | undefined {
+): number[] | undefined {
   const { buffer, byteOffset } = takeMemory((room + 1) * 4).fill(9);
   const target = new Uint32Array(buffer, byteOffset, room + 1);
-  const found = findZerosHere(bytes, { at: 0, end: bytes.length }, target.subarray(0, room), count);
+  const zeros = found(() => findZeros(bytes, target.subarray(0, room), count));
   expect(target[room]).toBe(0x09090909);
-  return found === undefined ? undefined : { places: [...target.subarray(0, found)] };
+  return zeros === undefined ? undefined : [...target.subarray(0, zeros)];
 }
 
-test("the zeros among numbers of one bit are found as by the loops in JavaScript, or refused by both", () => {
+test("the zeros among numbers of one bit are found as one after the other, or refused by both", () => {
   let refused = 0;
   for (let round = 0; round < 3000; round += 1) {
     const { bytes, count } = damagedBits(random);
     const cut = takeMemory(bytes.length).subarray(0, random() < 0.1 ? below(bytes.length) : bytes.length);
     cut.set(bytes.slice(0, cut.length));
     const expected = zerosOf(cut, count);
-    const found = zerosHere(cut, { count, room: expected?.length ?? count });
-    expect(found?.places).toEqual(expected);
-    expect(findZerosHere(cut, { at: 0, end: cut.length }, undefined, count)).toBe(expected?.length);
-    refused += found === undefined ? 1 : 0;
-    if (expected !== undefined && expected.length > 0) {
-      expect(zerosHere(cut, { count, room: expected.length - 1 })).toBeUndefined();
+    expect(zerosHere(cut, { count, room: expected?.length ?? count })).toEqual(expected);
+    expect(found(() => findZeros(cut, undefined, count))).toBe(expected?.length);
+    refused += expected === undefined ? 1 : 0;
+    if (expected !== undefined) {
+      expect(zerosHere(cut, { count, room: expected.length + 1 })).toBeUndefined();
+      expect(expected.length > 0 ? zerosHere(cut, { count, room: expected.length - 1 }) : undefined).toBeUndefined();
     }
   }
   expect(refused).toBeGreaterThan(200);
+});
+
+test("zeros are refused where loops do not reach the runs or the target", () => {
+  const bytes = takeMemory(2);
+  bytes.set([16, 0]);
+  expect(findZeros(bytes, undefined, 8)).toBe(8);
+  expect(() => findZeros(bytes.slice(), undefined, 8)).toThrow(RangeError);
+  expect(() => findZeros(bytes, new Uint32Array(8), 8)).toThrow(RangeError);
 });

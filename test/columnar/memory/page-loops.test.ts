@@ -5,7 +5,7 @@ import {
   bitsSpareBytes,
   countOnesHere,
   type PackedValues,
-  readBitsHere,
+  readBits,
   spreadHere,
   takeRunsHere,
 } from "#src/columnar/memory/page-loops.js";
@@ -142,7 +142,7 @@ describe("values of a dictionary are looked up by their numbers", () => {
   });
 });
 
-/** What the loops in JavaScript make of runs; undefined: they are damaged. */
+/** The numbers of runs, one after the other; undefined: they are damaged. */
 function runsInJs(
   bytes: Uint8Array,
   { width, count, entries }: { width: number; count: number; entries: number },
@@ -205,26 +205,32 @@ describe("a run is refused", () => {
       expect(runsInJs(bytes, { width, count: 4, entries: 4 })).toBeUndefined();
       expect(() => takeRunsHere(bytes, { at: 0, end: runs.length, width }, dictionary, 4)).toThrow(RangeError);
     }
-    expect(readBits(bytes, 4).ones).toBeUndefined();
+    expect(bitsIn(bytes, 4).ones).toBeUndefined();
   });
 });
 
-function readBits(bytes: Uint8Array, count: number): { ones: number | undefined; bits: number[] } {
+/** `ones` undefined: they are refused. */
+function bitsIn(bytes: Uint8Array, count: number): { ones: number | undefined; bits: number[] } {
   const target = takeMemory(count + bitsSpareBytes + 1).fill(9);
   const room = target.subarray(0, count + bitsSpareBytes);
-  const ones = readBitsHere(bytes, { at: 0, end: bytes.length }, room, count);
+  let ones: number | undefined;
+  try {
+    ones = readBits(bytes, room, count);
+  } catch (error) {
+    expect(error).toBeInstanceOf(RangeError);
+  }
   expect(target.at(-1)).toBe(9);
   return { ones, bits: [...target.subarray(0, count)] };
 }
 
 describe("numbers of one bit", () => {
-  test("numbers of one bit are read and counted as by the loops in JavaScript, or refused by both", () => {
+  test("numbers of one bit are read and counted as one after the other, or refused by both", () => {
     let refused = 0;
     for (let round = 0; round < 3000; round += 1) {
       const { bytes, count } = damagedBits(random);
       const cut = cutShort(bytes, 0.1);
       const expected = runsInJs(cut, { width: 1, count, entries: 2 });
-      const { ones, bits } = readBits(cut, count);
+      const { ones, bits } = bitsIn(cut, count);
       expect(ones).toBe(expected?.reduce<number>((sum, bit) => sum + bit, 0));
       refused += ones === undefined ? 1 : 0;
       if (ones !== undefined) {
@@ -235,12 +241,12 @@ describe("numbers of one bit", () => {
     expect(refused).toBeGreaterThan(200);
   });
 
-  test("numbers of one bit need a little room behind them", () => {
+  test("numbers of one bit need a little room behind them, in memory that loops reach", () => {
     const bytes = here(repeatedRun(1, 5, 1));
-    expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
-    expect(readBitsHere(bytes, { at: 0, end: 2 }, takeMemory(5), 5)).toBeUndefined();
-    expect(readBitsHere(bytes, { at: 0, end: 3 }, takeMemory(20), 5)).toBeUndefined();
-    expect(readBitsHere(bytes.slice(), { at: 0, end: 2 }, takeMemory(20), 5)).toBeUndefined();
+    expect(readBits(bytes, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
+    expect(() => readBits(bytes, takeMemory(5), 5)).toThrow(RangeError);
+    expect(() => readBits(bytes.slice(), takeMemory(20), 5)).toThrow(RangeError);
+    expect(() => readBits(bytes, new Uint8Array(20), 5)).toThrow(RangeError);
   });
 });
 

@@ -3,11 +3,12 @@
  * says what there is: NULL (0, where the list is optional), a list without elements, an element that is NULL (where
  * elements are optional), or an element. https://parquet.apache.org/docs/file-format/nestedencoding/
  */
+import { findZeros } from "../../../columnar/memory/page-loops.js";
 import type { ListLevels } from "../footer/leaves.js";
 import type { PageHeader } from "./page-header.js";
-import type { PageMemory } from "./page-memory.js";
+import { type PageMemory, reachable } from "./page-memory.js";
 import { encodings, pageLimitValues, prefixed } from "./page-values.js";
-import { findZeros, isOneRun, readRuns } from "./runs.js";
+import { isOneRun, readRuns } from "./runs.js";
 
 /** Bytes [at, end) of a page. */
 interface BytePlace {
@@ -79,7 +80,7 @@ export function readLists(bytes: Uint8Array, request: ListsRequest): PageLists {
   const { places, list, values, begun, isContinued, carried, pageMemory } = request;
   const { buffer, byteOffset } = pageMemory.memory("starts", Math.max(1, begun) * Uint32Array.BYTES_PER_ELEMENT);
   const starts = new Uint32Array(buffer, byteOffset, begun);
-  findZeros(bytes, places.repetition, starts, values);
+  findZeros(reachable(bytes, places.repetition, pageMemory), starts, values);
   if ((starts[0] === 0) === isContinued) {
     throw new RangeError(isContinued ? "a row that goes on begins" : "a page begins inside a row");
   }

@@ -6,11 +6,13 @@
 import { gunzipSync, constants } from "node:zlib";
 import { unpackSnappyStart } from "../../codecs/snappy.js";
 import { unpackZstdBlocks } from "../../codecs/zstd.js";
+import { findZeros } from "../../../columnar/memory/page-loops.js";
 import { codecs, unpack } from "./codecs.js";
 import { requireRuns } from "./list-levels.js";
+import { reachable } from "./page-memory.js";
 import { type ColumnOptions, type PagePlace, readHeader } from "./page-reader.js";
 import { pageLimitValues } from "./page-values.js";
-import { findZeros, firstBit } from "./runs.js";
+import { firstBit } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 
 export interface ListPage {
@@ -75,7 +77,7 @@ function rowsBegun(
   if (page.kind === "data-v2") {
     const { repetition } = page.levelBytes;
     const levels = packedStart(tools, place, repetition); // never packed
-    return countBegun(levels, { at: 0, end: repetition }, page.values);
+    return countBegun(levels, { at: 0, end: repetition }, page.values, tools);
   }
   requireRuns(page);
   let bytes = unpackStartNow(column, tools, place, Math.min(guessBytes, page.uncompressedBytes));
@@ -84,15 +86,16 @@ function rowsBegun(
   if (end > bytes.length) {
     bytes = unpackStartNow(column, tools, place, end);
   }
-  return countBegun(bytes, { at, end }, page.values);
+  return countBegun(bytes, { at, end }, page.values, tools);
 }
 
 function countBegun(
   bytes: Uint8Array,
   place: { readonly at: number; readonly end: number },
   values: number,
+  { pageMemory }: ColumnOptions,
 ): { readonly first: number; readonly zeros: number } {
-  return { first: firstBit(bytes, place), zeros: findZeros(bytes, place, undefined, values) };
+  return { first: firstBit(bytes, place), zeros: findZeros(reachable(bytes, place, pageMemory), undefined, values) };
 }
 
 /** Reads the first `length` bytes of a page as they are stored. @throws RangeError where the page has fewer */

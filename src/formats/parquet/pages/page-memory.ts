@@ -1,11 +1,10 @@
-import { releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
 
 /**
- * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`,
- * `starts` and `lists`: levels (also the packed start of a page), places and elements of lists. `runs`: a part of a large
- * page.
+ * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`:
+ * those of lists or of a large page, and the packed start of a page; `starts` and `lists`: places and elements of lists.
  */
-type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists" | "runs";
+type Use = "page" | "dictionary" | "valid" | "values" | "levels" | "starts" | "lists";
 
 /** Memory that the pages of a column are unpacked into, one after the other. */
 export interface PageMemory {
@@ -36,4 +35,19 @@ export function openPageMemory(): PageMemory {
       taken.clear();
     },
   };
+}
+
+/** Levels in bytes [at, end) of a page where loops reach them: a large page is in other memory. */
+export function reachable(
+  bytes: Uint8Array,
+  { at, end }: { readonly at: number; readonly end: number },
+  pageMemory: PageMemory,
+): Uint8Array {
+  const levels = bytes.subarray(at, end);
+  if (areHere([bytes])) {
+    return levels;
+  }
+  const copy = pageMemory.memory("levels", levels.length);
+  copy.set(levels);
+  return copy;
 }

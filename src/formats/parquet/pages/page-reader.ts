@@ -1,5 +1,6 @@
 /** Reads the header of a page, and the page as it was before it was packed. */
 import type { Column } from "../../../columnar/types.js";
+import { pieceLimitBytes } from "../../../columnar/memory/vectors.js";
 import { messageOf } from "../../../util/errors.js";
 import type { Cursor } from "../../../util/thrift.js";
 import { codecs, unpack, unpackIntoNew } from "./codecs.js";
@@ -46,7 +47,7 @@ export function unpackDictionary(column: StoredColumn, tools: ColumnOptions, pla
 
 /** Reads the header at byte `at` of the file. @throws RangeError where it is damaged, or its page is too large */
 export function readHeader(
-  { start, end, unpackedBytes, limits: { pageBytes } }: StoredColumn,
+  { start, end, storage, unpackedBytes, limits: { pageBytes } }: StoredColumn,
   { read, scratch }: ColumnOptions,
   at: number,
 ): PagePlace {
@@ -65,12 +66,17 @@ export function readHeader(
     }
     const { compressedBytes, uncompressedBytes } = page;
     const fits = compressedBytes >= 0 && at + cursor.at + compressedBytes <= end;
-    const most = Math.min(unpackedBytes, pageBytes);
+    const most = Math.min(unpackedBytes, pageBytes, isLookedUp(storage, page) ? pieceLimitBytes : pageBytes);
     if (!fits || uncompressedBytes < 0 || uncompressedBytes > most || compressedBytes > 2 * pageBytes) {
       throw new RangeError(`a page of ${compressedBytes} bytes, ${uncompressedBytes} when unpacked`);
     }
     return { page, at: at + cursor.at };
   }
+}
+
+/** Whether loops look up the page's numbers in a dictionary, or it is the dictionary: a larger page is read by DuckDB. */
+function isLookedUp({ kind }: StoredColumn["storage"], page: PageHeader): boolean {
+  return kind === "fixed" && (page.kind === "dictionary" || page.encoding !== encodings.plain);
 }
 
 export interface UnpackOptions extends Pick<ColumnOptions, "read" | "scratch"> {

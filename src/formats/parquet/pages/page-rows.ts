@@ -1,11 +1,7 @@
-/**
- * Rows of columns and of pages; those whose values are made when they are read, because all of them together may not fit
- * into memory.
- */
+/** Rows of columns and of pages; texts are made when they are read, because all of a page may not fit into memory. */
 import { longestText } from "../../../columnar/column-bytes.js";
 import { takeRows } from "../../../columnar/column-take.js";
 import type { BytesColumn, Column } from "../../../columnar/types.js";
-import type { NumberReader } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 
 /** Rows of a column, in order. */
@@ -32,21 +28,6 @@ export interface PageRows {
 /** Reads rows [from, to) at once, as `PageRows.fitting`. */
 export function wholeRange(from: number, to: number): number {
   return to - from;
-}
-
-/** Entries of a dictionary, of a page that has more values than fit into memory. */
-export function entriesInTurn({ type, limits }: StoredColumn, dictionary: Column, numbers: NumberReader): PageRows {
-  let passed = 0;
-  return {
-    fitting: wholeRange,
-    take(from, to) {
-      numbers.skip(from - passed);
-      passed = to;
-      const indices = new Uint32Array(to - from);
-      numbers.read(indices);
-      return takeRows(type, dictionary, { indices, valid: undefined, limit: limits.pageBytes });
-    },
-  };
 }
 
 /**

@@ -8,15 +8,14 @@ import {
   countOnesHere,
   isSpreadHere,
   type PackedValues,
-  readBitsHere,
+  readBits,
   spreadHere,
   takeRunsHere,
 } from "../../../columnar/memory/page-loops.js";
-import type { PageMemory } from "./page-memory.js";
+import { type PageMemory, reachable } from "./page-memory.js";
 import type { PageHeader } from "./page-header.js";
-import { entriesInTurn, type PageRows, repeatedTexts, wholeRange } from "./page-rows.js";
-import { takeRunsInParts } from "./run-parts.js";
-import { isOneRun, openNumbers, readRuns } from "./runs.js";
+import { type PageRows, repeatedTexts, wholeRange } from "./page-rows.js";
+import { isOneRun, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import { plainValues } from "./values.js";
 
@@ -67,8 +66,7 @@ function packedValues(
   { header, dictionary, pageMemory, at, valid, count, rows }: PackedParts,
 ): Column | LoopedValues | PageRows {
   const limit = column.limits.pageBytes;
-  const isLooped = (values: Values): boolean =>
-    isSpreadHere(values) && areHere([valuesMemory(pageMemory, values), ...(valid === undefined ? [] : [valid])]);
+  const isLooped = (values: Values): boolean => isSpreadHere(values) && areHere([valuesMemory(pageMemory, values)]);
   if (header.encoding === encodings.plain || (header.encoding === encodings.runs && column.storage.kind === "bits")) {
     const isPlain = header.encoding === encodings.plain;
     const values = isPlain ? plainValues(column.storage, bytes, { at, count }) : runBits(bytes, at, count);
@@ -88,14 +86,13 @@ function packedValues(
   const runs = { at: at + 1, end: bytes.length, width: bytes[at] ?? 0 };
   if (dictionary.kind === "fixed" && isLooped(dictionary.data)) {
     const { data } = dictionary;
-    const values =
-      takeRunsHere(bytes, runs, data, count) ?? takeRunsInParts(bytes, runs, { dictionary: data, count, pageMemory });
+    const values = takeRunsHere(bytes, runs, data, count);
     if (values !== undefined) {
       return { ...values, like: data };
     }
   }
-  if (rows > pageLimitValues && valid === undefined) {
-    return entriesInTurn(column, dictionary, openNumbers(bytes, runs, rows));
+  if (rows > pageLimitValues) {
+    throw new RangeError(`a page of ${rows} numbers`);
   }
   const places = new Uint32Array(rows);
   readRuns(bytes, runs, places, count);
@@ -209,13 +206,8 @@ function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, p
   if (isOneRun(bytes, { at, end, value: 1 }, rows)) {
     return { at: end, valid: undefined, count: rows };
   }
-  let valid: Uint8Array = pageMemory.memory("valid", rows + bitsSpareBytes);
-  let count = readBitsHere(bytes, { at, end }, valid, rows);
-  if (count === undefined) {
-    valid = new Uint8Array(rows);
-    readRuns(bytes, { at, end, width: 1 }, valid, rows);
-    count = countOnes(valid);
-  }
+  const valid = pageMemory.memory("valid", rows + bitsSpareBytes);
+  const count = readBits(reachable(bytes, { at, end }, pageMemory), valid, rows);
   return { at: end, valid: count === rows ? undefined : valid.subarray(0, rows), count };
 }
 
@@ -234,14 +226,6 @@ export function prefixed(bytes: Uint8Array, at: number): { at: number; end: numb
   const start = at + Uint32Array.BYTES_PER_ELEMENT;
   const length = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(at, true);
   return { at: start, end: start + length };
-}
-
-function countOnes(valid: Uint8Array): number {
-  let count = 0;
-  for (let row = 0; row < valid.length; row += 1) {
-    count += valid[row] as number;
-  }
-  return count;
 }
 
 /** Returns each row's index among the values, or among the entries of `packed`; 0 for NULLs. */

@@ -2,7 +2,6 @@
  * Runs of small numbers, repeated or packed to bits: repetition and definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
-import { findZerosHere } from "../../../columnar/memory/page-loops.js";
 import { messageOf } from "../../../util/errors.js";
 import { type Cursor, readVarint } from "../../../util/thrift.js";
 
@@ -25,7 +24,7 @@ export function readRuns(
   for (let filled = 0; filled < count; filled += runs.length) {
     nextWholeRun(runs, count - filled);
     if (runs.isPacked) {
-      unpackBits(runs, 0, target, { from: filled, to: filled + runs.length });
+      unpackBits(runs, target, { from: filled, to: filled + runs.length });
     } else {
       target.fill(fittingValue(runs), filled, filled + runs.length);
     }
@@ -36,118 +35,6 @@ export function readRuns(
   }
 }
 
-/** Reads the next numbers, or passes over them. */
-export interface NumberReader {
-  read(target: Uint32Array): void;
-  skip(count: number): void;
-}
-
-/**
- * Reads `count` numbers of runs some at a time: all of them together may not fit into memory.
- * @throws RangeError as `readRuns`
- */
-export function openNumbers(
-  bytes: Uint8Array,
-  place: { readonly at: number; readonly end: number; readonly width: number },
-  count: number,
-): NumberReader {
-  const whole = openRuns(bytes, place);
-  for (let passed = 0; passed < count; passed += whole.length) {
-    nextWholeRun(whole, count - passed);
-    if (!whole.isPacked) {
-      fittingValue(whole);
-    }
-  }
-  if (count > 0) {
-    requireEnd(whole);
-  }
-  const runs = openRuns(bytes, place);
-  let left = count;
-  let used = 0;
-  const next = (numbers: number, take: (from: number, filled: number, length: number) => void): void => {
-    for (let filled = 0; filled < numbers; ) {
-      if (used === runs.length) {
-        nextWholeRun(runs, left);
-        left -= runs.length;
-        used = 0;
-      }
-      const length = Math.min(numbers - filled, runs.length - used);
-      take(used, filled, length);
-      used += length;
-      filled += length;
-    }
-  };
-  return {
-    read(target) {
-      next(target.length, (from, filled, length) => {
-        if (runs.isPacked) {
-          unpackBits(runs, from, target, { from: filled, to: filled + length });
-        } else {
-          target.fill(fittingValue(runs), filled, filled + length);
-        }
-      });
-    },
-    skip(numbers) {
-      next(numbers, () => undefined);
-    },
-  };
-}
-
-/**
- * Fills `target` with the places of the zeros among `count` numbers of one bit, which are runs in bytes [at, end);
- * undefined: they are only counted. Returns how many there are.
- * @throws RangeError where they are more or fewer than fit into the target, and as `readRuns`
- */
-export function findZeros(
-  bytes: Uint8Array,
-  place: { readonly at: number; readonly end: number },
-  target: Uint32Array | undefined,
-  count: number,
-): number {
-  const found = findZerosHere(bytes, place, target, count) ?? findZerosInRuns(bytes, place, target, count);
-  if (target !== undefined && found < target.length) {
-    throw new RangeError(`${found} zeros, ${target.length} are due`);
-  }
-  return found;
-}
-
-function findZerosInRuns(
-  bytes: Uint8Array,
-  { at, end }: { readonly at: number; readonly end: number },
-  target: Uint32Array | undefined,
-  count: number,
-): number {
-  const runs = openRuns(bytes, { at, end, width: 1 });
-  let found = 0;
-  for (let passed = 0; passed < count; passed += runs.length) {
-    nextWholeRun(runs, count - passed);
-    const { isPacked, length, valuesAt } = runs;
-    if (!isPacked && fittingValue(runs) === 1) {
-      continue;
-    }
-    if (!isPacked && target === undefined) {
-      found += length;
-      continue;
-    }
-    for (let index = 0; index < length; index += 1) {
-      const byte = isPacked ? (bytes[valuesAt + (index >> 3)] as number) : 0;
-      if (byte === 255) {
-        index |= 7; // to the last number of the byte
-      } else if (((byte >> (index & 7)) & 1) === 0) {
-        if (found === target?.length) {
-          throw new RangeError(`more than ${found} zeros`);
-        }
-        if (target !== undefined) {
-          target[found] = passed + index;
-        }
-        found += 1;
-      }
-    }
-  }
-  requireEnd(runs);
-  return found;
-}
-
 /** The first number of runs of one bit. @throws RangeError where there is none */
 export function firstBit(bytes: Uint8Array, { at, end }: { readonly at: number; readonly end: number }): number {
   const runs = openRuns(bytes, { at, end, width: 1 });
@@ -156,7 +43,7 @@ export function firstBit(bytes: Uint8Array, { at, end }: { readonly at: number; 
 }
 
 /** Moves to the next run, which must be there as a whole, and not be longer than `due`. @throws RangeError */
-export function nextWholeRun(runs: Runs, due: number): void {
+function nextWholeRun(runs: Runs, due: number): void {
   if (!nextRun(runs, due) || runs.repeats > longestRun) {
     throw new RangeError("runs end in the middle");
   }
@@ -169,7 +56,7 @@ export function nextWholeRun(runs: Runs, due: number): void {
 }
 
 /** The number that a run repeats. @throws RangeError where it has more bits than it should */
-export function fittingValue(runs: Runs): number {
+function fittingValue(runs: Runs): number {
   const value = repeatedValue(runs);
   if (value >= 1 << runs.width) {
     throw new RangeError(`the number ${value} in ${runs.width} bits`);
@@ -178,7 +65,7 @@ export function fittingValue(runs: Runs): number {
 }
 
 /** @throws RangeError where bytes are left */
-export function requireEnd({ at, bytes }: Runs): void {
+function requireEnd({ at, bytes }: Runs): void {
   if (at < bytes.length) {
     throw new RangeError(`${bytes.length - at} bytes behind the last run`);
   }
@@ -256,19 +143,14 @@ export function isOneRun(
   return head === count * 2 && cursor.at === end - 1 && cursor.bytes[cursor.at] === value;
 }
 
-/** Fills `target[from, to)` with numbers of a packed run, from its `first` on: the lowest bit is first. */
+/** Fills `target[from, to)` with the first numbers of a packed run: the lowest bit is first. */
 function unpackBits(
   { bytes, valuesAt, width }: Runs,
-  first: number,
   target: Uint8Array | Uint32Array,
   { from, to }: { readonly from: number; readonly to: number },
 ): void {
   const mask = (1 << width) - 1;
-  const skipped = first * width;
-  let at = valuesAt + Math.floor(skipped / 8);
-  let bits = -skipped & 7;
-  let held = bits === 0 ? 0 : (bytes[at] as number) >> (8 - bits);
-  at += bits === 0 ? 0 : 1;
+  let [at, bits, held] = [valuesAt, 0, 0];
   for (let index = from; index < to; index += 1) {
     while (bits < width) {
       held |= (bytes[at] as number) << bits;

@@ -217,7 +217,7 @@ describe("pages of lists are refused", () => {
       what: "with fewer levels than their header says",
       pages: [{ begins: [0, 0], values: [1, 2], pageValues: 20 }],
       values: 20,
-      says: "the bytes end in the middle",
+      says: "runs that are damaged",
     },
     {
       what: "with more values than the chunk",

@@ -1,29 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { findZeros, firstBit, isOneRun, openNumbers, readRuns } from "#src/formats/parquet/pages/runs.js";
+import { firstBit, isOneRun, readRuns } from "#src/formats/parquet/pages/runs.js";
 import { packedRun, repeatedRun, varint } from "../../../support/parquet-runs.js";
 import { randomOf } from "../../../support/random.js";
 
-/** Reads them where other bytes lie before and behind: at once, and some at a time. */
+/** Reads them where other bytes lie before and behind. */
 function read(runs: readonly number[], width: number, count: number): number[] {
   const bytes = Uint8Array.from([255, 255, ...runs, 255, 255, 255, 255]);
   const place = { at: 2, end: 2 + runs.length, width };
   const target = new Uint32Array(count + 2).fill(77);
   readRuns(bytes, place, target, count);
   expect([...target.subarray(count)]).toEqual([77, 77]);
-  const numbers = [...target.subarray(0, count)];
-  for (const step of [1, 7, 64]) {
-    const reader = openNumbers(bytes, place, count);
-    for (let from = 0; from < count; from += step) {
-      const some = new Uint32Array(Math.min(step, count - from));
-      if (from % 5 === 3) {
-        reader.skip(some.length);
-      } else {
-        reader.read(some);
-        expect([...some]).toEqual(numbers.slice(from, from + step));
-      }
-    }
-  }
-  return numbers;
+  return [...target.subarray(0, count)];
 }
 
 describe("numbers are read", () => {
@@ -103,8 +90,6 @@ describe("runs are refused", () => {
     { what: "of numbers of 255 bits", runs: [17, 1], width: 255 },
   ])("$what", ({ runs, width = 3, count = 8 }) => {
     expect(() => read(runs, width, count)).toThrow(RangeError);
-    const bytes = Uint8Array.from(runs);
-    expect(() => openNumbers(bytes, { at: 0, end: runs.length, width }, count)).toThrow(RangeError);
   });
 
   test("runs that extend beyond the bytes are refused", () => {
@@ -115,27 +100,9 @@ describe("runs are refused", () => {
   });
 });
 
-describe("zeros among bits", () => {
-  const bits = [0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0];
-  const runs = [...repeatedRun(1, 3, 1), ...packedRun(bits, 1), ...repeatedRun(0, 2, 1), ...packedRun([1, 0, 0], 1)];
-  const bytes = Uint8Array.from([255, ...runs, 255]);
-  const place = { at: 1, end: 1 + runs.length };
-
-  test("zeros among bits are found and counted, repeated and packed", () => {
-    const target = new Uint32Array(7);
-    expect(findZeros(bytes, place, target, 24)).toBe(7);
-    expect([...target]).toEqual([3, 12, 18, 19, 20, 22, 23]);
-    expect(findZeros(bytes, place, undefined, 23)).toBe(6);
-    expect([firstBit(bytes, place), firstBit(bytes, { at: 3, end: place.end })]).toEqual([1, 0]);
-  });
-
-  test("zeros among bits are refused where there are more or fewer than are due", () => {
-    expect(() => findZeros(bytes, place, new Uint32Array(6), 24)).toThrow("more than 6 zeros");
-    expect(() => findZeros(bytes, place, new Uint32Array(8), 24)).toThrow("7 zeros, 8 are due");
-    expect(() => findZeros(bytes, place, undefined, 30)).toThrow(RangeError);
-    expect(() => findZeros(bytes, { ...place, end: place.end + 1 }, undefined, 24)).toThrow("1 bytes behind");
-    expect(() => findZeros(Uint8Array.from(repeatedRun(2, 4, 1)), { at: 0, end: 2 }, undefined, 4)).toThrow(RangeError);
-  });
+test("the first of some bits is read from a repeated and from a packed run", () => {
+  const bytes = Uint8Array.from([255, ...repeatedRun(1, 3, 1), ...packedRun([0, 1, 1], 1)]);
+  expect([1, 3].map((at) => firstBit(bytes, { at, end: bytes.length }))).toEqual([1, 0]);
 });
 
 const isOne = (runs: readonly number[]): boolean =>
