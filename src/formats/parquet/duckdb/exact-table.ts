@@ -7,7 +7,7 @@ import { errnoOf, JobError, reworded } from "../../../util/errors.js";
 import { writeAll } from "../../../util/write-all.js";
 import { isDeadWriter, newWriter } from "../../../util/writers.js";
 import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
-import { plannedColumns } from "../../planned-columns.js";
+import { plannedColumns, untypedNulls } from "../../planned-columns.js";
 import { parquetTable } from "../../sql/slice-sql.js";
 import type { Footer } from "../footer/footer.js";
 import type { Leaf } from "../footer/leaves.js";
@@ -133,13 +133,13 @@ function needsCopy({ leaves }: Footer, columns: ReadColumns): boolean {
   return leavesIn(leaves, columns).some(({ utcNanosAt }) => utcNanosAt !== undefined);
 }
 
-/** Columns of type null have the type of the plan; as INTEGER where nothing depends on it. */
+/** Columns of type null have the type of the plan; where no shard has one, they are text to expressions. */
 function withNulls(table: string, { leaves }: Footer, columns: ReadColumns): string {
-  const replaced = leavesIn(leaves, columns).flatMap((leaf) => {
-    const [name = ""] = leaf.path;
-    const type = isNullColumn(leaf) ? columns.get(name) : undefined;
-    return type === undefined ? [] : [`CAST(NULL AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`];
-  });
+  const replaced = leavesIn(leaves, columns)
+    .filter(isNullColumn)
+    .map(
+      ({ path: [name = ""] }) => `CAST(NULL AS ${sqlTypeOf(columns.get(name) ?? untypedNulls)}) AS ${quoteName(name)}`,
+    );
   return replaced.length === 0 ? table : `(SELECT * REPLACE (${replaced.join(", ")}) FROM ${table})`;
 }
 
