@@ -182,11 +182,31 @@ describe("nanoseconds in UTC", () => {
     expect(column("either")).toEqual(of(years.map((year) => year ?? 2000n)));
   });
 
-  test("an expression over a list of nanoseconds is refused", async () => {
+  test.each([
+    { text: "year(l[1])", isUtc: true },
+    { text: "year(m[1])", isUtc: true },
+    { text: "year(m[1])", isUtc: false },
+    { text: "year(sm['t'])", isUtc: false },
+  ])("an expression over nanoseconds inside of other values is refused ($text, in UTC: $isUtc)", async (example) => {
     await using scratch = await scratchFolder();
-    const spec = await utcJob(scratch.path, ["id"], { input: { columns: { y: "year(l[1])" } } });
+    const columns = { y: example.text };
+    const spec = await utcJob(scratch.path, ["id"], { input: { columns } });
+    const path = join(scratch.path, "in/a.parquet");
+    await writeRows(path, `SELECT *, MAP {1: t} AS m, {'t': t, 'm': MAP {1: t}} AS sm FROM (${select} LIMIT 10)`);
+    await (example.isUtc && makeNanosUtc(path));
 
     expect(await refusalOf(scoreHere(spec))).toMatch(/^64 SPEC_INVALID\n.*nanoseconds/);
+  });
+
+  test("a field beside a map of nanoseconds is rounded down", async () => {
+    await using scratch = await scratchFolder();
+    const spec = await utcJob(scratch.path, ["y"], { input: { columns: { y: "sm.t::DATE" }, where: "id = 1" } });
+    const rows = `SELECT *, {'t': t, 'm': MAP {1: t}} AS sm FROM (${select} LIMIT 10)`;
+    await writeRows(join(scratch.path, "in/a.parquet"), rows);
+
+    await scoreHere(spec);
+
+    expect(await query(`SELECT y::VARCHAR AS y FROM '${scratch.path}/out/*.parquet'`)).toEqual([{ y: "1969-12-31" }]);
   });
 
   test("small shards with nanoseconds in UTC are read exactly, and so are their bad rows", async () => {
