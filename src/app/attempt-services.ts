@@ -1,10 +1,8 @@
-import { randomBytes } from "node:crypto";
-import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { errnoOf } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
+import { isDeadWriter, newWriter } from "../util/writers.js";
 
 /** What the adapters of an attempt share. */
 export interface AttemptServices {
@@ -21,7 +19,6 @@ export function attemptServices(
   log: Log,
   signal: AbortSignal,
 ): AttemptServices {
-  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const warn = (message: string): void => {
     log.warn(message);
   };
@@ -33,9 +30,7 @@ export function attemptServices(
     warn,
     warnedMs: new Map(),
   };
-  const writer = `${host}.${process.pid}.${randomBytes(4).toString("hex")}`;
-  ownWriters.add(writer);
-  return { writer, isDead: (other) => isDead(other, host), retry, warn, signal };
+  return { writer: newWriter(), isDead: isDeadWriter, retry, warn, signal };
 }
 
 /** Sleeps until the time is over. @throws the signal's reason if the job is stopped first */
@@ -44,32 +39,4 @@ async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void
     signal.throwIfAborted();
     throw error;
   });
-}
-
-/** The writers of this process. It may have several jobs open at the same time, such as those of a backfill. */
-const ownWriters = new Set<string>();
-
-/**
- * Whether a process has ended. Known for processes of this host only; one with our own pid that is not this process is
- * of an earlier container.
- * @param name begins with the name of a writer
- */
-function isDead(name: string, host: string): boolean {
-  const [otherHost, pidText, random] = name.split(".");
-  if (ownWriters.has(`${otherHost}.${pidText}.${random}`)) {
-    return false;
-  }
-  const pid = Number(pidText);
-  if (otherHost !== host || !Number.isSafeInteger(pid) || pid <= 0) {
-    return false;
-  }
-  if (pid === process.pid) {
-    return true;
-  }
-  try {
-    process.kill(pid, 0);
-    return false;
-  } catch (error) {
-    return errnoOf(error) === "ESRCH";
-  }
 }

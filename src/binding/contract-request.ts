@@ -99,10 +99,17 @@ function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] 
 }
 
 function columnRef(
-  { name, sourceType, type, partition, computed }: SourceColumn,
+  { name, sourceType, type, partition, computed, onlyNulls }: SourceColumn,
   what: string,
   request: ContractRequest,
 ): ColumnRef {
+  if (onlyNulls === true && type === undefined) {
+    throw refuse(
+      request,
+      `${what} names \`${name}\`, which has NULLs only, and a type in no shard`,
+      `leave it out, write it with a type, or give it one under input.columns, as in ${name}::DOUBLE`,
+    );
+  }
   if (type === undefined) {
     throw refuse(
       request,

@@ -26,3 +26,6 @@ export function plannedColumns(projection: Projection): Map<string, ColumnType |
 export function hasFolderColumns({ passthrough }: Pick<Projection, "passthrough">): boolean {
   return passthrough.some(({ source }) => source.partition === true);
 }
+
+/** The type that expressions find in a column of type null where no shard has another type for it. */
+export const untypedNulls = "utf8";

@@ -49,6 +49,24 @@ describe("a column that has NULLs only in a shard", () => {
     const job = await jobOver(scratch.path);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
 
-    expect(await refusalOf(scoreHere(job.spec))).toMatch(/^64 CONTRACT\n.*`note`, whose type null is not supported/);
+    expect(await refusalOf(scoreHere(job.spec))).toMatch(
+      /^64 CONTRACT\n.*`note`, which has NULLs only, and a type in no shard/,
+    );
+  });
+
+  test("expressions take it as a text that is NULL if no shard has a type for it", async () => {
+    await using scratch = await scratchFolder();
+    const job = await jobOver(scratch.path);
+    const columns = { note: "coalesce(none::DOUBLE, id)", kind: "coalesce(none, 'none')" };
+    await writeArrow(join(scratch.path, "in/c.arrow"), nulls.replace("note", "none"), { nulls: ["none"] });
+    await job.rewrite({
+      input: { path: "in/*.arrow", columns },
+      output: { columns: ["id", "note", "kind"], parquet: { path: "out" } },
+    });
+
+    await scoreHere(job.spec);
+
+    const rows = await query(`SELECT DISTINCT note = id AS same, kind FROM '${job.out}/*.parquet'`);
+    expect(rows).toEqual([{ same: true, kind: "none" }]);
   });
 });

@@ -63,8 +63,8 @@ export async function bindExpression(
       if (exact === undefined) {
         throw invalid(
           text,
-          "it uses a list or a struct with timestamps in nanoseconds, which functions may cut",
-          "name the field by its path, as in event.at, or carry the column",
+          "it uses timestamps in nanoseconds where DuckDB may cut them",
+          "give them to functions of dates and times alone, a field by its path, as in event.at; elsewhere cast them first, such as at::TIMESTAMP, or carry the column",
         );
       }
       const rows = rowsTable({ table: shard, folders, partitions }, `${rowNumberColumn} < 0`);

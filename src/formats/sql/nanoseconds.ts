@@ -10,64 +10,125 @@ import { isObject } from "./expression-parts.js";
  * microseconds, and so do casts to dates and times: it then cuts towards 1970, and takes the first and the last
  * nanosecond for infinite. They are given microseconds that are rounded down; what takes nanoseconds as they are, such as
  * `epoch_ns` and comparisons, is given these.
- * @returns undefined where nanoseconds are inside of lists or structs, out of which functions may take them
+ * @returns undefined where nanoseconds are in another place, out of which functions may take them
  */
 export async function withMicroseconds(
   connection: DuckDBConnection,
   text: string,
   columns: readonly SourceColumn[],
 ): Promise<string | undefined> {
-  if (!columns.some(({ type }) => type !== undefined && hasNanos(type))) {
+  if (!columns.some(holdsNanos) && !makesNanos.test(text)) {
     return text;
   }
-  const refs: MicroRef[] = [];
-  let isNested = false;
+  // By place, since an operand of CASE is there once for each WHEN.
+  const refs = new Map<number, number>();
+  let isRefused = false;
   const micro = await microFunctions(connection);
-  const walk = (value: unknown, inMicros: boolean): void => {
+  const walk = (value: unknown, taken: Taken): void => {
     if (Array.isArray(value)) {
       for (const one of value) {
-        walk(one, inMicros);
+        walk(one, taken);
       }
     } else if (isObject(value)) {
-      const type = typeOf(value, columns);
-      isNested ||= type !== undefined && type !== nanos && hasNanos(type);
-      if (type === nanos && inMicros) {
-        refs.push({ at: Number(value["query_location"]) - selectBytes, steps: namesOf(value).length });
+      const column = columnOf(value, columns);
+      if (column?.type === nanos && taken === "micros") {
+        refs.set(Number(value["query_location"]) - selectBytes, namesOf(value).length);
+      } else if (isNanos(value) || (column !== undefined && holdsNanos(column))) {
+        const isWhole = column !== undefined && column.type !== nanos;
+        isRefused ||= taken !== "any" && (taken !== "exact" || isWhole);
       }
-      const inner = takesMicros(value, micro) ?? inMicros;
+      const inner = takenBy(value, taken, micro);
       for (const one of Object.values(value)) {
         walk(one, inner);
       }
     }
   };
-  walk(await parseExpression(connection, text), false);
-  return isNested ? undefined : rewritten(text, refs);
+  walk(await parseExpression(connection, text), "exact");
+  return isRefused ? undefined : rewritten(text, refs);
 }
 
-/** Where an expression names a column, or a field by its path: a byte of the text, and the number of names. */
-interface MicroRef {
-  readonly at: number;
-  readonly steps: number;
-}
+/**
+ * How a part of an expression takes nanoseconds: as microseconds, as they are, or without a look at them, so that they
+ * may be inside of lists and structs. All else is refused.
+ */
+type Taken = "micros" | "exact" | "any" | "refused";
 
 const nanos = "timestamp[ns]";
 const selectBytes = "SELECT ".length;
 
-/** Whether a part of an expression takes its arguments as microseconds; undefined: as the part around it does. */
-function takesMicros(part: Record<string, unknown>, micro: ReadonlySet<string>): boolean | undefined {
+/** What the text of an expression has if it makes nanoseconds of other values. */
+const makesNanos = /timestamp_ns|timestamp\s*\(|%n/i;
+
+/** The first three have a form for nanoseconds; the others take them as text. */
+const exactFunctions = new Set(
+  "epoch_ns nanosecond strftime || concat concat_ws format printf to_json json_object json_array".split(" "),
+);
+const anyFunctions = new Set(["typeof", "len", "length", "array_length", "cardinality"]);
+
+function takenBy(part: Record<string, unknown>, around: Taken, micro: ReadonlySet<string>): Taken {
   switch (part["class"]) {
+    case undefined: // a list of parts
+    case "CASE":
+    case "CONJUNCTION":
+      return around;
     case "FUNCTION":
-      return micro.has(String(part["function_name"]));
+      return takenByFunction(String(part["function_name"]).toLowerCase(), around, micro);
     case "CAST":
-      return /"id":"(?:DATE|TIME|TIMESTAMP|TIMESTAMP_S|TIMESTAMP_MS|TIMESTAMP WITH TIME ZONE|TIME WITH TIME ZONE)"/.test(
-        JSON.stringify(part["cast_type"]),
-      );
+      return takenByCast(castId(part));
     case "COMPARISON":
     case "BETWEEN":
-      return false;
+      return "exact";
+    case "OPERATOR":
+      return takenByOperator(String(part["type"]), around);
     default:
-      return undefined;
+      return "refused";
   }
+}
+
+function takenByFunction(name: string, around: Taken, micro: ReadonlySet<string>): Taken {
+  if (name === "greatest" || name === "least" || (name === "nullif" && around !== "micros")) {
+    return around;
+  }
+  return micro.has(name) ? "micros" : exactFunctions.has(name) ? "exact" : anyFunctions.has(name) ? "any" : "refused";
+}
+
+function takenByCast(id: string): Taken {
+  if (/^(?:DATE|TIME|TIMESTAMP|TIMESTAMP_S|TIMESTAMP_MS|TIMESTAMP WITH TIME ZONE)$/.test(id)) {
+    return "micros";
+  }
+  return ["TIMESTAMP_NS", "TIME_NS", "VARCHAR"].includes(id) ? "exact" : "refused";
+}
+
+function takenByOperator(type: string, around: Taken): Taken {
+  switch (type) {
+    case "OPERATOR_IS_NULL":
+    case "OPERATOR_IS_NOT_NULL":
+      return "any";
+    case "COMPARE_IN":
+    case "COMPARE_NOT_IN":
+      return "exact";
+    case "OPERATOR_COALESCE":
+    case "OPERATOR_NOT":
+    case "OPERATOR_TRY":
+      return around;
+    default:
+      return "refused";
+  }
+}
+
+/** Whether a part of an expression makes nanoseconds. */
+function isNanos(part: Record<string, unknown>): boolean {
+  const name = String(part["function_name"]).toLowerCase();
+  return (
+    castId(part) === "TIMESTAMP_NS" ||
+    name === "make_timestamp_ns" ||
+    (/^(?:try_)?strptime$/.test(name) && JSON.stringify(part).includes("%n"))
+  );
+}
+
+function castId(part: Record<string, unknown>): string {
+  const type = part["class"] === "CAST" ? part["cast_type"] : undefined;
+  return isObject(type) ? String(type["id"]) : "";
 }
 
 /** Functions of microseconds that have no form for nanoseconds. */
@@ -85,18 +146,25 @@ function namesOf(part: Record<string, unknown>): readonly unknown[] {
   return Array.isArray(names) ? names : [];
 }
 
-/** The type of the column, or of the field, that a part of an expression names. */
-function typeOf(part: Record<string, unknown>, columns: readonly SourceColumn[]): ColumnType | undefined {
+/** The column, or the field, that a part of an expression names; the last known one on the way to it. */
+function columnOf(part: Record<string, unknown>, columns: readonly SourceColumn[]): SourceColumn | undefined {
   const [first, ...fields] = namesOf(part).map((name) => String(name).toLowerCase());
-  let found: Pick<SourceColumn, "type" | "fields"> | undefined = columns.find(
-    ({ name }) => name.toLowerCase() === first,
-  );
+  let found = columns.find(({ name }) => name.toLowerCase() === first);
   for (const field of fields) {
-    const { type, fields: some = [] }: Pick<SourceColumn, "type" | "fields"> = found ?? { type: undefined };
-    const inside = typeof type === "object" && type.kind === "struct" ? type.fields : some;
-    found = inside.find(({ name }) => name.toLowerCase() === field);
+    found = found && (fieldsOf(found).find(({ name }) => name.toLowerCase() === field) ?? found);
   }
-  return found?.type;
+  return found;
+}
+
+function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] {
+  return typeof type === "object" && type.kind === "struct"
+    ? type.fields.map((field) => ({ ...field, sourceType: "" }))
+    : fields;
+}
+
+/** Whether a column is, or has inside, nanoseconds; also in a type that is not supported. */
+function holdsNanos({ type, sourceType }: SourceColumn): boolean {
+  return type === undefined ? /timestamp(?:_ns|\[ns)/i.test(sourceType) : hasNanos(type);
 }
 
 function hasNanos(type: ColumnType): boolean {
@@ -117,9 +185,10 @@ function hasNanos(type: ColumnType): boolean {
 
 const step = String.raw`(?:"(?:[^"]|"")*"|[\p{L}_][\p{L}\p{N}_$]*)`;
 
-function rewritten(text: string, refs: readonly MicroRef[]): string {
+/** `refs`: the bytes at which the text names a column, or a field by its path, each with the number of names. */
+function rewritten(text: string, refs: ReadonlyMap<number, number>): string {
   let bytes = Buffer.from(text);
-  for (const { at, steps } of refs.toSorted((one, other) => other.at - one.at)) {
+  for (const [at, steps] of [...refs].toSorted(([one], [other]) => other - one)) {
     const rest = bytes.subarray(at).toString();
     const [name] = new RegExp(`^${step}(?:\\s*\\.\\s*${step}){${steps - 1}}`, "u").exec(rest) ?? [];
     if (name === undefined) {

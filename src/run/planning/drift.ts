@@ -19,7 +19,8 @@ export function withTypesOf<T extends NamedSchema>(others: readonly NamedSchema[
 
 /**
  * Checks that the columns that the job uses are in every shard with the same type; their order may differ. A column
- * with NULLs only fits any type, except in expressions and as a struct whose fields are used.
+ * with NULLs only fits any type, except in expressions and as a struct whose fields are used; expressions take it as
+ * NULL where no shard has a type for it.
  * @throws JobError SCHEMA_MISMATCH
  */
 export function refuseDrift(contract: Contract, first: NamedSchema | undefined, other: NamedSchema | undefined): void {
@@ -34,11 +35,11 @@ export function refuseDrift(contract: Contract, first: NamedSchema | undefined, 
     const expected = typeIn(first, name);
     const found = typeIn(other, name);
     const onlyNulls = find(other, name)?.onlyNulls === true && find(first, name)?.partition !== true;
-    if (onlyNulls ? needType.has(name) : found !== expected) {
-      const wanted = found === expected ? "an expression or a path needs its type" : `${expected} in ${first?.name}`;
+    const isTyped = find(first, name)?.onlyNulls !== true;
+    if (onlyNulls ? isTyped && needType.has(name) : found !== expected) {
       throw new JobError(
         "SCHEMA_MISMATCH",
-        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${wanted}`,
+        `planning: column \`${name}\` is ${found} in ${other?.name}, but ${expected} in ${first?.name}`,
         {
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },

@@ -12,6 +12,7 @@ import type { ArrowIndex, OpenArrow } from "../ipc/shards.js";
 import { columnTypeOf, showField } from "../ipc/types.js";
 import { fetchArrowRows } from "../ipc/windows.js";
 import { rowNumberColumn } from "../../sql/slice-sql.js";
+import { untypedNulls } from "../../planned-columns.js";
 import type { ShardFile } from "../../port.js";
 import type { ShardTables, WantedColumn } from "../../sql/shard-tables.js";
 
@@ -29,8 +30,7 @@ export function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: re
   return new Map(
     wanted.map(({ name, type }) => {
       const field = schema.fields.find((candidate) => candidate.name === name);
-      const known =
-        field === undefined ? undefined : (columnTypeOf(field) ?? (field.type.kind === "null" ? type : undefined));
+      const known = field && (columnTypeOf(field) ?? (field.type.kind === "null" ? (type ?? untypedNulls) : undefined));
       if (field === undefined || known === undefined) {
         const shown = field === undefined ? "missing" : showField(field);
         throw new JobError(

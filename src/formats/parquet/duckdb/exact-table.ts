@@ -1,12 +1,13 @@
-import { randomUUID } from "node:crypto";
-import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
+import { type FileHandle, lstat, mkdir, open, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ColumnType } from "../../../columnar/types.js";
 import { quoteName, sqlTypeOf } from "../../../duckdb/sql.js";
 import { errnoOf, JobError, reworded } from "../../../util/errors.js";
+import { writeAll } from "../../../util/write-all.js";
+import { isDeadWriter, newWriter } from "../../../util/writers.js";
 import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
-import { plannedColumns } from "../../planned-columns.js";
+import { plannedColumns, untypedNulls } from "../../planned-columns.js";
 import { parquetTable } from "../../sql/slice-sql.js";
 import type { Footer } from "../footer/footer.js";
 import type { Leaf } from "../footer/leaves.js";
@@ -60,18 +61,25 @@ function leavesIn(leaves: readonly Leaf[], columns: ReadColumns): Leaf[] {
 const copyBytes = 64 * 1024 * 1024;
 
 export function exactTables(): ExactTables {
-  const folder = join(tmpdir(), `infer-batch-copies-${randomUUID()}`);
+  const folder = join(tmpdir(), `${copiesPrefix}${newWriter()}`);
   let copies = 0;
+  let prepared: Promise<unknown> | undefined;
+  const prepare = async (): Promise<void> => {
+    await mkdir(folder, { mode: 0o700 });
+    await removeLeftovers();
+  };
   const openTable = async (shard: ExactShard): Promise<{ path: string; table: string } & AsyncDisposable> => {
     const { file, footer, columns, ranges } = shard;
     const path = needsCopy(footer, columns) ? join(folder, `${(copies += 1)}.copy`) : file.path;
     const dispose = async (): Promise<void> => await (path === file.path ? undefined : rm(path, { force: true }));
     if (path !== file.path) {
-      await mkdir(folder, { recursive: true, mode: 0o700 });
-      await copy(shard, path, ranges).catch(async (error: unknown) => {
+      try {
+        await (prepared ??= prepare());
+        await copy(shard, path, ranges);
+      } catch (error) {
         await dispose();
         throw copyError(error, path);
-      });
+      }
     }
     return { path, table: withNulls(parquetTable(path), footer, columns), [Symbol.asyncDispose]: dispose };
   };
@@ -105,17 +113,33 @@ export function exactTables(): ExactTables {
   };
 }
 
+const copiesPrefix = "infer-batch-copies-";
+
+/** Removes the copies of processes that were killed. Folders of other users stay: they could change under the removal. */
+async function removeLeftovers(): Promise<void> {
+  for (const name of await readdir(tmpdir()).catch(() => [])) {
+    if (name.startsWith(copiesPrefix) && isDeadWriter(name.slice(copiesPrefix.length))) {
+      const path = join(tmpdir(), name);
+      const uid = await lstat(path).then(
+        (found) => found.uid,
+        () => undefined,
+      );
+      await (uid === process.getuid?.() && rm(path, { recursive: true, force: true }).catch(() => undefined));
+    }
+  }
+}
+
 function needsCopy({ leaves }: Footer, columns: ReadColumns): boolean {
   return leavesIn(leaves, columns).some(({ utcNanosAt }) => utcNanosAt !== undefined);
 }
 
-/** Columns of type null have the type of the plan; as INTEGER where nothing depends on it. */
+/** Columns of type null have the type of the plan; where no shard has one, they are text to expressions. */
 function withNulls(table: string, { leaves }: Footer, columns: ReadColumns): string {
-  const replaced = leavesIn(leaves, columns).flatMap((leaf) => {
-    const [name = ""] = leaf.path;
-    const type = isNullColumn(leaf) ? columns.get(name) : undefined;
-    return type === undefined ? [] : [`CAST(NULL AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`];
-  });
+  const replaced = leavesIn(leaves, columns)
+    .filter(isNullColumn)
+    .map(
+      ({ path: [name = ""] }) => `CAST(NULL AS ${sqlTypeOf(columns.get(name) ?? untypedNulls)}) AS ${quoteName(name)}`,
+    );
   return replaced.length === 0 ? table : `(SELECT * REPLACE (${replaced.join(", ")}) FROM ${table})`;
 }
 
@@ -129,7 +153,7 @@ async function copy({ file, footer }: ExactShard, path: string, ranges: readonly
   for (const { start, end } of [{ start: 0, end: 4 }, ...ranges]) {
     for (let at = start; at < end; ) {
       const bytes = await readAt(from, block.subarray(0, Math.min(blockBytes, end - at)), at);
-      await to.write(bytes, 0, bytes.length, at);
+      await writeAll(to, bytes, at);
       at += bytes.length;
     }
   }
@@ -139,18 +163,21 @@ async function copy({ file, footer }: ExactShard, path: string, ranges: readonly
       tail[utcNanosAt] = ((tail[utcNanosAt] ?? 0) & 0xf0) | falseField;
     }
   }
-  await to.write(tail, 0, tail.length, pagesEnd);
+  await writeAll(to, tail, pagesEnd);
 }
 
 /** The type of a field of Thrift's compact protocol that is `false`. */
 const falseField = 2;
 
 async function readAt(file: FileHandle, buffer: Buffer, at: number): Promise<Buffer> {
-  const { bytesRead } = await file.read(buffer, 0, buffer.length, at);
-  if (bytesRead === 0) {
-    throw new RangeError(`the file ends at byte ${at}`);
+  for (let length = 0; length < buffer.length; ) {
+    const { bytesRead } = await file.read(buffer, length, buffer.length - length, at + length);
+    if (bytesRead === 0) {
+      throw new RangeError(`the file ends at byte ${at + length}`);
+    }
+    length += bytesRead;
   }
-  return buffer.subarray(0, bytesRead);
+  return buffer;
 }
 
 function copyError(error: unknown, path: string): unknown {

@@ -90,19 +90,24 @@ function unreadable({ path, other }: Double): UnreadableColumn {
   return { path, why };
 }
 
-/** Columns or fields with a name that DuckDB may give to a double beside them: it calls the second of `a` and `A` `A_1`. */
+/**
+ * Columns or fields with a name that DuckDB may give to a double beside them: it calls the second of `a` and `A` `A_1`,
+ * and an `a_1` after that `a_1_1`.
+ */
 function renamed({ path, other }: Double, leaves: readonly Leaf[]): UnreadableColumn[] {
   const parent = path.slice(0, -1);
   const why = `has a name that the reader needs, since another one is called \`${other}\` twice, ignoring case`;
-  return leaves
+  const beside = leaves
     .filter((leaf) => parent.every((step, index) => leaf.path[index] === step))
-    .map((leaf) => leaf.path.slice(0, path.length))
-    .filter((beside) => /^_\d/.test(beside.at(-1)?.slice(other.length) ?? "") && startsWith(beside.at(-1), other))
-    .map((beside) => ({ path: beside, why }));
-}
-
-function startsWith(name: string | undefined, start: string): boolean {
-  return name?.toLowerCase().startsWith(start.toLowerCase()) === true;
+    .map((leaf) => leaf.path.slice(0, path.length));
+  const ends = (steps: readonly string[]): string | undefined => {
+    const name = steps.at(-1)?.toLowerCase();
+    return name?.startsWith(other.toLowerCase()) === true ? name.slice(other.length) : undefined;
+  };
+  const doubles = beside.filter((steps) => ends(steps) === "").length;
+  return beside
+    .filter((steps) => Number(/^_([1-9]\d*)(?:_\d+)*$/.exec(ends(steps) ?? "")?.[1]) < doubles)
+    .map((steps) => ({ path: steps, why }));
 }
 
 async function readFacts(files: readonly ShardFile[], schemas: Map<string, ShardSchema>): Promise<FileFacts[]> {
