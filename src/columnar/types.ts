@@ -203,6 +203,8 @@ export interface SourceColumn {
   readonly computed?: true;
   /** Set if the type says that all values are NULL: the column has the type of the other shards. */
   readonly onlyNulls?: true;
+  /** Set if its nanoseconds are instants in UTC; else they are times of a clock on a wall. */
+  readonly isUtc?: true;
 }
 
 const elementOfScalar: Readonly<Record<Exclude<ScalarType, ElementType | "utf8" | "binary">, [ElementType, 1 | 2]>> = {

@@ -99,7 +99,8 @@ function retyped(name: string, type: DuckDBType | undefined, leaves: readonly Pa
   if (next !== leaves.length && leaves.some(({ utcNanosAt }) => utcNanosAt !== undefined)) {
     return { name, sourceType: typeText(type), type: undefined }; // VARIANT, of several leaves: those after it are not known
   }
-  return sourceColumn(name, next === leaves.length ? found : type);
+  const column = sourceColumn(name, next === leaves.length ? found : type);
+  return leaves.some(({ utcNanosAt }) => utcNanosAt !== undefined) ? { ...column, isUtc: true } : column;
 }
 
 function sourceColumn(name: string, from: DuckDBType | undefined): SourceColumn {

@@ -117,6 +117,16 @@ const of = (all: readonly (bigint | null)[]): unknown[] =>
   Array.from({ length: 4000 }, (_, row) => all[row % all.length]);
 
 describe("nanoseconds in UTC", () => {
+  test("a shard with instants in UTC beside one with times of a clock on a wall is refused", async () => {
+    await using scratch = await scratchFolder();
+    const select = "SELECT 1::BIGINT AS id, 1.5::DOUBLE AS x, '2020-01-01'::TIMESTAMP_NS AS t";
+    const { spec } = await jobOver(scratch.path, select, ["id", "t"]);
+    await writeRows(join(scratch.path, "in/b.parquet"), select);
+    await makeNanosUtc(join(scratch.path, "in/b.parquet"));
+
+    expect(await refusalOf(scoreHere(spec))).toMatch(/^65 SCHEMA_MISMATCH\n[^]*`t` is .* in UTC in /);
+  });
+
   const values = [1_700_000_000_123_456_789n, -1n, 2n ** 63n - 1n, -(2n ** 63n) + 1n, 999n, null];
   const floors = values.map((value) => (value === null ? null : value / 1000n - (value % 1000n < 0n ? 1n : 0n)));
   const years = [2023n, 1969n, 2262n, 1677n, 1970n, null];

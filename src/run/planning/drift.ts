@@ -73,5 +73,5 @@ function find(shard: NamedSchema | undefined, name: string): SourceColumn | unde
 
 function typeIn(shard: NamedSchema | undefined, name: string): string {
   const column = find(shard, name);
-  return column === undefined ? "missing" : showColumnType(column);
+  return column === undefined ? "missing" : `${showColumnType(column)}${column.isUtc === true ? " in UTC" : ""}`;
 }

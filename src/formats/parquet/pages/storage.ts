@@ -113,7 +113,8 @@ export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefine
       return undefined;
     }
     names.add(name.toLowerCase());
-    columns.push({ name, sourceType: found.sourceType, type: found.type });
+    const isUtc = leaf.utcNanosAt === undefined ? {} : ({ isUtc: true } as const);
+    columns.push({ name, sourceType: found.sourceType, type: found.type, ...isUtc });
   }
   return columns.length === 0 ? undefined : columns;
 }
