@@ -12,7 +12,7 @@ export interface Diagnosis {
   readonly model: string;
   /** The speed of the spec's model on blank rows, by batch size and layout; empty: it was not measured. */
   readonly speeds: readonly DiagnosisSpeed[];
-  /** The provider on which a run would score, `auto` if it measures several, or the exit code with which it would end. */
+  /** The provider on which a run would score, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
 

@@ -6,10 +6,7 @@ import type { ChallengerScoring } from "./workers/protocol.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
-/**
- * Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only
- * decode: the main thread finds stored rows that are not in memory before they are scored.
- */
+/** Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only decode. */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
   {

@@ -2,6 +2,7 @@ import { blankBatch, tensorOutputs } from "../../engine/onnx/blank-batch.js";
 import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineLayout } from "../../scoring/context.js";
+import type { Provider } from "../../spec/engine-spec.js";
 import { type EngineOptions, modelCopiesBytes, openEngine } from "../open-engine.js";
 
 /** The speed of the model alone, while nothing is read or written. */
@@ -21,13 +22,13 @@ const longestBatchMs = 1000;
 /**
  * Scores blank rows with several batch sizes and layouts, on the provider that a run would use. Returns nothing for a
  * model with lists of any length, whose speed depends on them, and for one that refuses blank rows.
+ * @param provider the one that a run would use
  */
-export async function measureSpeeds(model: ModelFile, options: EngineOptions): Promise<Speed[]> {
+export async function measureSpeeds(model: ModelFile, provider: Provider, options: EngineOptions): Promise<Speed[]> {
   const { cores } = options;
   const found: Speed[] = [];
   // Two threads with a session of WebGPU each crash in ONNX Runtime 1.30, so a GPU has one session, as in a run.
-  const hasCopies =
-    options.spec.engine.providers[0] === "cpu" && cores > 1 && model.sizeBytes * cores <= modelCopiesBytes;
+  const hasCopies = provider === "cpu" && cores > 1 && model.sizeBytes * cores <= modelCopiesBytes;
   for (const layout of [...(hasCopies ? [{ sessions: cores, threads: 1 }] : []), { sessions: 1, threads: cores }]) {
     await using engine = await openEngine(model, layout, options);
     let msPerRow = 0;

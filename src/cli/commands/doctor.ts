@@ -91,8 +91,8 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
   const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
     speeds:
-      loaded !== undefined && isOk
-        ? await measureSpeeds(model, {
+      loaded !== undefined && scoresOn !== undefined && isOk
+        ? await measureSpeeds(model, scoresOn, {
             spec: loaded.spec,
             worker,
             cores: usableCores(),

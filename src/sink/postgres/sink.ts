@@ -12,6 +12,7 @@ import { hasControlTables, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
 import { notesOf } from "./control/errors.js";
+import { readReviewedPlan } from "./control/decisions.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
@@ -30,7 +31,6 @@ import { pruning } from "./pruning/prune-runs.js";
 import { rehearse, rehearsePlanned } from "./rehearse.js";
 import { refuseTakingOver } from "./other-runs/run-elsewhere.js";
 import { readTable } from "./other-runs/table-rows.js";
-import { storedRun } from "./other-runs/stored-run.js";
 import { readPublishedRows } from "./other-runs/published-rows.js";
 import { retrying } from "./retry.js";
 import { eraseRows } from "./erasing/erase-rows.js";
@@ -101,7 +101,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     rehearse: (plan, state) => rehearseRun(tools, { plan, ...state, program: options.program }),
     open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools, inControlTables),
-    stored: (runId) => inControlTables(`reading run ${runId}`, undefined, storedRun(control, runId)),
+    stored: (runId) =>
+      inControlTables(`reading run ${runId}`, undefined, (session) => readReviewedPlan(session, control, runId)),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
     readTable: (what, key) => readTable({ ...tools, spool: options.spool }, what, key),

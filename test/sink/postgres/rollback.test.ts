@@ -244,6 +244,22 @@ postgres.describe("a rollback at the same time as another command", () => {
     await refused;
   });
 
+  test.each(swaps)("two rollbacks at the same time undo one run, and both say which: %s", async (swap) => {
+    await using database = await postgres.server().createDatabase();
+    const spec = { swap, keep_previous: 7 };
+    await replaceBy(database, first, 5, spec);
+    await replaceBy(database, second, 15, spec);
+    await replaceBy(database, "job-000000000003", 16, spec);
+    await using holder = await postgres.server().open(database.name);
+    await holder.query("BEGIN; LOCK TABLE scores.predictions IN SHARE MODE");
+    const both = Promise.all([rollBack(database, spec), rollBack(database, spec)]);
+    await untilWaiting(database, { sessions: 2, work: both });
+    await holder.query("COMMIT");
+    const done = { undone: { runId: "job-000000000003" }, restored: { runId: second } };
+    expect(await both).toMatchObject([done, done]);
+    expect(await count(database)).toBe(15);
+  });
+
   const erasure: TableErasure = {
     keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
     dryRun: false,

@@ -1,5 +1,6 @@
 import { type Decision, parseDecision } from "../../../publish/decision.js";
 import { parseRunVerdict, type RunVerdict } from "../../../publish/run-verdict.js";
+import type { ReviewedPlan } from "../../port.js";
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
@@ -36,6 +37,22 @@ export async function storeDecision(
 export async function readVerdict(session: Session, control: Control, runId: RunId): Promise<RunVerdict | undefined> {
   return await readStored(session, { control, table: "verdicts", columns: "verdict", runId }, ({ verdict }) =>
     parseRunVerdict(parseJson(String(verdict))),
+  );
+}
+
+/** Reads a run's plan with its verdict and the decision on it; undefined for an unknown run. @throws JobError OUTPUT_DAMAGED */
+export async function readReviewedPlan(
+  session: Session,
+  control: Control,
+  runId: RunId,
+): Promise<ReviewedPlan | undefined> {
+  const stored = await control.readPlan(session, runId);
+  return (
+    stored && {
+      ...stored,
+      verdict: await readVerdict(session, control, runId),
+      decision: await readDecision(session, control, runId),
+    }
   );
 }
 
