@@ -62,29 +62,43 @@ function anyColumn(dice: Dice, name: string): TableColumn {
 
 /** Floats of few values, so that statistics tell something; float16 holds them, too. */
 function withNarrowFloats(value: Value, type: ColumnType, dice: Dice): Value {
+  return eachScalar(value, type, (one, of) =>
+    typeof one === "number" && of.startsWith("float") ? dice.pick([0.5, 1, 1, 2, 3, Number.NaN]) : one,
+  );
+}
+
+/** Whole microseconds before 1970: of others, DuckDB's own functions of microseconds cut the rest the wrong way. */
+function withWholeMicros(value: Value, type: ColumnType): Value {
+  return eachScalar(value, type, (one, of) =>
+    typeof one === "bigint" && of === "timestamp[ns]" && one < 0n ? one - (one % 1000n) : one,
+  );
+}
+
+function eachScalar(value: Value, type: ColumnType, change: (value: Value, type: string) => Value): Value {
   if (typeof type === "object" && Array.isArray(value)) {
     return value.map((one: Value, place) => {
       const inner = type.kind === "list" ? type.element : type.kind === "struct" ? type.fields[place]?.type : undefined;
-      return inner === undefined ? one : withNarrowFloats(one, inner, dice);
+      return inner === undefined ? one : eachScalar(one, inner, change);
     });
   }
-  return typeof value === "number" && showType(type).startsWith("float")
-    ? dice.pick([0.5, 1, 1, 2, 3, Number.NaN])
-    : value;
+  return change(value, showType(type));
 }
 
-/** @param isCarried whether an expression is one, and its values can be carried */
+/**
+ * @param howCarried whether an expression is one whose values can be carried: "exact" if DuckDB computes it as it is,
+ * "micros" if its nanoseconds are given to functions of microseconds
+ */
 export async function anyCase(
   seed: number,
   writers: Writers,
-  isCarried: (columns: readonly TableColumn[], sql: string) => Promise<boolean>,
+  howCarried: (columns: readonly TableColumn[], sql: string) => Promise<"exact" | "micros" | undefined>,
 ): Promise<SqlCase> {
   const dice = diceOf(seed);
   const rows = dice.int(1, 60);
   let next = 0n;
   const key: TableColumn = { name: "id", type: "int64", nullable: false, make: () => (next += 1n) };
   const columns = [key, ...dice.some(oddNames, dice.int(1, 5)).map((name) => anyColumn(dice, name))];
-  const values = columns.map(({ make }) => Array.from({ length: rows }, make));
+  const drawn = columns.map(({ make }) => Array.from({ length: rows }, make));
   const ends = Array.from({ length: dice.int(0, 3) }, () => dice.int(0, rows)).toSorted((one, two) => one - two);
   const shards = [...ends, rows].map((rowEnd, index): CaseShard => {
     const writing = dice.chance(0.3)
@@ -106,20 +120,26 @@ export async function anyCase(
   );
   const drafts = Array.from({ length: dice.pick([0, 4, 8, 12]) }, (_, index) => [`e${index}`, sql.value()] as const);
   const computed: [string, string][] = [];
+  const ways = new Set<string | undefined>();
   for (const [name, text] of drafts) {
-    if (await isCarried(columns, text)) {
+    const way = await howCarried(columns, text);
+    if (way !== undefined) {
       computed.push([name, text]);
+      ways.add(way);
     }
   }
   const where = dice.chance(0.6) ? sql.condition() : undefined;
-  const isFilter = where !== undefined && (await isCarried(columns, where));
+  const filtering = where === undefined ? undefined : await howCarried(columns, where);
+  ways.add(filtering);
   const names = columns.flatMap(({ name }) => (name !== "id" && plainName.test(name) ? [name] : []));
   return {
     columns,
-    values,
+    values: ways.has("micros")
+      ? columns.map(({ type }, index) => (drawn[index] ?? []).map((value) => withWholeMicros(value, type)))
+      : drawn,
     shards,
     computed: new Map(computed),
-    where: isFilter ? where : undefined,
+    where: filtering === undefined ? undefined : where,
     carried: ["id", ...computed.map(([name]) => name), ...dice.some(names, dice.int(0, names.length))],
   };
 }
