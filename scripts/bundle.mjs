@@ -29,7 +29,7 @@ const together = {
   start: [["dist/cli/main.js"]],
   scoring: [["dist/app/threads/scoring-worker.js"]],
   running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
-  writing: [["dist/sink/parquet/common/part-file.js"]],
+  writing: [["dist/sink/parquet/part-file.js"]],
 };
 const groups = Object.entries(together).map(([name, parties], index, all) => {
   const paths = parties.map((roots) => roots.map((root) => join(project, root)));

@@ -20,7 +20,7 @@ import rules from "../.dependency-cruiser.mjs";
 
 const canaries = {
   "src/plan/canary.ts": { code: 'import "node:fs";\n', rule: "pure-rooms-know-no-node" },
-  "src/packing/canary.ts": { code: 'import "../sink/parquet/local/sink.js";\n', rule: "pure-rooms-import-pure-rooms" },
+  "src/packing/canary.ts": { code: 'import "../sink/parquet/sink.js";\n', rule: "pure-rooms-import-pure-rooms" },
   "src/jobs/canary.ts": { code: 'import "../run/run.js";\n', rule: "pure-rooms-import-pure-rooms" },
   "src/columnar/canary.ts": { code: 'import "../binding/contract.js";\n', rule: "columns-know-no-model" },
   "src/checks/canary.ts": { code: 'import "../plan/plan.js";\n', rule: "checks-know-columns-only" },
@@ -54,16 +54,11 @@ const canaries = {
   "src/engine/canary.ts": { code: 'import "../models/port.js";\n', rule: "engine-imports-its-own" },
   "src/onnx/canary.ts": { code: 'import "../engine/port.js";\n', rule: "onnx-imports-its-own" },
   "src/sink/parquet/canary.ts": { code: 'import "../postgres/sink.js";\n', rule: "sink-parquet-imports-its-own" },
-  "src/sink/parquet/common/canary.ts": {
-    code: 'import "../local/durable.js";\n',
-    rule: "what-parquet-targets-share-knows-none",
-  },
-  "src/sink/parquet/s3/canary.ts": {
-    code: 'import "../local/durable.js";\n',
-    rule: "no-parquet-target-imports-another",
-  },
+  "src/sink/parquet/canary-store.ts": { code: 'import "../../stores/s3.js";\n', rule: "sink-parquet-imports-its-own" },
+  "src/stores/canary.ts": { code: 'import "../sink/port.js";\n', rule: "stores-imports-its-own" },
+  "src/stores/canary-s3.ts": { code: 'import "./disk.js";\n', rule: "no-store-imports-another" },
   "src/sink/postgres/canary.ts": { code: 'import "../../duckdb/pool.js";\n', rule: "sink-postgres-imports-its-own" },
-  "src/sink/arrow/canary.ts": { code: 'import "../parquet/local/sink.js";\n', rule: "sink-arrow-imports-its-own" },
+  "src/sink/arrow/canary.ts": { code: 'import "../parquet/sink.js";\n', rule: "sink-arrow-imports-its-own" },
   "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },
   "src/s3/canary.ts": { code: 'import "../storage/s3/reader.js";\n', rule: "s3-imports-its-own" },
   "src/net/canary.ts": { code: 'import "../s3/store.js";\n', rule: "net-imports-its-own" },

@@ -1,11 +1,15 @@
-import { isAbsolute, relative, resolve, sep } from "node:path";
+import { basename, isAbsolute, relative, resolve, sep } from "node:path";
+import { outputColumns } from "../binding/contract.js";
+import { outputRowBytes } from "../binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
 import { runIdOf, type Sha256 } from "../plan/identity.js";
+import type { Plan } from "../plan/plan.js";
 import type { RetryTools } from "../util/retry.js";
-import { nodeFileSystem } from "../sink/parquet/common/file-system.js";
-import { layoutOf } from "../sink/parquet/common/layout.js";
-import type { OpenKeyDuckDb } from "../sink/parquet/common/key-counts.js";
-import { openParquetSink } from "../sink/parquet/local/sink.js";
+import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
+import type { OpenKeyDuckDb } from "../sink/parquet/key-counts.js";
+import { openParquetSink } from "../sink/parquet/sink.js";
+import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
+import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { OutputFolder } from "../storage/output-folder.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
@@ -158,40 +162,69 @@ function rowSpool({ folder, writer, isDead }: SinkOptions): RowSpool {
   };
 }
 
+// oxlint-disable-next-line require-await -- a kind of target is opened asynchronously
 async function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  const { folder, outputPattern, writer, isDead, warn } = options;
+  const { outputPattern, writer, isDead, warn } = options;
+  const folder = resolve(options.folder, path);
   return openParquetSink({
-    folder: resolve(folder, path),
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [resolve(folder, path)] } }),
-    target: shortPath(resolve(folder, path)),
+    folder,
+    target: shortPath(folder),
     uri: path,
-    openKeyDuckDb: keyDuckDb(options, resolve(folder, path)),
+    storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
+    openKeyDuckDb: keyDuckDb(options, folder),
     compression,
-    otherRunFolders: segmentPatterns(resolve(folder, outputPattern).split(sep).slice(1)),
-    fs: nodeFileSystem,
+    otherRunFolders: { root: "", pattern: segmentPatterns(resolve(options.folder, outputPattern).split(sep).slice(1)) },
+    async rehearse(plan) {
+      const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
+      return await rehearse(onDisk(folder, plan));
+    },
+    close: () => Promise.resolve(),
     writer,
     isDead,
     warn,
   });
 }
 
+/** What a run would write into a folder. */
+function onDisk(folder: string, plan: Plan): DiskPlan {
+  const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
+  return {
+    folder,
+    working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
+    folders: [basename(rejects)],
+    files: [basename(success), basename(manifest)],
+    bytes: plan.input.rows * outputRowBytes(plan.contract),
+    columns: outputColumns(plan.contract).length,
+  };
+}
+
 async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  const { openS3Sink } = await import("../sink/parquet/s3/sink.js");
+  const { openS3Store } = await import("../stores/s3.js");
   const { openSpool } = await import("../s3/spool.js");
-  const { path, compression, spool } = parquet;
+  const { path, compression, spool: { path: spoolPath } = {} } = parquet;
   const { writer, isDead, warn } = options;
-  const root = spoolRoot(options.folder, spool?.path);
   // Its size needs no limit: it holds at most two parts at once.
-  const outgoing = openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY });
-  return openS3Sink({
-    store: await openTarget(parquet, options),
-    folder: s3Folder(path),
+  const maxBytes = Number.POSITIVE_INFINITY;
+  const spool = openSpool({ root: spoolRoot(options.folder, spoolPath), writer, use: "out", isDead, maxBytes });
+  const objects = await openTarget(parquet, options);
+  const folder = s3Folder(path);
+  const [, bucket = ""] = folder.split("//");
+  const segments = s3Folder(options.outputPattern).split("/").slice(3);
+  return openParquetSink({
+    folder,
+    target: folder,
     uri: path,
-    spool: outgoing,
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [outgoing.folder] } }),
-    openKeyDuckDb: keyDuckDb(options, outgoing.folder),
+    storeAt: () => openS3Store({ objects, spool, writer, isDead }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
+    openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,
-    otherRunFolders: segmentPatterns(s3Folder(options.outputPattern).split("/").slice(3)),
+    otherRunFolders: { root: `s3://${bucket.split("/")[0]}`, pattern: segmentPatterns(segments) },
+    rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+      objects[Symbol.dispose]();
+    },
     writer,
     isDead,
     warn,

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { spoiltJob } from "../support/faulty.js";
 import { outputs as outputsOfBoth, shifted } from "../support/challenger.js";
-import { layoutOf } from "../../src/sink/parquet/common/layout.js";
+import { layoutOf } from "../../src/sink/parquet/layout.js";
 import type { RunId } from "../../src/plan/plan.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";

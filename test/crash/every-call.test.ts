@@ -45,9 +45,9 @@ test("each part is flushed before it has its name, and its name before its tempo
 
   for (let span = 0; span < spans; span += 1) {
     const part = `part-${String(span).padStart(5, "0")}`;
-    const flushed = trace.indexOf(`sync control/tmp/part-${span} #1`);
+    const flushed = trace.indexOf(`sync control/tmp/${part}-parquet #1`);
     const named = trace.indexOf(`link ${part} #1`);
-    const dropped = trace.indexOf(`unlink control/tmp/part-${span} #1`);
+    const dropped = trace.indexOf(`unlink control/tmp/${part}-parquet #1`);
     expect(flushed, `${part}: flushed`).toBeGreaterThanOrEqual(0);
     expect(named, `${part}: named after it is flushed`).toBeGreaterThan(flushed);
     expect(dropped, `${part}: temporary name dropped last`).toBeGreaterThan(named);

@@ -49,7 +49,7 @@ function kindOf(path) {
   }
   return (inside || ".")
     .replace(/^_infer-batch\/[^/]+/, "control")
-    .replace(/(control\/tmp\/[a-z]+(?:-[a-z0-9]+)?)\..+$/, "$1")
+    .replace(/(control\/tmp\/[^./]+)\..+$/, "$1")
     .replace(/^(control\/withdrawn\/)[^/]+/, "$1own")
     .replace(/^((?:control\/parts\/|_rejects\/)?part-\d+)\..+$/, "$1");
 }

@@ -2,7 +2,7 @@ import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
-import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
+import { sealedText } from "#src/sink/parquet/plan-text.js";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";

@@ -1,13 +1,12 @@
 import { chmod, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { rehearse } from "#src/sink/parquet/local/rehearse.js";
+import { rehearse } from "#src/stores/disk-rehearsal.js";
 import { runCli, runHere } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
-import { planFor } from "../support/sinks.js";
 import { fixtureNamed } from "../support/world.js";
 
 const postgres = usePostgres();
@@ -67,11 +66,10 @@ describe("plan with an output in files", () => {
 
   test("a disk with less space than the predictions may take is named", async () => {
     await using scratch = await scratchFolder();
-    const plan = planFor({ kind: "parquet", uri: "out" });
-    const rehearsed = (rows: number): Promise<readonly string[]> =>
-      rehearse(join(scratch.path, "a/out"), { ...plan, input: { ...plan.input, rows } });
-    expect(await rehearsed(10)).toHaveLength(1);
-    expect((await rehearsed(1e15))[0]).toMatch(/^whether the predictions fit: .* free, and 2 columns may take /);
+    const rehearsed = (bytes: number): Promise<readonly string[]> =>
+      rehearse({ folder: join(scratch.path, "a/out"), working: [], folders: [], files: [], bytes, columns: 2 });
+    expect(await rehearsed(100)).toHaveLength(1);
+    expect((await rehearsed(1e16))[0]).toMatch(/^whether the predictions fit: .* free, and 2 columns may take /);
   });
 
   test.skipIf(process.getuid?.() !== 0)("plan ends with 64 if the folder cannot be written to", async () => {

@@ -62,7 +62,7 @@ export async function inspectWreck(folder: string, expected: Expected, stderr: s
 async function spansBegun(folder: string, committed: readonly number[]): Promise<number[]> {
   const names = await readdir(folder, { recursive: true }).catch(() => []);
   const temporary = names.flatMap((name) => {
-    const [, span] = /\/tmp\/part-(\d+)\./.exec(name) ?? [];
+    const [, span] = /\/tmp\/part-(\d+)-(?:parquet|staged)\./.exec(name) ?? [];
     return span === undefined ? [] : [Number(span)];
   });
   const last = Math.max(-1, ...committed, ...temporary);

@@ -1,4 +1,4 @@
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { kindOf } from "./lossy-disk.js";
 
 /** Called around each call of one attempt, with its number from 0 and its name as "link part-00000". */
@@ -28,8 +28,7 @@ export function hookedDisk(root: string, { before, after }: Hooks): FileSystem {
     readText: (path) => call("readText", path, () => real.readText(path)),
     writeText: (path, text) => call("writeText", path, () => real.writeText(path, text)),
     appendText: (path, text) => call("appendText", path, () => real.appendText(path, text)),
-    sizeOf: (path) => call("sizeOf", path, () => real.sizeOf(path)),
-    identityOf: (path) => call("identityOf", path, () => real.identityOf(path)),
+    stat: (path) => call("stat", path, () => real.stat(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),
     sync: (path) => call("sync", path, () => real.sync(path)),
     link: (from, to) => call("link", to, () => real.link(from, to)),

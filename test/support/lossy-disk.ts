@@ -1,6 +1,6 @@
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import type { Luck } from "./luck.js";
 import { createNodes, type Nodes, type Survivors } from "./lossy-nodes.js";
 
@@ -132,8 +132,7 @@ function fileSystemOver(nodes: Nodes, call: Call): FileSystem {
       call("appendText", path, () => real.appendText(path, text), {
         short: () => real.appendText(path, text.slice(0, Math.floor(text.length / 2))),
       }),
-    sizeOf: (path) => call("sizeOf", path, () => real.sizeOf(path)),
-    identityOf: (path) => call("identityOf", path, () => real.identityOf(path)),
+    stat: (path) => call("stat", path, () => real.stat(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),
     sync: (path) =>
       call("sync", path, () => nodes.sync(path), {
@@ -164,8 +163,11 @@ async function writeTree(path: string, tree: Survivors): Promise<void> {
 
 /** What a path is, without what differs from one attempt to the next. */
 export function kindOf(root: string, path: string): string {
+  if (dirname(path).endsWith("/tmp")) {
+    return `tmp/${basename(path).replace(/\..*$/, "")}`;
+  }
   const name = basename(path).replace(/^((?:part|rejects)-\d+|[a-z]+(?:-link)?)\..*$/, "$1");
-  return dirname(path).endsWith("/tmp") ? `tmp/${name}` : relative(root, join(dirname(path), name)) || ".";
+  return relative(root, join(dirname(path), name)) || ".";
 }
 
 function systemError(errno: string, op: string, path: string): Error {

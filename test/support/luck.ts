@@ -26,7 +26,9 @@ export function anyLuck(random: () => number): Luck {
   return {
     name: () => (random() < 0.5 ? "old" : "new"),
     bytes: (synced, current) => {
-      const cut = Math.floor(random() * (current.length + 1));
+      // What was appended may be lost, not what was flushed before it.
+      const flushed = current.subarray(0, synced.length).equals(synced) ? synced.length : 0;
+      const cut = flushed + Math.floor(random() * (current.length - flushed + 1));
       const zeros = Buffer.concat([current.subarray(0, cut), Buffer.alloc(current.length - cut)]);
       return [synced, current, current.subarray(0, cut), zeros][Math.floor(random() * 4)] ?? synced;
     },

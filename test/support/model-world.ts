@@ -7,13 +7,12 @@ import { splitRunId } from "#src/plan/identity.js";
 import type { RunId } from "#src/plan/plan.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import { openParquetSink } from "#src/sink/parquet/local/sink.js";
 import { identity } from "./faulty.js";
 import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
 import { writeModel } from "./onnx.js";
 import { partNames } from "./output.js";
 import { readFiles, writeRows } from "./parquet.js";
-import { sinkOptions } from "./sink-options.js";
+import { openDiskSink } from "./sink-options.js";
 
 /** A job over tiny shards whose output lies on a disk that fails. Its input has versions, which its rows show. */
 export interface ModelWorld extends AsyncDisposable {
@@ -121,7 +120,7 @@ export async function modelWorld(folder: string, { rows, commitRows }: ModelPlan
       const writer = `host.${writers}.w${writers}`;
       const isDead = (other: string): boolean => other !== writer && !alive.has(other);
       const { fs } = disk;
-      await using sink = openParquetSink({ ...sinkOptions, folder: out, fs, writer, isDead });
+      await using sink = openDiskSink({ folder: out, fs, writer, isDead });
       alive.add(writer);
       try {
         return await runJob({

@@ -4,7 +4,7 @@ import type { SpanOutput } from "#src/columnar/types.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows, partNames } from "./output.js";
 import {

@@ -5,18 +5,17 @@ import { noRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import { layoutOf } from "#src/sink/parquet/common/layout.js";
-import { textOfRejects } from "#src/sink/parquet/common/rejects.js";
-import { openParquetSink } from "#src/sink/parquet/local/sink.js";
+import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
+import { layoutOf } from "#src/sink/parquet/layout.js";
+import { textOfRejects } from "#src/sink/parquet/rejects.js";
 import type { RunSink, RunWriter, Sink } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/committed-by.js";
-import { readPlan } from "#src/sink/parquet/common/stored-plan.js";
+import { readPlan } from "#src/sink/parquet/plan-file.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
 import { readFiles } from "./parquet.js";
 import { planOf } from "./plans.js";
-import { sinkOptions } from "./sink-options.js";
+import { openDiskSink, sinkOptions } from "./sink-options.js";
 
 /** 11 rows in 3 spans. Row 5 is rejected. */
 const rowCount = 11;
@@ -109,8 +108,7 @@ export function openDriveSink(
   writers += 1;
   const writer = `host.${writers}.w${writers}`;
   return Promise.resolve(
-    openParquetSink({
-      ...sinkOptions,
+    openDiskSink({
       duckdb,
       folder: driveFolder(root),
       fs,
@@ -230,6 +228,10 @@ async function strayRejects(folder: string): Promise<string[]> {
     .map((name) => `_rejects/${name} is there, which no part names`);
 }
 
+function drivenStore(root: string): ReturnType<typeof openDiskStore> {
+  return openDiskStore({ root, fs: nodeFileSystem, writer: "reader", isDead: () => false });
+}
+
 /** Faults of small files under a final name, which must be whole. */
 async function faultsOfControl(folder: string): Promise<string[]> {
   const faults: string[] = [];
@@ -241,7 +243,7 @@ async function faultsOfControl(folder: string): Promise<string[]> {
     }
   };
   faults.push(
-    ...(await readPlan(nodeFileSystem, layoutOf(folder, drivePlan.runId)).then(
+    ...(await readPlan(drivenStore(folder), layoutOf(folder, drivePlan.runId)).then(
       () => [],
       (error: unknown) => [String(error)],
     )),

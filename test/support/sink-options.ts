@@ -1,4 +1,7 @@
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
+import { openParquetSink, type ParquetSinkOptions } from "#src/sink/parquet/sink.js";
+import type { Sink } from "#src/sink/port.js";
+import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 
 /** One DuckDB for all sinks of a process: opening it takes longer than most of what they do with it. */
 export const sharedDuckDb = {
@@ -7,7 +10,7 @@ export const sharedDuckDb = {
 };
 
 /** A DuckDB for the keys of a run. */
-export const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(sharedDuckDb);
+const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(sharedDuckDb);
 
 /** Options that tests of the Parquet sink do not vary. */
 export const sinkOptions = {
@@ -16,6 +19,21 @@ export const sinkOptions = {
   compression: "uncompressed",
   duckdb: sharedDuckDb,
   openKeyDuckDb,
-  otherRunFolders: [],
+  otherRunFolders: { root: "", pattern: [] },
+  rehearse: () => Promise.resolve([]),
+  close: () => Promise.resolve(),
   warn: () => {},
 } as const;
+
+export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
+  readonly folder: string;
+  readonly writer: string;
+  readonly fs?: FileSystem;
+}
+
+/** Opens a target of Parquet files in a folder. */
+export function openDiskSink({ fs = nodeFileSystem, ...options }: DiskSinkOptions): Sink {
+  const { writer, isDead = () => false } = options;
+  const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
+  return openParquetSink({ ...sinkOptions, storeAt, isDead, ...options });
+}

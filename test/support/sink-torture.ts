@@ -59,7 +59,7 @@ async function callsOf(refused: readonly string[] = []): Promise<readonly string
 const parallelRuns = 3;
 
 /** Calls that change nothing: stopping before one is stopping before the next that does. */
-export const readingCall = /^(readdir|readText|sizeOf|identityOf|digest) /;
+export const readingCall = /^(readdir|readText|stat|digest) /;
 
 export interface AtEachCall {
   /** Calls that this file system does not know. */

@@ -6,21 +6,20 @@ import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columnar/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import { openParquetSink } from "#src/sink/parquet/local/sink.js";
+import { openParquetSink } from "#src/sink/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/committed-by.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openSpool } from "#src/s3/spool.js";
 import type { S3TargetOptions } from "#src/s3/target.js";
-import { openS3Sink } from "#src/sink/parquet/s3/sink.js";
+import { openS3Store } from "#src/stores/s3.js";
 import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target } from "./s3-target.js";
 import { alone, type BegunRun, beginRun } from "./sink-drive.js";
-import { openKeyDuckDb, sharedDuckDb, sinkOptions } from "./sink-options.js";
+import { openDiskSink, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -97,16 +96,7 @@ let writers = 0;
 
 export function parquetSink(folder: string): Promise<Sink> {
   writers += 1;
-  return Promise.resolve(
-    openParquetSink({
-      ...sinkOptions,
-      folder: join(folder, "out"),
-      compression: "zstd",
-      fs: nodeFileSystem,
-      writer: `test.${writers}`,
-      isDead: () => false,
-    }),
-  );
+  return Promise.resolve(openDiskSink({ folder: join(folder, "out"), compression: "zstd", writer: `test.${writers}` }));
 }
 
 export interface S3SinkOptions {
@@ -127,17 +117,21 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { otherRunFolders = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
-  const store = s3Target({ port, writer, retrySeconds, warn, ...target });
+  const objects = s3Target({ port, writer, retrySeconds, warn, ...target });
+  const outgoing = openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 });
   return Promise.resolve(
-    openS3Sink({
-      store,
+    openParquetSink({
+      ...sinkOptions,
+      target: uri,
       folder: uri,
       uri,
-      spool: openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 }),
+      storeAt: () => openS3Store({ objects, spool: outgoing, writer, isDead }),
       compression: "zstd",
-      duckdb: sharedDuckDb,
-      openKeyDuckDb,
-      otherRunFolders,
+      otherRunFolders: { root: `s3://${uri.split("/")[2]}`, pattern: otherRunFolders },
+      async close() {
+        await outgoing[Symbol.asyncDispose]();
+        objects[Symbol.dispose]();
+      },
       writer,
       isDead,
       warn,

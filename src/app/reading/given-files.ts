@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { diskErrors } from "../../sink/parquet/local/durable.js";
+import { diskErrors } from "../../stores/disk.js";
 
 /** Errors of a file name that a user gave; names that the sink makes do not meet them. */
 const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>> = {

@@ -4,8 +4,7 @@ import { JobError } from "../../util/errors.js";
 import { failureText } from "../reading/given-files.js";
 import type { Log } from "../../scoring/context.js";
 import type { Worker } from "../../plan/worker-shares.js";
-import { makeFolder, replaceDurably } from "../../sink/parquet/local/durable.js";
-import { nodeFileSystem } from "../../sink/parquet/common/file-system.js";
+import { makeFolder, nodeFileSystem, replaceFile } from "../../stores/disk.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isS3Uri } from "../../spec/s3/s3-uri.js";
@@ -83,7 +82,7 @@ export async function writeReport(path: string, text: string): Promise<string | 
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     await makeFolder(nodeFileSystem, dirname(path));
-    await replaceDurably(nodeFileSystem, { temporary, final: path, text, check: () => Promise.resolve() });
+    await replaceFile(nodeFileSystem, { path, temporary, text });
     return undefined;
   } catch (error) {
     return failureText(error, "let this user write there, or name another file");

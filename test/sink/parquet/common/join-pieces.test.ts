@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { joinPieces } from "#src/sink/parquet/common/join-pieces.js";
+import { joinPieces } from "#src/sink/parquet/join-pieces.js";
 import { projectFolder } from "../../../support/cli.js";
 import { readIndependently } from "../../../support/hyparquet.js";
 import { scratchFolder } from "../../../support/job.js";
@@ -83,7 +83,7 @@ test.runIf(process.platform === "linux")(
     const { size } = await stat(joined);
     // The limit is in KiB, and lies in the footer, which is longer: a write that reaches it is cut off, as on a full disk.
     const limit = Math.floor((size - 1) / 1024);
-    const script = `import { joinPieces } from "#src/sink/parquet/common/join-pieces.js";
+    const script = `import { joinPieces } from "#src/sink/parquet/join-pieces.js";
       await joinPieces(JSON.parse(process.argv[1]), process.argv[2]).then(() => console.log("joined"), (error) => console.log(error.code));`;
     const other = join(scratch.path, "other.parquet");
     const command = `ulimit -f ${limit}; exec "$0" --input-type=module -e "$1" "$2" "$3"`;

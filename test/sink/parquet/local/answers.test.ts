@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
 import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
 import { messageOf } from "#src/util/errors.js";
 import { answerOf, answersIn, answersOf, inOrder, openJournal } from "../../../support/answers-contract.js";

@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
 import { scratchFolder } from "../../../support/job.js";
 import { beginDrive, drive, driveFolder, drivePlan, nothingTold, openDriveSink } from "../../../support/sink-drive.js";
 import { randomOf } from "../../../support/random.js";

@@ -2,9 +2,9 @@ import { copyFile, mkdir, readdir, readFile, rename, rm, truncate, writeFile } f
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
 import type { Sink } from "#src/sink/port.js";
-import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
+import { sealedText } from "#src/sink/parquet/plan-text.js";
 import { scratchFolder } from "../../../support/job.js";
 import { query, writeRows } from "../../../support/parquet.js";
 import {

@@ -2,20 +2,19 @@ import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import { openParquetSink } from "#src/sink/parquet/local/sink.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import type { Sink } from "#src/sink/port.js";
 import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { scratchFolder } from "../../../support/job.js";
 import { commitSealed, shownFeatures, wholeSealed } from "../../../support/sealed-spans.js";
-import { sinkOptions } from "../../../support/sink-options.js";
+import { openDiskSink } from "../../../support/sink-options.js";
 import { begun } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
 import { torture } from "../../../support/torture.js";
 
 function sinkOf(folder: string, writer: string, fs: FileSystem = nodeFileSystem): Sink {
-  return openParquetSink({ ...sinkOptions, folder, fs, writer, isDead: () => false });
+  return openDiskSink({ folder, fs, writer, isDead: () => false });
 }
 
 /** What two attempts that finish a run leave, and the calls of the second one. */

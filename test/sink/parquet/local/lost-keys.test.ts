@@ -5,15 +5,14 @@ import { nextRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import { parseRunProfile } from "#src/publish/profile-text.js";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
-import { layoutOf } from "#src/sink/parquet/common/layout.js";
-import { openParquetSink } from "#src/sink/parquet/local/sink.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
+import { layoutOf } from "#src/sink/parquet/layout.js";
 import type { StoredPlan } from "#src/sink/port.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { scratchFolder } from "../../../support/job.js";
 import { commitSealed, outputWith, wholeSealed } from "../../../support/sealed-spans.js";
 import type { BegunRun } from "../../../support/sink-drive.js";
-import { sinkOptions } from "../../../support/sink-options.js";
+import { openDiskSink } from "../../../support/sink-options.js";
 import { begun, idsOf } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
 
@@ -33,9 +32,9 @@ async function lostKey(committed: readonly number[], facts: Partial<Plan> = {}):
   const folder = join(scratch.path, "out");
   const warnings: string[] = [];
   const warn = (message: string): void => void warnings.push(message);
-  const options = { ...sinkOptions, folder, fs: nodeFileSystem, isDead: () => false, warn };
-  await using sink = openParquetSink({ ...options, writer: "first" });
-  const other = openParquetSink({ ...options, writer: "second" });
+  const options = { folder, fs: nodeFileSystem, isDead: () => false, warn };
+  await using sink = openDiskSink({ ...options, writer: "first" });
+  const other = openDiskSink({ ...options, writer: "second" });
   const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), ...facts });
   const { profile, profileKey } = layoutOf(folder, stored.plan.runId);
   await commitSealed(run, stored, committed);
@@ -109,8 +108,7 @@ test("a span whose key could not be made is committed when that is tried again",
       await (failure === undefined ? undefined : Promise.reject(failure));
     },
   });
-  await using sink = openParquetSink({
-    ...sinkOptions,
+  await using sink = openDiskSink({
     folder: scratch.path,
     fs,
     writer: "first",
@@ -125,8 +123,8 @@ test("a span whose key could not be made is committed when that is tried again",
 test("a file that is no key, in the place of the key of a run, is reported, and nothing is committed", async () => {
   await using scratch = await scratchFolder();
   const folder = join(scratch.path, "out");
-  const options = { ...sinkOptions, folder, fs: nodeFileSystem, writer: "first", isDead: () => false };
-  await using sink = openParquetSink(options);
+  const options = { folder, fs: nodeFileSystem, writer: "first", isDead: () => false };
+  await using sink = openDiskSink(options);
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
   await writeFile(layoutOf(folder, stored.plan.runId).profileKey, "no key");
   await expect(commitSealed(run, stored, [0])).rejects.toMatchObject({
@@ -146,9 +144,9 @@ test("an attempt that goes on when its run was published warns of no lost key", 
   await using scratch = await scratchFolder();
   const warnings: string[] = [];
   const warn = (message: string): void => void warnings.push(message);
-  const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false, warn };
-  await using sink = openParquetSink({ ...options, writer: "first" });
-  await using other = openParquetSink({ ...options, writer: "second" });
+  const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false, warn };
+  await using sink = openDiskSink({ ...options, writer: "first" });
+  await using other = openDiskSink({ ...options, writer: "second" });
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
   await commitSealed(run, stored, [0]);
   const late = await begun(other, stored.plan);
@@ -165,9 +163,9 @@ test.each(["its key is removed", "its parts are removed"])(
   "an attempt of a run that a later one has replaced says so, and not that the run is damaged, when %s",
   async (found) => {
     await using scratch = await scratchFolder();
-    const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
-    await using sink = openParquetSink({ ...options, writer: "first" });
-    await using other = openParquetSink({ ...options, writer: "second" });
+    const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
+    await using sink = openDiskSink({ ...options, writer: "first" });
+    await using other = openDiskSink({ ...options, writer: "second" });
     const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
     await commitSealed(run, stored, [0]);
     const late = await begun(other, stored.plan);
@@ -189,8 +187,8 @@ test.each([
   "a published run whose stored profile is %s is damaged, as no key opens those of its spans",
   async (_how, change) => {
     await using scratch = await scratchFolder();
-    const options = { ...sinkOptions, folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
-    await using sink = openParquetSink({ ...options, writer: "first" });
+    const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
+    await using sink = openDiskSink({ ...options, writer: "first" });
     const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
     await commitSealed(run, stored, [0, 1, 2]);
     await run.judge(verdictOf("publish"));

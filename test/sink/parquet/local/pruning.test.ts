@@ -2,7 +2,7 @@ import { cp, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { PruneOutcome } from "#src/publish/prune-request.js";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { scratchFolder } from "../../../support/job.js";

@@ -6,7 +6,7 @@ import type { DuckDBConnection } from "#src/duckdb/instance.js";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import { layoutOf } from "#src/sink/parquet/common/layout.js";
+import { layoutOf } from "#src/sink/parquet/layout.js";
 import type { Sink } from "#src/sink/port.js";
 import { allLost, commitsSurvive } from "../../../support/luck.js";
 import { partNames, spanOfName } from "../../../support/output.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
 import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { carryOutRun, onRunDisk, openAttempt } from "../../../support/run-drive.js";

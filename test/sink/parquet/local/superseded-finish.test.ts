@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { nodeFileSystem } from "#src/stores/disk.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import {
   carryOutRun,

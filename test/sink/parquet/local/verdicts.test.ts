@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { RejectedRow } from "#src/columnar/types.js";
-import { type FileSystem, nodeFileSystem } from "#src/sink/parquet/common/file-system.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
 import { latch } from "../../../support/waiting.js";
@@ -138,7 +138,7 @@ describe("the rejects of a part are its own attempt's", () => {
     async ({ rejected }) => {
       const calls = await callsOf(one.rejected);
       const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
-      const span = callOf(calls, /^rename lake\/out\/_rejects\/part-00001/);
+      const span = callOf(calls, /^link lake\/out\/_rejects\/part-00001/);
       const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 8);
       const failures: string[] = [];
       await inParallel(stops, 2, async (stop) => {
@@ -155,12 +155,12 @@ describe("the rejects of a part are its own attempt's", () => {
 
   test("a part has the rejects of its own attempt when another one is about to publish at any moment", async () => {
     const calls = await callsOf(one.rejected);
-    const stops = [/^rename lake\/out\/_rejects\/part-00001/, /^link lake\/out\/part-00001/].map((call) =>
+    const stops = [/^link lake\/out\/_rejects\/part-00001/, /^link lake\/out\/part-00001/].map((call) =>
       callOf(calls, call),
     );
     const { rejected = [] } = others[1] ?? {};
     const theirs = await callsOf(rejected);
-    const committing = callOf(theirs, /^writeText .*rejects-1/);
+    const committing = callOf(theirs, /^writeText tmp\/part-00001-jsonl/);
     const changing = [...theirs.keys()].filter((at) => at > committing && !readingCall.test(theirs[at] ?? ""));
     const pauses = tellingCalls(changing, (at) => theirs[at] ?? "", { ends: true });
     const failures: string[] = [];

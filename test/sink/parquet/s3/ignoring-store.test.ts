@@ -83,11 +83,12 @@ s3.describe("a store that honours If-None-Match", () => {
 
   test("probes of dead attempts are removed, and those of running ones stay", async () => {
     await using at = await s3World(s3.server());
-    await at.bucket.put("lake/out/_infer-batch/probe.dead", "");
-    await at.bucket.put("lake/out/_infer-batch/probe.elsewhere", "");
+    const working = `_infer-batch/${s3Plan().runId}/tmp`;
+    await at.bucket.put(`lake/out/${working}/probe.dead`, "");
+    await at.bucket.put(`lake/out/${working}/probe.elsewhere`, "");
     await using sink = await at.open({ isDead: (writer) => writer === "dead" });
     const { run } = await begun(sink, s3Plan());
-    expect((await at.names()).filter((name) => name.includes("probe"))).toEqual(["_infer-batch/probe.elsewhere"]);
+    expect((await at.names()).filter((name) => name.includes("probe"))).toEqual([`${working}/probe.elsewhere`]);
     for (const span of [0, 1, 2]) {
       await commitSpan(run, span);
     }

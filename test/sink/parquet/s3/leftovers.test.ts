@@ -1,9 +1,5 @@
-import { mkdir, readdir } from "node:fs/promises";
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import { holdFirst, s3Error } from "../../../support/http-proxy.js";
-import { scratchFolder } from "../../../support/job.js";
-import { pruneAt } from "../../../support/prune-contract.js";
 import { useS3 } from "../../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
 import { begun } from "../../../support/sinks.js";
@@ -62,27 +58,5 @@ s3.describe("parts that stay staged in S3", () => {
     expect((await at.names()).filter((name) => name.endsWith(".staged"))).toHaveLength(1);
     await run.finish();
     expect(await at.faults(2)).toEqual([]);
-  });
-});
-
-s3.describe("spools on the machine that prunes", () => {
-  test("prune of an output in S3 removes the spools that dead processes left here; --dry-run leaves them", async () => {
-    await using scratch = await scratchFolder();
-    await using at = await s3World(s3.server());
-    const root = join(scratch.path, "spool");
-    const left = (): Promise<string[]> => readdir(root);
-    await using sink = await at.open({ spool: root, isDead: (name) => name.startsWith("dead.") });
-    const { stored, run } = await begun(sink, { ...s3Plan(), job: "job" });
-    for (const span of [0, 1, 2]) {
-      await commitSpan(run, span);
-    }
-    await run.finish();
-    await using pruning = await at.open({ spool: root, isDead: (name) => name.startsWith("dead.") });
-    await mkdir(join(root, "dead.1.out"), { recursive: true });
-    await pruneAt(pruning, stored.plan, { dryRun: true });
-    expect(await left()).toContain("dead.1.out");
-    await pruneAt(pruning, stored.plan);
-    expect(await left()).not.toContain("dead.1.out");
-    expect(await at.names()).not.toContain("_SUCCESS");
   });
 });

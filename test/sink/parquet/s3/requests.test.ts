@@ -39,11 +39,6 @@ s3.describe("requests to a target in S3", () => {
       "content-length": String(bytes.length),
       "x-amz-content-sha256": sha256.toString("hex"),
       "x-amz-checksum-sha256": sha256.toString("base64"),
-      "x-amz-meta-infer-batch-run": s3Plan().runId,
-      "x-amz-meta-infer-batch-span": "2",
-      "x-amz-meta-infer-batch-rows": "4",
-      "x-amz-meta-infer-batch-rejected": "1",
-      "x-amz-meta-infer-batch-filtered": "0",
       "x-amz-meta-infer-batch-sha256": sha256.toString("hex"),
     });
     expect(seen.some(({ request }) => /uploads|uploadId/.test(request))).toBe(false);

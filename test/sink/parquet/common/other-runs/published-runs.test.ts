@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { TargetState } from "#src/sink/parquet/common/file-system.js";
-import { findPublished } from "#src/sink/parquet/common/other-runs/published-runs.js";
+import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
+import { findPublished } from "#src/sink/parquet/other-runs.js";
 import { JobError } from "#src/util/errors.js";
 
 const series = { job: "churn", params: { ds: "2026-11-23" }, dateParam: "ds", date: "2026-11-23" };
@@ -34,13 +34,14 @@ async function findWith(failing: string, error: Error): Promise<string[]> {
   const fs = {
     readdir: (path: string) => call(path, ["2026-11-21", "2026-11-22"]),
     readText: (path: string) => call(path, path.endsWith("_SUCCESS") ? success : manifest),
-  } as TargetState;
+  };
+  const store = openDiskStore({ root: "/out", fs: { ...nodeFileSystem, ...fs }, writer: "w", isDead: () => false });
   const folders = { root: "", pattern: ["out", /^.*$/] };
-  const found = await findPublished(fs, { folder: "/out", folders }, { series, placeOf: (path) => path });
+  const found = await findPublished(store, { folder: "/out/2026-11-23", folders }, series);
   return found.map(({ place }) => place);
 }
 
-const second = "/out/2026-11-22/profile.json";
+const second = "../2026-11-22/profile.json";
 
 test.each([
   ["/out/2026-11-21/_SUCCESS", errno("EACCES"), [second]],
@@ -55,8 +56,8 @@ test.each([
 test.each(["/out", "/out/2026-11-21/_SUCCESS", "/out/2026-11-21/_manifest.json"])(
   "a disk or store that fails ends the search for a baseline, since a shorter one would let more runs pass: %s",
   async (path) => {
-    for (const error of [errno("EIO"), new JobError("OBJECT_STORE", "reading it: SlowDown (tried 9 times)")]) {
-      await expect(findWith(path, error)).rejects.toBe(error);
-    }
+    await expect(findWith(path, errno("EIO"))).rejects.toMatchObject({ code: "DISK" });
+    const error = new JobError("OBJECT_STORE", "reading it: SlowDown (tried 9 times)");
+    await expect(findWith(path, error)).rejects.toBe(error);
   },
 );

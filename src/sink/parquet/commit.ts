@@ -1,0 +1,265 @@
+import { stat, unlink } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { OutputRows, SpanOutput } from "../../columnar/types.js";
+import type { DuckDbAccess } from "../../duckdb/instance.js";
+import { firstLine } from "../../duckdb/sql.js";
+import type { Span } from "../../plan/plan.js";
+import type { CommittedBy } from "../../publish/committed-by.js";
+import type { Compression } from "../../spec/parquet-spec.js";
+import type { Fence } from "../../stores/store.js";
+import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { awaitedLater } from "../../util/promises.js";
+import type { CommitOutcome, StoredPlan } from "../port.js";
+import { refuseStopped } from "./control-files.js";
+import { joinPieces } from "./join-pieces.js";
+import type { FinishedPart } from "./manifest.js";
+import type { PartToWrite } from "./part-file.js";
+import { isWholeSpan, partRows } from "./part-label.js";
+import { findPart, inspectParts, type RunFolder, type SpilledPiece } from "./parts.js";
+import { textOfRejects } from "./rejects.js";
+
+export interface SpanCommit {
+  readonly compression: Compression;
+  readonly maker: Omit<CommittedBy, "batchSize">;
+  readonly span: Span;
+  readonly output: SpanOutput;
+  /** Rows of the span that were encoded before it was complete, in order. */
+  readonly spilled: readonly SpilledPiece[];
+}
+
+/** Thrown where another attempt has committed the span: its part and the rows that it rejected count. */
+class Committed extends Error {}
+
+/**
+ * Publishes a span's rejects, then its part, whose creation commits both; or adopts the part that another attempt has
+ * committed.
+ */
+export async function commitSpan(
+  run: RunFolder,
+  commit: SpanCommit,
+): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
+  const { store, layout, stored, duckdb } = run;
+  const { span, output, spilled } = commit;
+  const rejects = textOfRejects(output.rejects);
+  const rejectsName = rejects.sha256 === null ? undefined : layout.rejectsOf(span.index, rejects.sha256);
+  const fence: Fence = {
+    scope: layout.temporary,
+    check: () => refuseStopped(run),
+    takesBack: () => Promise.resolve(true),
+  };
+  const requireFree = async (): Promise<void> => {
+    await refuseStopped(run);
+    if ((await findPart(store, layout, span.index)) !== undefined) {
+      throw new Committed();
+    }
+  };
+
+  let counts: Awaited<ReturnType<typeof encodePart>> | undefined;
+  let hasRejects = false;
+  try {
+    const created = await store.create(
+      layout.committedPart(span.index),
+      async (path) => {
+        await requirePieces(spilled);
+        counts = await encodePart({ duckdb, stored, ...commit, rejectsSha256: rejects.sha256 }, path);
+        await requireFree();
+        if (rejectsName !== undefined) {
+          // Where another attempt has committed the part, nothing is published: after the finish, nothing would remove it.
+          const name = `${layout.rejects}/${rejectsName}`;
+          await store.create(name, rejects.text, { ...fence, check: requireFree });
+          hasRejects = true;
+        }
+      },
+      fence,
+    );
+    const { outcome, sizeBytes, sha256 } = created;
+    if (outcome === "created" && counts !== undefined) {
+      return {
+        outcome: "committed",
+        part: { file: layout.part(span.index), span: span.index, ...counts, sizeBytes, sha256 },
+      };
+    }
+  } catch (error) {
+    if (error instanceof JobError && error.exitCode === 66 && hasRejects && rejectsName !== undefined) {
+      await store.remove(layout.rejects, [rejectsName]); // no part names it
+    }
+    if (!(error instanceof Committed)) {
+      throw error;
+    }
+  }
+
+  const part = await adoptIfThere(run, span);
+  if (hasRejects && rejectsName !== undefined && rejects.sha256 !== part.rejectsSha256) {
+    await store.remove(layout.rejects, [rejectsName]);
+  }
+  return { outcome: "adopted", part };
+}
+
+/**
+ * Whoever finishes the run may remove the pieces of a span, and then every span is committed.
+ * @throws Committed
+ */
+async function requirePieces(spilled: readonly SpilledPiece[]): Promise<void> {
+  for (const { path } of spilled) {
+    await stat(path).catch((error: unknown) => {
+      throw errnoOf(error) === "ENOENT" ? new Committed() : error;
+    });
+  }
+}
+
+async function adoptIfThere(run: RunFolder, span: Span): Promise<FinishedPart> {
+  const { store, layout } = run;
+  if ((await findPart(store, layout, span.index)) === undefined) {
+    await refuseStopped(run);
+    throw new JobError("DISK", `writing span ${span.index}: its temporary files in ${store.localFolder} are gone`, {
+      hint: "something else removes files there; run the same command again, which scores this span anew",
+    });
+  }
+  // The attempt that committed it may have died before it flushed the names.
+  await store.flush(layout.rejects);
+  await store.flush(layout.parts);
+  return await adopt(run, span);
+}
+
+interface PartToEncode extends SpanCommit {
+  readonly duckdb: DuckDbAccess;
+  readonly stored: StoredPlan;
+  /** Hex sha256 of the text of the span's rejects; null without rejects. */
+  readonly rejectsSha256: string | null;
+}
+
+/** Encodes consecutive rows of a span into a file. @throws Error when rows are missing in it */
+export async function encodePiece(
+  { duckdb, compression }: Pick<PartToEncode, "duckdb" | "compression">,
+  rows: OutputRows,
+  path: string,
+): Promise<SpilledPiece> {
+  const written = await encode(duckdb, { path, rows, label: undefined, profile: undefined, compression });
+  if (written !== rows.rowCount) {
+    throw new Error(`${written} rows were written of ${rows.rowCount}`);
+  }
+  return { path, rows: written };
+}
+
+/** Starts loading what encodes parts. If that fails, the first commit reports it. */
+export function loadEncoder(duckdb: DuckDbAccess): void {
+  duckdb.load();
+  void awaitedLater(import("./part-file.js"));
+}
+
+/**
+ * Writes a span's part into a temporary file. Returns the counts of its label. @throws Error when rows of the span are
+ * missing
+ */
+async function encodePart(
+  { duckdb, compression, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
+  temporary: string,
+): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "erased" | "maker">> {
+  const { rows, rejects, filtered, erased, batchSize, provider = by.provider } = output;
+  const maker = { ...by, batchSize, provider };
+  const { index, rowStart, rowEnd } = span;
+  const label = {
+    runId: stored.plan.runId,
+    planId: stored.planId,
+    span: index,
+    rowStart,
+    rowEnd,
+    rejected: rejects.length,
+    rejectsSha256,
+    filtered,
+    erased,
+    maker,
+  };
+  const due = spilled.reduce((sum, piece) => sum + piece.rows, rows.rowCount);
+  const written = await encodeAll(
+    duckdb,
+    { path: temporary, rows, label, profile: output.profile, compression },
+    spilled,
+  );
+  if (written !== due || !isWholeSpan(span, { rows: written, ...label })) {
+    throw new Error(
+      `${written} rows were written, ${rejects.length} rejected and ${filtered} filtered out of ${rowEnd - rowStart}`,
+    );
+  }
+  output.onEncoded?.();
+  return { rows: written, rejected: rejects.length, rejectsSha256, filtered, erased, maker };
+}
+
+/** Writes the spilled pieces and the rows that follow them into one file. Returns the number of rows. */
+async function encodeAll(duckdb: DuckDbAccess, part: PartToWrite, spilled: readonly SpilledPiece[]): Promise<number> {
+  if (spilled.length === 0) {
+    return await encode(duckdb, part);
+  }
+  const path = lastPieceOf(part.path);
+  try {
+    const written = await encode(duckdb, { ...part, path });
+    await joinPieces([...spilled.map((piece) => piece.path), path], part.path);
+    return spilled.reduce((sum, piece) => sum + piece.rows, written);
+  } finally {
+    await unlink(path).catch(() => undefined);
+  }
+}
+
+/** Names the file of the last piece, so that it is found to be the same attempt's leftover as the part. */
+function lastPieceOf(path: string): string {
+  return join(dirname(path), `last-${basename(path)}`);
+}
+
+/**
+ * Adopts the part that another attempt has committed: the first writer wins. It must be this span of this plan; its
+ * bytes may differ. The part may move while it is read, when another attempt finishes the run: each place is tried, the
+ * staged one first.
+ */
+async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
+  const { store, layout, check } = run;
+  const file = layout.part(span.index);
+  let gone: unknown;
+  for (const path of layout.pathsOf(span.index)) {
+    try {
+      const theirs = (await inspectParts(run, new Map([[span.index, path]]))).get(span.index);
+      const digest = await store.digest(path);
+      if (theirs === undefined || digest === undefined) {
+        throw new Error(`there is no part of span ${span.index} at ${path}`);
+      }
+      return { file, span: span.index, rows: partRows(span, theirs), ...theirs, ...digest };
+    } catch (error) {
+      await check();
+      if ((await store.stat(path)) !== undefined) {
+        throw error;
+      }
+      gone ??= error;
+    }
+  }
+  throw gone;
+}
+
+/** DuckDB's messages hold the text of an errno, not its name. */
+const errnoTexts: Readonly<Record<string, string>> = {
+  ENOENT: "No such file or directory",
+  ENOSPC: "No space left on device",
+  EDQUOT: "Disk quota exceeded",
+  EIO: "Input/output error",
+  EROFS: "Read-only file system",
+  EACCES: "Permission denied",
+};
+
+async function encode(duckdb: DuckDbAccess, part: PartToWrite): Promise<number> {
+  const { writePart } = await import("./part-file.js"); // with it, DuckDB's library is loaded
+  try {
+    return await writePart(duckdb, part);
+  } catch (error) {
+    const message = firstLine(messageOf(error));
+    const code = Object.keys(errnoTexts).find((errno) => message.includes(errnoTexts[errno] ?? ""));
+    if (code !== undefined) {
+      throw Object.assign(new Error(message, { cause: error }), { code, path: part.path });
+    }
+    throw new JobError(
+      message.startsWith("Out of Memory Error") ? "MEMORY" : "DISK",
+      `writing ${basename(part.path)}: ${message}`,
+      {
+        hint: "run the same command again; committed spans are kept",
+        cause: error,
+      },
+    );
+  }
+}

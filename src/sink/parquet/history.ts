@@ -1,0 +1,183 @@
+import { jobOf, splitRunId } from "../../plan/identity.js";
+import type { RunId } from "../../plan/plan.js";
+import { parseRunProfile } from "../../publish/profile-text.js";
+import type { Pruning } from "../../publish/pruned-run.js";
+import {
+  asPruned,
+  countsOf,
+  type HistoryRequest,
+  type RecordedRun,
+  statusOfRun,
+  recordedSpending,
+} from "../../publish/recorded-run.js";
+import { stateOf } from "../../publish/state.js";
+import { JobError } from "../../util/errors.js";
+import type { StoredPlan } from "../port.js";
+import { readDecision, readVerdict } from "./control-files.js";
+import { ifPermitted, ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
+import { lastFailureOf, spendingOf } from "./notes.js";
+import { type Layout, layoutOf, plannedLayout } from "./layout.js";
+import { type Manifest, publishedManifest, secondsOf } from "./manifest.js";
+import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-runs.js";
+import { readPlan, runIdIn } from "./plan-file.js";
+
+/** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
+export async function findHistory(
+  store: ReadableStore,
+  { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
+  request: HistoryRequest,
+): Promise<RecordedRun[]> {
+  const { last, complete } = request;
+  const read = complete === true ? ifPermitted : ifReadable;
+  const all = [...new Set([...(await expand(store, folders, { most: Math.max(foldersLimit, last), read })), folder])];
+  const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
+  const found: RecordedRun[] = [];
+  for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
+    const group = byDate.slice(start, start + foldersAtOnce);
+    const runs = await Promise.all(group.map((one) => runsIn(store, one, { ...request, read })));
+    found.push(...runs.flat());
+  }
+  return found;
+}
+
+/** Returns the key by which folders sort: the dates in the path, or the path if it has none. */
+function datesIn(path: string): string {
+  return path.match(/\d{4}-?\d{2}-?\d{2}/g)?.join() ?? path;
+}
+
+/** Finds the latest runs of a job in one folder. */
+async function runsIn(
+  store: ReadableStore,
+  folder: string,
+  { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
+): Promise<RecordedRun[]> {
+  const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
+  const base = runIdIn(await read(textAt(store, claim)));
+  if (base === undefined) {
+    return [];
+  }
+  if (jobOf(base) !== job) {
+    others?.jobs.add(jobOf(base));
+    return [];
+  }
+  const names = ((await read(namesIn(store, runs))) ?? []) as RunId[];
+  const ids = names.filter((name) => splitRunId(name).base === base);
+  const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last + 1);
+  const success = runIdIn(await read(textAt(store, successPath)));
+  const manifest = success === undefined ? undefined : publishedManifest(await read(textAt(store, manifestPath)));
+  const found: RecordedRun[] = [];
+  let before: Pruning | undefined;
+  let isOver = false; // a later run whose folder has notes only was never opened
+  for (const runId of latest) {
+    const published = runId === success && manifest?.run_id === runId ? manifest : undefined;
+    const run = await recordedRun(store, layoutOf(folder, runId), { published, isOver });
+    isOver ||= run !== undefined;
+    const isTombstone = run?.pruned !== undefined;
+    before = isTombstone ? run.pruned : before;
+    if (run !== undefined && !isTombstone && (run.plan === undefined || run.plan.job === job)) {
+      found.push(before === undefined ? run : prunedRun(run, before));
+    }
+  }
+  return found.slice(0, last);
+}
+
+/** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
+function prunedRun(run: RecordedRun, pruned: Pruning): RecordedRun {
+  const counts =
+    run.runId === pruned.plan.runId ? { plan: pruned.plan, rows: pruned.rows, rejected: pruned.rejected } : {};
+  return asPruned({ ...run, ...counts, spansCommitted: null }, pruned);
+}
+
+interface Place {
+  /** The manifest, if this run is the published one. */
+  readonly published: Manifest | undefined;
+  /** Whether a later run was opened. */
+  readonly isOver: boolean;
+}
+
+/** Reads the record of a run; undefined: it was never planned. */
+async function recordedRun(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
+  try {
+    const stored = await readPlan(store, layout);
+    if (stored?.pruned !== undefined) {
+      const { runId, folder } = layout;
+      return { ...unknownRun, runId, place: folder, status: "pruned", pruned: stored.pruned };
+    }
+    return stored === undefined ? undefined : await plannedRun(store, stored, { ...place, layout });
+  } catch (error) {
+    // A damaged run must not hide the others.
+    if (error instanceof JobError && error.damage !== undefined) {
+      return { ...unknownRun, runId: layout.runId, place: layout.folder, status: "damaged" };
+    }
+    throw error;
+  }
+}
+
+const unknownRun = {
+  plan: undefined,
+  rows: null,
+  rejected: null,
+  spansCommitted: null,
+  at: null,
+  seconds: null,
+  verdict: undefined,
+  decision: undefined,
+  failure: undefined,
+};
+
+async function plannedRun(
+  store: ReadableStore,
+  { plan }: StoredPlan,
+  { published, isOver, layout: unstaged }: Place & { readonly layout: Layout },
+): Promise<RecordedRun> {
+  const { runId, staged, checks } = plan;
+  const layout = plannedLayout(unstaged.folder, plan);
+  const verdict = checks === null ? undefined : await readVerdict(store, layout);
+  const decision = staged ? await readDecision(store, layout) : undefined;
+  const paid = plan.request.prompt === undefined ? undefined : await spendingOf(store, layout);
+  const known = { runId, place: layout.folder, plan, verdict, decision, spending: paid };
+  const common = { ...known, failure: undefined, at: decision?.at ?? null };
+  if (published !== undefined) {
+    const { rows, rows_rejected: rejected } = published;
+    const at = decision?.at ?? startedAt(published);
+    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) ?? paid };
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, ...about };
+  }
+  const before = isOver && decision?.kind !== "discarded" ? await profileOf(store, layout) : undefined;
+  if (before !== undefined) {
+    // A profile is written when a run is published, so this run was published before a later run replaced it.
+    const { rows, rejected } = before;
+    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: verdict?.seconds ?? null };
+  }
+  const { kind } = stateOf({ published: false, staged, verdict, decision, isErasure: plan.erasure !== undefined });
+  const committed = isOver ? null : await countCommitted(store, layout);
+  const failure = await lastFailureOf(store, layout);
+  const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;
+  return {
+    ...common,
+    ...countsOf(verdict),
+    status: statusOfRun(kind, { isOver, hasStopped }),
+    spansCommitted: committed,
+    at: decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
+    seconds: verdict?.seconds ?? null,
+    failure,
+  };
+}
+
+async function profileOf(
+  store: ReadableStore,
+  { profile }: Layout,
+): Promise<{ rows: number; rejected: number } | undefined> {
+  const text = await ifReadable(textAt(store, profile));
+  return text === undefined ? undefined : parseRunProfile(text);
+}
+
+async function countCommitted(store: ReadableStore, layout: Layout): Promise<number> {
+  const names = await namesIn(store, layout.parts);
+  return new Set(names.map((name) => layout.committedSpanOf(name)).filter((span) => span !== undefined)).size;
+}
+
+function startedAt({ attempt }: Manifest): string | null {
+  const at = attempt?.["started_at"];
+  return typeof at === "string" ? at : null;
+}

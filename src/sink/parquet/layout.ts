@@ -1,0 +1,176 @@
+import { nextRunId, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { RunNote } from "../run-notes.js";
+
+/**
+ * Names under `output.parquet.path`: paths on a disk, URIs in S3. All names but those of parts start with `_` and do
+ * not end in `.parquet`, so that Spark, Hive, Athena, pyarrow and `*.parquet` globs see predictions only.
+ */
+export interface Layout {
+  readonly folder: string;
+  readonly runId: RunId;
+  /**
+   * Whether the run's parts are hidden from readers until it is published: those of a run after another one, since
+   * readers see the earlier run's until then, and those of a run that waits for a verdict.
+   */
+  readonly staged: boolean;
+  readonly success: string;
+  readonly manifest: string;
+  /** `run.json`, which names the first of the runs that the folder belongs to. */
+  readonly claim: string;
+  /** The folder that holds a folder for each run. */
+  readonly runs: string;
+  readonly control: string;
+  readonly plan: string;
+  /** The verdict on the run, created once. */
+  readonly verdict: string;
+  /** The decision on the run, created once. */
+  readonly decision: string;
+  /** The last errors of the run's attempts, which only inform people. */
+  readonly errors: string;
+  /** What the run has paid for, which only informs people. */
+  readonly spending: string;
+  /** Notes on the run, each with the attempt that has recorded it. */
+  readonly notes: Readonly<Record<RunNote, string>>;
+  /** The profile of the run, which stays after it is published. */
+  readonly profile: string;
+  /** The key of what the parts' profiles say of features and slices, until the run is over. */
+  readonly profileKey: string;
+  readonly temporary: string;
+  /** The folder of the answers that attempts have paid for, until the run is over. */
+  readonly answers: string;
+  /** The folder that holds a staged run's parts until its finish empties it. */
+  readonly staging: string;
+  /** The folder where parts are committed: `staging` for a staged run, else the output folder. */
+  readonly parts: string;
+  /**
+   * Takes the `_SUCCESS` of an earlier run while this run's parts are moved into place. Each writer has a folder in it.
+   */
+  readonly withdrawn: string;
+  readonly rejects: string;
+  /** File name of a span's part. */
+  part(span: number): string;
+  /** Path where a span's part is committed. For a later run its name is one that no `*.parquet` glob matches. */
+  committedPart(span: number): string;
+  /** Paths that a span's part may have: the committed one, then the final one. */
+  pathsOf(span: number): readonly string[];
+  /**
+   * File name of a span's rejected rows, in `rejects`. It contains the digest of its text: attempts that reject
+   * different rows write different files, and the part's label says which one counts.
+   */
+  rejectsOf(span: number, sha256: string): string;
+  /** The span of a part's file name; undefined for a name that is not a part of this run. */
+  spanOf(fileName: string): number | undefined;
+  /** The span of a file name in `parts`; undefined for a name that is not a part of this run. */
+  committedSpanOf(fileName: string): number | undefined;
+}
+
+/** Digits of the digest in the file name of rejects. */
+const digestDigits = 16;
+
+const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet|\\.staged)$`);
+
+/** The layout of a planned run. */
+export function plannedLayout(folder: string, { runId, staged }: Pick<Plan, "runId" | "staged">): Layout {
+  return layoutOf(folder, runId, staged || isLaterRun(runId));
+}
+
+/**
+ * The layout of a run. Whether a first run is staged says only its plan; where that is unknown, names of parts are those
+ * of a run that is not.
+ */
+export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId)): Layout {
+  const below = folder === "/" ? "" : folder;
+  const runs = `${below}/_infer-batch`;
+  const control = `${runs}/${runId}`;
+  const staging = `${control}/parts`;
+  const parts = staged ? staging : folder;
+  const committedName = (span: number): string => {
+    const name = partFileName(span, runId);
+    return staged ? name.replace(/parquet$/, "staged") : name;
+  };
+  const committedPart = (span: number): string => `${staged ? parts : below}/${committedName(span)}`;
+  const isNamed = (fileName: string, nameOf: (span: number) => string): number | undefined => {
+    const [, digits, run] = partName.exec(fileName) ?? [];
+    return run === runId && nameOf(Number(digits)) === fileName ? Number(digits) : undefined;
+  };
+  return {
+    folder,
+    runId,
+    staged,
+    success: `${below}/_SUCCESS`,
+    manifest: `${below}/_manifest.json`,
+    claim: `${runs}/run.json`,
+    runs,
+    control,
+    plan: `${control}/plan.json`,
+    verdict: `${control}/verdict.json`,
+    decision: `${control}/decision.json`,
+    errors: `${control}/errors.json`,
+    spending: `${control}/spending.json`,
+    notes: {
+      late: `${control}/late.json`,
+      late_told: `${control}/late-told.json`,
+      told: `${control}/told.json`,
+    },
+    profile: `${control}/profile.json`,
+    profileKey: `${control}/profile.key`,
+    temporary: `${control}/tmp`,
+    answers: `${control}/answers`,
+    staging,
+    parts,
+    withdrawn: `${control}/withdrawn`,
+    rejects: `${below}/_rejects`,
+    part: (span) => partFileName(span, runId),
+    committedPart,
+    pathsOf: (span) => [...new Set([committedPart(span), `${below}/${partFileName(span, runId)}`])],
+    rejectsOf: (span, sha256) => `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
+    spanOf: (fileName) => isNamed(fileName, (span) => partFileName(span, runId)),
+    committedSpanOf: (fileName) => isNamed(fileName, committedName),
+  };
+}
+
+function partFileName(span: number, runId: RunId): string {
+  return `part-${paddedSpan(span)}.${runId}.parquet`;
+}
+
+function paddedSpan(span: number): string {
+  return String(span).padStart(5, "0");
+}
+
+/** Whether the run comes after another one of the same job and params. */
+function isLaterRun(runId: RunId): boolean {
+  return splitRunId(runId).number > 1;
+}
+
+/** The layout of the run that would follow this one. */
+export function nextLayout({ folder, runId }: Layout): Layout {
+  return layoutOf(folder, nextRunId(runId));
+}
+
+/** The run that a file name of a part or of rejects belongs to. */
+export function runOfPart(fileName: string): RunId | undefined {
+  const run = partName.exec(fileName)?.[2];
+  return run === undefined ? undefined : (run as RunId);
+}
+
+/** Whether a run came before this one, for the same job and params. */
+export function isEarlier(runId: RunId | undefined, { runId: current }: Layout): boolean {
+  return runId !== undefined && runsBetween(current, runId) < 0;
+}
+
+/** Whether a run came after this one, for the same job and params. */
+export function isLater(runId: RunId, { runId: current }: Layout): boolean {
+  return runsBetween(current, runId) > 0;
+}
+
+/** Whether a run has the same job and params as this one. */
+export function isSameJob(runId: RunId, { runId: current }: Layout): boolean {
+  return !Number.isNaN(runsBetween(current, runId));
+}
+
+/** How many runs after `from` the run `to` is; NaN where job or params differ. */
+function runsBetween(from: RunId, to: RunId): number {
+  const [one, other] = [splitRunId(from), splitRunId(to)];
+  return one.base === other.base ? other.number - one.number : Number.NaN;
+}

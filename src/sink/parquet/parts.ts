@@ -1,0 +1,384 @@
+import { mergeSpanProfiles, parseSpanProfile, type SpanProfile, withPrivatePart } from "../../checks/span-profile.js";
+import { outputColumns } from "../../binding/contract.js";
+import type { SpanOutput } from "../../columnar/types.js";
+import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
+import { firstLine } from "../../duckdb/sql.js";
+import type { Plan } from "../../plan/plan.js";
+import { spanAt, spanCount } from "../../plan/spans.js";
+import type { CommittedBy } from "../../publish/committed-by.js";
+import type { Opening } from "../../publish/opening.js";
+import { namesIn, type Store } from "../../stores/store.js";
+import { messageOf } from "../../util/errors.js";
+import type { StoredPlan } from "../port.js";
+import { type DamagedFile, refuseDamaged } from "./damage.js";
+import type { Layout } from "./layout.js";
+import { checkFinished, type FinishedPart, type Manifest } from "./manifest.js";
+import { type CommittedPart, isWholeSpan, type PartFacts, type PartLabel, partRows, partSchema } from "./part-label.js";
+
+/** A run at a target of Parquet files. */
+export interface RunFolder {
+  readonly store: Store;
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  /** Reads and writes parts; it may use the store's local folder. */
+  readonly duckdb: DuckDbAccess;
+  /** Throws when another plan is stored at the target, or a later run was opened. */
+  readonly check: () => Promise<void>;
+  /** Default: every part must be whole. */
+  readonly how: Opening | undefined;
+}
+
+/** More attempts than a part can move: once, from where it is staged to its final path. */
+const readsLimit = 10;
+
+/**
+ * Reads whether a run is finished, and its committed parts: all of a finished run, else those of the `wanted` spans. If
+ * another attempt moves parts during the call, or removes them for a later run, it reads again.
+ */
+export async function committedParts(
+  run: RunFolder,
+  wanted: (span: number) => boolean,
+): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
+  const { store, layout, stored, check } = run;
+  return await readingParts({ store, check }, async (reading) => {
+    const manifest = await checkFinished(store, layout, stored);
+    if (manifest !== undefined) {
+      return { finished: true, parts: of(manifest) };
+    }
+    const paths = new Map([...(await listParts(store, layout))].filter(([span]) => wanted(span)));
+    reading(paths);
+    const parts = await inspectParts(run, paths);
+    await check(); // parts that a later run removed must not be scored again
+    return { finished: false, parts };
+  });
+}
+
+/** Reads the profiles of committed parts, by span; a part without one is left out. */
+export async function partProfiles(run: RunFolder, wanted: (span: number) => boolean): Promise<Map<number, string>> {
+  const { store, layout, check } = run;
+  return await readingParts({ store, check }, async (reading) => {
+    const paths = new Map([...(await listParts(store, layout))].filter(([span]) => wanted(span)));
+    reading(paths);
+    return await readProfiles(run, paths);
+  });
+}
+
+/** Calls `read` with the paths of all committed parts, and calls it again if a part was moved during the call. */
+export async function readCommitted<T>(
+  { store, layout, check }: Pick<RunFolder, "store" | "layout" | "check">,
+  read: (paths: readonly string[]) => Promise<T>,
+): Promise<T> {
+  return await readingParts({ store, check }, async (reading) => {
+    const paths = await listParts(store, layout);
+    reading(paths);
+    return await read([...paths.values()]);
+  });
+}
+
+/** Runs `read`, which reports the paths of the parts that it reads, and runs it again if one of them disappears. */
+async function readingParts<T>(
+  { store, check }: Pick<RunFolder, "store" | "check">,
+  read: (reading: (paths: ReadonlyMap<number, string>) => void) => Promise<T>,
+): Promise<T> {
+  for (let reads = 1; ; reads += 1) {
+    let paths: ReadonlyMap<number, string> = new Map();
+    try {
+      return await read((known) => {
+        paths = known;
+      });
+    } catch (error) {
+      await check();
+      if (reads === readsLimit || !(await isAnyGone(store, paths.values()))) {
+        throw error;
+      }
+    }
+  }
+}
+
+async function isAnyGone(store: Store, paths: Iterable<string>): Promise<boolean> {
+  for (const path of paths) {
+    if ((await store.stat(path)) === undefined) {
+      return true;
+    }
+  }
+  return false;
+}
+
+function of({ parts }: Manifest): Map<number, CommittedPart> {
+  return new Map(
+    parts.map(({ span, rejected, rejects_sha256: rejectsSha256, filtered, erased, maker }) => [
+      span,
+      { rejected, rejectsSha256, filtered, erased, maker },
+    ]),
+  );
+}
+
+/** Footers that one query reads. */
+const partsPerQuery = 256;
+
+/**
+ * Lists the paths of a run's parts, by span. A part that a finish moves during the call is found: the staged folder is
+ * listed first, then the final one.
+ */
+export async function listParts(store: Store, layout: Layout): Promise<Map<number, string>> {
+  const paths = new Map<number, string>();
+  for (const name of layout.parts === layout.folder ? [] : await namesIn(store, layout.parts)) {
+    const span = layout.committedSpanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.parts}/${name}`);
+    }
+  }
+  for (const name of await namesIn(store, layout.folder)) {
+    const span = layout.spanOf(name);
+    if (span !== undefined) {
+      paths.set(span, `${layout.folder}/${name}`);
+    }
+  }
+  return paths;
+}
+
+/** Finds a span's part, at its final path or where it is staged, also while a finish moves it. */
+export async function findPart(
+  store: Store,
+  layout: Layout,
+  span: number,
+): Promise<{ path: string; sizeBytes: number } | undefined> {
+  const [from = "", to = from] = layout.pathsOf(span);
+  for (const path of to === from ? [to] : [to, from, to]) {
+    const part = await store.stat(path);
+    if (part !== undefined) {
+      return { path, sizeBytes: part.sizeBytes };
+    }
+  }
+  return undefined;
+}
+
+/** Parts that match the plan, by span, and parts that do not. */
+interface InspectedParts {
+  readonly committed: Map<number, CommittedPart>;
+  readonly damaged: DamagedFile[];
+}
+
+/**
+ * Returns the committed parts if none is damaged. For a run to be discarded, returns the undamaged parts.
+ * @throws JobError OUTPUT_DAMAGED that names all damaged parts
+ */
+function requireUndamaged(
+  { plan }: StoredPlan,
+  { committed, damaged }: InspectedParts,
+  how: Opening | undefined,
+): Map<number, CommittedPart> {
+  if (how?.toDiscard === true) {
+    return committed;
+  }
+  const unless = plan.staged
+    ? "restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, "
+    : "";
+  refuseDamaged(plan.runId, damaged, {
+    one: `${unless}delete this file and run the same command again: its span is then scored anew`,
+    more: `${unless}delete these files and run the same command again: their spans are then scored anew`,
+  });
+  return committed;
+}
+
+/**
+ * Checks the label, rows and columns of parts, given by span, against the plan. Without parts, as in a new run, DuckDB's
+ * library is not loaded.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function inspectParts(
+  { store, stored, duckdb, how }: RunFolder,
+  names: ReadonlyMap<number, string>,
+): Promise<Map<number, CommittedPart>> {
+  const parts: InspectedParts = { committed: new Map(), damaged: [] };
+  await eachFooter({ store, duckdb }, names, async (connection, files) => {
+    const facts = await readGroup(
+      connection,
+      files.map(({ path }) => path),
+    );
+    for (const { span, name, path } of files) {
+      const checked = checkPart(stored, span, facts.get(path));
+      if (typeof checked === "object") {
+        const { rejected, rejectsSha256, filtered, erased, maker } = checked;
+        parts.committed.set(span, { rejected, rejectsSha256, filtered, erased, maker });
+      } else {
+        parts.damaged.push({ path: name, found: checked.replaceAll(path, name), cause: facts.get(path) });
+      }
+    }
+  });
+  return requireUndamaged(stored, parts, how);
+}
+
+/** Reads the profiles of parts, given and returned by span; a part without one is left out. */
+export async function readProfiles(
+  run: Pick<RunFolder, "store" | "duckdb">,
+  names: ReadonlyMap<number, string>,
+): Promise<Map<number, string>> {
+  const profiles = new Map<number, string>();
+  await eachFooter(run, names, async (connection, files) => {
+    const { describeProfiles } = await import("./part-file.js"); // with it, DuckDB's library is loaded
+    const texts = await describeProfiles(
+      connection,
+      files.map(({ path }) => path),
+    );
+    for (const { span, path } of files) {
+      const text = texts.get(path);
+      if (text !== undefined) {
+        profiles.set(span, text);
+      }
+    }
+  });
+  return profiles;
+}
+
+/** Runs `work` for a bounded number of parts at a time, as files that have their footers. */
+async function eachFooter(
+  { store, duckdb }: Pick<RunFolder, "store" | "duckdb">,
+  names: ReadonlyMap<number, string>,
+  work: (connection: DuckDBConnection, files: readonly PartOnMachine[]) => Promise<void>,
+): Promise<void> {
+  const spanOf = new Map([...names].map(([span, name]) => [name, span]));
+  for await (const group of store.fetch([...names.values()], "footer")) {
+    const files = group.map(({ name, path }) => ({ name, path, span: spanOf.get(name) ?? Number.NaN }));
+    const connection = await duckdb.connect();
+    try {
+      for (let start = 0; start < files.length; start += partsPerQuery) {
+        await work(connection, files.slice(start, start + partsPerQuery));
+      }
+    } finally {
+      connection.closeSync();
+    }
+  }
+}
+
+interface PartOnMachine {
+  readonly span: number;
+  readonly name: string;
+  readonly path: string;
+}
+
+/** Reads the facts of parts, by path; an Error for a part that cannot be read. */
+async function readGroup(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<Map<string, PartFacts | Error>> {
+  const { describeParts } = await import("./part-file.js"); // with it, DuckDB's library is loaded
+  try {
+    const facts = await describeParts(connection, paths);
+    return new Map(facts.map((part) => [part.path, part]));
+  } catch (error) {
+    const [path = "", ...others] = paths;
+    if (others.length === 0) {
+      return new Map([[path, error instanceof Error ? error : new Error(messageOf(error), { cause: error })]]);
+    }
+    const found = new Map<string, PartFacts | Error>();
+    for (const one of paths) {
+      for (const [key, value] of await readGroup(connection, [one])) {
+        found.set(key, value);
+      }
+    }
+    return found;
+  }
+}
+
+/** The label of a part that matches the plan; else what is wrong with it. */
+function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): PartLabel | string {
+  if (facts instanceof Error) {
+    return firstLine(messageOf(facts));
+  }
+  const { plan, planId } = stored;
+  const { rowStart, rowEnd } = spanAt(plan, span);
+  const schema = partSchema(outputColumns(plan.contract));
+  const label = facts?.label;
+  if (facts === undefined || label === undefined) {
+    return "it is not labelled as a part";
+  }
+  if (span >= spanCount(plan) || label.span !== span || label.runId !== plan.runId || label.planId !== planId) {
+    return `it is labelled as span ${label.span} of run ${label.runId}, plan ${label.planId.slice(0, 12)}`;
+  }
+  if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !isWholeSpan(label, { ...label, rows: facts.rows })) {
+    return `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`;
+  }
+  return facts.schema === schema ? label : `its columns are (${facts.schema}), planned (${schema})`;
+}
+
+/** The committed spans of a run, as far as this attempt has read or committed them. */
+export interface CommittedSpans {
+  readonly committed: Uint8Array;
+  readonly parts: Map<number, CommittedPart>;
+  /** Parts that this attempt committed or adopted. */
+  readonly own: Map<number, FinishedPart>;
+  /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
+  readonly profiled: Set<number>;
+  /**
+   * The merged profiles of spans that this attempt committed itself; undefined: there is none. Those that an erasure copies
+   * stay sealed.
+   */
+  profile: SpanProfile | undefined;
+}
+
+export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): CommittedSpans {
+  const known: CommittedSpans = {
+    committed: new Uint8Array(spanCount(plan)),
+    parts: new Map(),
+    own: new Map(),
+    profiled: new Set(),
+    profile: undefined,
+  };
+  addParts(known, parts);
+  return known;
+}
+
+/** Adds committed parts to `known`. */
+export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
+  for (const [span, { rejected, rejectsSha256, filtered, erased, maker }] of parts) {
+    known.committed[span] = 1;
+    known.parts.set(span, { rejected, rejectsSha256, filtered, erased, maker });
+  }
+}
+
+/** Adds a part that this attempt committed or adopted. */
+export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
+  known.own.set(part.span, part);
+  addParts(known, new Map([[part.span, part]]));
+}
+
+/** Adds the profile of a span that this attempt committed itself. */
+export function addOwnProfile(
+  known: CommittedSpans,
+  span: number,
+  { profile: text, privateProfile }: Pick<SpanOutput, "profile" | "privateProfile">,
+): void {
+  if (!known.profiled.has(span)) {
+    known.profiled.add(span);
+    const parsed = parseSpanProfile(text).profile;
+    const profile = privateProfile === undefined ? parsed : withPrivatePart(parsed, privateProfile);
+    known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);
+  }
+}
+
+/** Counts the rejected rows of committed spans. */
+export function rejectedRows({ parts }: CommittedSpans): number {
+  return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
+}
+
+/** Counts the rows of committed spans that `input.where` left out. */
+export function filteredRows({ parts }: CommittedSpans): number {
+  return [...parts.values()].reduce((sum, { filtered }) => sum + filtered, 0);
+}
+
+/** Counts the rows in the parts of committed spans. */
+export function outputRows(plan: Plan, { parts }: CommittedSpans): number {
+  return [...parts].reduce((sum, [span, counts]) => sum + partRows(spanAt(plan, span), counts), 0);
+}
+
+/** The attempt that committed each span, by span. */
+export function committedByOf({ parts }: CommittedSpans): Map<number, CommittedBy> {
+  return new Map([...parts].map(([span, part]) => [span, part.maker]));
+}
+
+/** Consecutive rows of a span, in a Parquet file of this machine without a label. */
+export interface SpilledPiece {
+  readonly path: string;
+  readonly rows: number;
+}

@@ -1,0 +1,272 @@
+import { basename } from "node:path";
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import {
+  type Entry,
+  type Fence,
+  ifReadable,
+  namesIn,
+  type ReadableStore,
+  type Store,
+  textAt,
+} from "../../stores/store.js";
+import { JobError } from "../../util/errors.js";
+import { z } from "../../util/zod.js";
+import type { StoredPlan } from "../port.js";
+import { damagedOutput, superseded } from "./damage.js";
+import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
+import { lostPlanText, sealedText, unseal } from "./plan-text.js";
+
+/**
+ * Reads a run's plan; undefined where there is none. If a tombstone has the run's number, returns the plan of the run
+ * that was pruned.
+ * @throws JobError OUTPUT_DAMAGED when it is not a plan that this version can read
+ */
+export async function readPlan(
+  store: ReadableStore,
+  { plan: path, runId }: Pick<Layout, "plan" | "runId">,
+): Promise<StoredPlan | undefined> {
+  const text = await textAt(store, path);
+  const stored = text === undefined ? undefined : unseal(text);
+  if (text !== undefined && stored === undefined) {
+    throw damagedOutput(`reading ${path}: it is damaged, or of another version of infer-batch`, {
+      hint: "restore it, or use that version",
+      damage: { runId },
+    });
+  }
+  return stored;
+}
+
+/**
+ * Reads the plan that a run under way depends on.
+ * @throws JobError OUTPUT_DAMAGED when it is gone, PLAN_CHANGED when a tombstone has its number
+ */
+async function storedPlan(store: ReadableStore, layout: Layout): Promise<StoredPlan> {
+  const stored = await readPlan(store, layout);
+  if (stored === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run's plan is gone from it`, {
+      hint: "something removed files of a run under way; run the same command again, which plans anew",
+    });
+  }
+  if (stored.pruned !== undefined) {
+    throw superseded(layout, stored.pruned.tombstone);
+  }
+  return stored;
+}
+
+/**
+ * Makes a check that this plan is still stored at the target and that no later run was opened: parts of another plan
+ * would repeat or lose rows. Plans can be large, so a plan is read again only when its file has changed.
+ */
+export function planCheck(store: ReadableStore, layout: Layout, planId: string): () => Promise<void> {
+  let right: string | undefined;
+  const next = nextLayout(layout);
+  return async () => {
+    if ((await store.stat(next.plan)) !== undefined) {
+      throw superseded(layout, next.runId);
+    }
+    const now = (await store.stat(layout.plan))?.version;
+    if (now !== undefined && now === right) {
+      return;
+    }
+    if ((await storedPlan(store, layout)).planId !== planId) {
+      throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: another attempt has planned the run again`, {
+        hint: "run the same command again: it continues with the plan that is stored",
+      });
+    }
+    right = now;
+  };
+}
+
+/** The latest run in a folder of those that start with `base`: the planned one with the highest number. */
+export async function latestRun(store: ReadableStore, folder: string, base: RunId): Promise<RunId> {
+  const names = (await namesIn(store, layoutOf(folder, base).runs)) as RunId[];
+  const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
+  for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
+    const runId = numberedRunId(base, number);
+    if ((await store.stat(layoutOf(folder, runId).plan)) !== undefined) {
+      return runId;
+    }
+  }
+  return base;
+}
+
+/**
+ * Stores a plan unless another attempt has stored one, and returns the one that is stored. First the folder is claimed for
+ * this run and those before and after it: the first to claim it owns it, so that two jobs that start at once cannot both
+ * write there.
+ * @throws JobError OUTPUT_FOREIGN; PLAN_CHANGED when a later run came first
+ */
+export async function createPlan(store: Store, layout: Layout, plan: Plan): Promise<StoredPlan> {
+  const fence = unfenced(layout);
+  try {
+    await store.create(layout.claim, claimText(layout), fence);
+    await refuseForeign(store, layout);
+    for (const lost of await lostPlans(store, layout)) {
+      await store.create(lost.plan, lostPlanText, fence);
+    }
+    await store.create(layout.plan, sealedText(plan), fence);
+  } catch (error) {
+    throw await laterRunOr(store, layout, error);
+  }
+  if (runIdIn(await textAt(store, layout.success)) === plan.runId) {
+    await store.clear(layout.temporary); // another attempt has finished the run already
+  }
+  return await storedPlan(store, layout);
+}
+
+/** The fence of a run that is not planned yet: nothing can supersede it. */
+export function unfenced({ temporary }: Layout): Fence {
+  return { scope: temporary, check: () => Promise.resolve(), takesBack: () => Promise.resolve(false) };
+}
+
+/** The error for a plan that could not be stored: a later run supersedes it, where there is one; else `error`. */
+async function laterRunOr(store: ReadableStore, layout: Layout, error: unknown): Promise<unknown> {
+  const { base } = splitRunId(layout.runId);
+  const latest = await latestRun(store, layout.folder, base).catch(() => base); // `error` says more
+  return isLater(latest, layout) ? superseded(layout, latest) : error;
+}
+
+/**
+ * Lists the runs just before this one whose plans are gone, in order. An attempt checks only for a plan of the run
+ * after its own: there must be a marker for each before this run's plan is stored.
+ */
+async function lostPlans(store: ReadableStore, { folder, runId }: Layout): Promise<Layout[]> {
+  const { base, number } = splitRunId(runId);
+  const lost: Layout[] = [];
+  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
+    const layout = layoutOf(folder, numberedRunId(base, earlier));
+    if ((await store.stat(layout.plan)) !== undefined) {
+      break;
+    }
+    lost.unshift(layout);
+  }
+  return lost;
+}
+
+/**
+ * Finds the plan of the latest run.
+ * @throws JobError OUTPUT_FOREIGN when the folder holds files of something else, OUTPUT_DAMAGED when the latest run has
+ * lost its plan
+ */
+export async function findPlan(store: ReadableStore, folder: string, base: RunId): Promise<StoredPlan | undefined> {
+  for (;;) {
+    const layout = layoutOf(folder, await latestRun(store, folder, base));
+    try {
+      // First: where plans are lost, this names the latest run that has parts.
+      await refuseForeign(store, layout);
+      return await readPlan(store, layout);
+    } catch (error) {
+      // A run that another attempt has opened since may have moved its parts into place. It is the latest run now.
+      // Where that cannot be read, `error` says more.
+      if ((await latestRun(store, folder, base).catch(() => layout.runId)) === layout.runId) {
+        throw error;
+      }
+    }
+  }
+}
+
+/** Names that a file system makes for itself. */
+const systemNames: ReadonlySet<string> = new Set(["lost+found"]);
+
+const ownFolderHint = "give each run a folder of its own, such as out/dt=${ds}";
+
+/**
+ * Refuses a folder that holds files which no run wrote, or parts of another job's run: readers would mix them with
+ * ours.
+ * @throws JobError OUTPUT_FOREIGN; OUTPUT_DAMAGED when a later run has parts and no plan; PLAN_CHANGED for a later run
+ */
+export async function refuseForeign(store: ReadableStore, layout: Layout): Promise<void> {
+  const { runId } = layout;
+  const entries = await store.list(layout.folder);
+  const names = entries.map(({ name }) => name);
+  const owner = runIdIn(await textAt(store, layout.claim));
+  if (owner !== undefined && owner !== splitRunId(runId).base) {
+    throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
+      hint: ownFolderHint,
+    });
+  }
+  await refuseOtherSuccess(store, layout, names);
+  for (const entry of entries) {
+    const { name } = entry;
+    if (name.startsWith("_") || name.startsWith(".") || systemNames.has(name) || layout.spanOf(name) !== undefined) {
+      continue;
+    }
+    const other = runOfPart(name);
+    if (isEarlier(other, layout) || (await isEmptyFolder(store, layout.folder, entry))) {
+      continue;
+    }
+    if (other === undefined) {
+      throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: ${name} is there, which no run wrote`, {
+        hint: "output.parquet.path must be a folder of its own",
+      });
+    }
+    if (isLater(other, layout)) {
+      throw await laterRun(store, layout, names);
+    }
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `checking ${layout.folder}: ${name} is there, a part of run ${other}, not of ${runId}`,
+      { hint: ownFolderHint },
+    );
+  }
+}
+
+/** Whether an entry is a folder that holds nothing: some programs make folders in S3, as empty objects. */
+async function isEmptyFolder(store: ReadableStore, folder: string, { name, sizeBytes }: Entry): Promise<boolean> {
+  const path = `${folder}/${name}`;
+  const entries = sizeBytes === undefined ? await ifReadable(store.list(path)) : undefined;
+  for (const entry of entries ?? []) {
+    if (!(await isEmptyFolder(store, path, entry))) {
+      return false;
+    }
+  }
+  return entries !== undefined;
+}
+
+/** Refuses a `_SUCCESS` without a manifest, unless it names a run of this job. @throws JobError OUTPUT_FOREIGN */
+async function refuseOtherSuccess(store: ReadableStore, layout: Layout, names: readonly string[]): Promise<void> {
+  const success = basename(layout.success);
+  if (!names.includes(success) || names.includes(basename(layout.manifest))) {
+    return;
+  }
+  const run = runIdIn(await textAt(store, layout.success));
+  if (run === undefined || !isSameJob(run, layout)) {
+    throw new JobError(
+      "OUTPUT_FOREIGN",
+      `checking ${layout.folder}: it has a ${success} but no manifest of this program`,
+      { hint: "output.parquet.path must be a folder of its own" },
+    );
+  }
+}
+
+/** The error for parts of a later run: the later run was opened since, or its plan was removed. */
+async function laterRun(store: ReadableStore, layout: Layout, names: readonly string[]): Promise<JobError> {
+  const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
+  const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
+  const { plan } = layoutOf(layout.folder, last);
+  return (await store.stat(plan)) === undefined
+    ? damagedOutput(`checking ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
+        hint: "restore the plan",
+        damage: { runId: last },
+      })
+    : superseded(layout, last);
+}
+
+const schema = z.object({ run_id: z.string() });
+
+/** The run that the text of a `run.json` or `_SUCCESS` names; undefined for no text, or one that names none. */
+export function runIdIn(text: string | undefined): RunId | undefined {
+  return text === undefined ? undefined : (schema.safeParse(parseJson(text)).data?.run_id as RunId | undefined);
+}
+
+/** The text of `run.json`, which names the first of the runs that a folder belongs to. */
+function claimText({ runId }: Pick<Layout, "runId">): string {
+  return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
+}
+
+/** The text of a run's `_SUCCESS`. */
+export function successText({ plan, planId }: StoredPlan): string {
+  return `${JSON.stringify({ run_id: plan.runId, plan_id: planId })}\n`;
+}

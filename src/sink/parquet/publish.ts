@@ -1,0 +1,296 @@
+import type { RunId } from "../../plan/plan.js";
+import { spanAt, spanCount } from "../../plan/spans.js";
+import { splitRunId } from "../../plan/identity.js";
+import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
+import { JobError } from "../../util/errors.js";
+import type { AttemptJson, StoredPlan } from "../port.js";
+import type { ProfileToWrite } from "./control-files.js";
+import { lostPart } from "./damage.js";
+import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
+import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
+import { type CommittedParts, partRows } from "./part-label.js";
+import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
+import { readPlan, runIdIn, successText } from "./plan-file.js";
+import { staleRejects } from "./rejects.js";
+
+/** A run whose spans are all committed, as the attempt that finishes it knows it. */
+export interface FinishedRun {
+  /** Parts that this attempt committed or adopted, with their digests. */
+  readonly parts: CommittedSpans["own"];
+  /** All committed parts, as their labels describe them. */
+  readonly committed: CommittedSpans["parts"];
+  readonly profile: ProfileToWrite;
+  /** What the attempt that finishes the run did. */
+  readonly attempt: AttemptJson | undefined;
+}
+
+/** What a step of publishing needs of a run. */
+type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
+
+/** Calls of one step under way at once. */
+const atOnce = 24;
+
+/** More than the attempts that can write one text at once. */
+const triesLimit = 10;
+
+/**
+ * Publishes a run: moves staged parts into place, writes the profile, then the manifest, then `_SUCCESS`, then removes the
+ * working files. Each step may be repeated, and done by several attempts at once.
+ */
+export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
+  const { store, layout, stored } = run;
+  const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
+  const parts = await mapBounded(spans, (span) => manifestPart(store, { layout, stored, ...known }, span));
+
+  if (layout.staged) {
+    await swapIn(run, spans);
+  }
+  // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
+  // they are found below.
+  await store.clear(layout.temporary);
+  await store.remove(layout.rejects, await staleRejects(store, layout, parts));
+
+  await publishText(run, layout.profile, { text: known.profile.text, isSame: areEqual });
+  const manifest = manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt });
+  await publishText(run, layout.manifest, { text: manifest, isSame: describeSameRun });
+  await publishText(run, layout.success, { text: successText(stored), isSame: areEqual });
+
+  await clearRun(store, layout);
+  await clearEarlierRuns(run, true);
+}
+
+/**
+ * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` during the swap. Nothing
+ * depends on the names of parts before this run's `_SUCCESS` exists: until then all of them are still where they were
+ * staged, and the manifest makes them durable.
+ */
+async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
+  const { store, layout, stored, check } = run;
+  // Computing digests takes time. A run that was superseded meanwhile must not remove an earlier run's rows.
+  await check();
+  await clearEarlierRuns(run, false);
+  await withdraw(run, layout.success);
+
+  const copied = await mapBounded(spans, async (span) => {
+    const [from = "", to = from] = layout.pathsOf(span);
+    return { from, outcome: await store.copy(from, to) };
+  });
+  const takeBack = (): Promise<void> =>
+    store.remove(
+      layout.folder,
+      spans.map((span) => layout.part(span)),
+    );
+  const gone = copied.find(({ outcome }) => outcome === "missing")?.from;
+  if (gone !== undefined) {
+    // Without that part, no attempt can publish this run.
+    await takeBackIfLate({ ...hidden(run), check }, takeBack);
+    throw lostPart(
+      stored.plan,
+      `finishing ${layout.folder}: ${gone} is gone since it was committed`,
+      "something else removes files here; run the same command again, which scores that span anew",
+    );
+  }
+  await takeBackIfLate(visible(run), takeBack);
+
+  // Again: a late attempt of an earlier run may have published that run before it could see these copies.
+  await withdraw(run, layout.success);
+  // From here on, an attempt that has read an earlier run's `_SUCCESS` cannot remove this run's.
+  await store.clear(layout.withdrawn);
+  await removeEarlier(store, layout);
+}
+
+/** The facts that a run's manifest is made from. */
+interface ManifestSource {
+  readonly layout: Layout;
+  readonly stored: StoredPlan;
+  /** Parts that this attempt committed or adopted, with their digests. The files of other parts are read for theirs. */
+  readonly parts: ReadonlyMap<number, FinishedPart>;
+  /** All committed parts, as their labels describe them. */
+  readonly committed: CommittedParts;
+}
+
+/**
+ * Describes a span's part for the manifest. @throws JobError OUTPUT_DAMAGED when the part is missing, or not as it was
+ * committed
+ */
+async function manifestPart(
+  store: Store,
+  { layout, stored, parts, committed }: ManifestSource,
+  span: number,
+): Promise<ManifestPart> {
+  const file = layout.part(span);
+  const found = await findPart(store, layout, span);
+  const known = parts.get(span);
+  const label = known ?? committed.get(span);
+  const digest = known ?? (found && (await store.digest(found.path)));
+  if (found === undefined || label === undefined || digest === undefined) {
+    throw lostPart(
+      stored.plan,
+      `finishing ${layout.folder}: ${file} is gone since it was committed`,
+      "something else removes files here; run the same command again, which scores that span anew",
+    );
+  }
+  if (known !== undefined && known.sizeBytes !== found.sizeBytes) {
+    throw lostPart(
+      stored.plan,
+      `finishing ${layout.folder}: ${file} has ${found.sizeBytes} bytes since it was committed`,
+      "something else writes here; delete that file and run the same command again: its span is then scored anew",
+    );
+  }
+  const { rejected, rejectsSha256, filtered, erased, maker } = label;
+  const rows = partRows(spanAt(stored.plan, span), label);
+  const { sizeBytes, sha256 } = digest;
+  const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered, erased };
+  return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };
+}
+
+/** Removes an earlier run's `_SUCCESS` or manifest, before any of its parts is removed. */
+export async function withdraw({ store, layout, check }: PublishedFolder, name: string): Promise<void> {
+  const fence = { scope: layout.withdrawn, check, takesBack: never };
+  for (;;) {
+    const there = await store.readText(name, fence);
+    if (there === undefined || runIdIn(there.text) === layout.runId) {
+      // Another attempt may have died before it did.
+      await store.flush(layout.folder);
+      return;
+    }
+    if ((await store.withdraw(name, { version: there.version, fence })) === "removed") {
+      return;
+    }
+  }
+}
+
+/**
+ * Writes a small text that readers see, in place of that of an earlier run or an earlier finish of this run; never of a
+ * later run's. `isSame`: whether the existing text will do. Of many attempts that finish a run at once, one writes.
+ */
+async function publishText(
+  run: PublishedFolder,
+  name: string,
+  { text, isSame }: { readonly text: string; readonly isSame: (there: string, text: string) => boolean },
+): Promise<void> {
+  const { store, layout, check } = run;
+  const fence = visible(run);
+  for (let tries = 0; tries < triesLimit; tries += 1) {
+    await check();
+    const there = await store.readText(name);
+    if (there !== undefined && isSame(there.text, text)) {
+      await store.flush(name === layout.profile ? layout.control : layout.folder);
+      return;
+    }
+    if ((await store.replace(name, text, { version: there?.version, fence })) === "written") {
+      return;
+    }
+  }
+  throw new Error(`${name} was written to by others again and again`);
+}
+
+function areEqual(one: string, other: string): boolean {
+  return one === other;
+}
+
+/** Removes the working files of a run that is over. Costs one listing where there are none. */
+export async function clearRun(store: Store, layout: Layout): Promise<void> {
+  const { control, profileKey, temporary, withdrawn, staging, answers } = layout;
+  const there = new Set((await namesIn(store, control)).map((name) => `${control}/${name}`));
+  if (there.has(profileKey)) {
+    await store.remove(control, [profileKey.slice(control.length + 1)]);
+  }
+  for (const folder of [temporary, withdrawn, staging, answers]) {
+    if (there.has(folder)) {
+      await store.clear(folder);
+    }
+  }
+}
+
+/**
+ * Removes the working files of all earlier runs, which closes their fences: this run's plan must be stored. Once this run
+ * is published, removes what their attempts have published too late, too; before that, readers may read it.
+ */
+export async function clearEarlierRuns(
+  { store, layout }: Pick<RunFolder, "store" | "layout">,
+  isPublished: boolean,
+): Promise<void> {
+  if (splitRunId(layout.runId).number === 1) {
+    return;
+  }
+  for (const name of (await namesIn(store, layout.runs)) as RunId[]) {
+    if (isEarlier(name, layout)) {
+      await clearRun(store, layoutOf(layout.folder, name));
+    }
+  }
+  if (isPublished) {
+    await removeEarlier(store, layout);
+  }
+}
+
+async function removeEarlier(store: Store, layout: Layout): Promise<void> {
+  for (const folder of [layout.folder, layout.rejects]) {
+    const names = (await namesIn(store, folder)).filter((name) => isEarlier(runOfPart(name), layout));
+    await store.remove(folder, names);
+  }
+}
+
+const never = (): Promise<boolean> => Promise.resolve(false);
+
+/** The fence of what readers do not see, and must not stay when it came too late. */
+export function hidden({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
+  return { scope: layout.temporary, check, takesBack: () => Promise.resolve(true) };
+}
+
+/** The fence of what is written once about a run, such as the decision: whoever finds it may depend on it. */
+export function lasting({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
+  return { scope: layout.temporary, check, takesBack: never };
+}
+
+/**
+ * The fence of what readers see. What came too late is taken back if a later run may have begun to replace it. Otherwise
+ * that run still finds it, and until then readers need it: another attempt may have published this run, and the later run
+ * may be an erasure that copies its rows.
+ */
+function visible(run: PublishedFolder): Fence {
+  return { scope: run.layout.temporary, check: run.check, takesBack: () => mayBeReplaced(run) };
+}
+
+/**
+ * Whether a later run may have begun its swap. It copies its parts into the folder, looks for `_SUCCESS` again, and only
+ * then looks for parts of earlier runs: so none of its parts is there if it still finds what this attempt has published.
+ * Of a run without rows there is no part to see.
+ */
+async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolean> {
+  const isPartOfLater = (name: string): boolean => {
+    const run = runOfPart(name);
+    return run !== undefined && isLater(run, layout);
+  };
+  if ((await namesIn(store, layout.folder)).some(isPartOfLater)) {
+    return true;
+  }
+  const names = (await namesIn(store, layout.runs)) as RunId[];
+  for (const name of names.filter((run) => isLater(run, layout))) {
+    if (await mayHaveNoParts(store, layoutOf(layout.folder, name))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+async function mayHaveNoParts(store: Store, layout: Layout): Promise<boolean> {
+  try {
+    const stored = await readPlan(store, layout);
+    return stored !== undefined && stored.pruned === undefined && spanCount(stored.plan) === 0;
+  } catch (error) {
+    if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
+      return true; // its plan is lost
+    }
+    throw error;
+  }
+}
+
+/** Runs `work` for each item, a bounded number at a time. */
+async function mapBounded<T, R>(all: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  for (let start = 0; start < all.length; start += atOnce) {
+    results.push(...(await Promise.all(all.slice(start, start + atOnce).map(work))));
+  }
+  return results;
+}

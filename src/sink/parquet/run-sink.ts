@@ -1,0 +1,291 @@
+import { unlink } from "node:fs/promises";
+import type { SpanOutput } from "../../columnar/types.js";
+import type { DuckDbAccess } from "../../duckdb/instance.js";
+import type { Span } from "../../plan/plan.js";
+import type { RejectedRow } from "../../columnar/types.js";
+import type { CommittedBy } from "../../publish/committed-by.js";
+import type { Opening } from "../../publish/opening.js";
+import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
+import { requireApproved } from "../../publish/require-approved.js";
+import type { SpanFile } from "../../publish/span-file.js";
+import type { Compression } from "../../spec/parquet-spec.js";
+import type { Store } from "../../stores/store.js";
+import { JobError } from "../../util/errors.js";
+import { onceEach } from "../../util/once-each.js";
+import type { AttemptJson, RunSink, RunWriter, StoredPlan } from "../port.js";
+import { openAnswers, readAnswers } from "./answers.js";
+import { commitSpan, encodePiece } from "./commit.js";
+import { controlText, profileToWrite, readDecision, readState, readVerdict } from "./control-files.js";
+import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
+import { plannedLayout } from "./layout.js";
+import { checkFinished } from "./manifest.js";
+import { attemptNotes, runNotes } from "./notes.js";
+import {
+  addOwnPart,
+  addOwnProfile,
+  addParts,
+  committedByOf,
+  committedParts,
+  type CommittedSpans,
+  committedSpansOf,
+  filteredRows,
+  listParts,
+  outputRows,
+  readCommitted,
+  readProfiles,
+  rejectedRows,
+  type RunFolder,
+  type SpilledPiece,
+} from "./parts.js";
+import { planCheck, refuseForeign } from "./plan-file.js";
+import { clearEarlierRuns, clearRun, hidden, lasting, publishRun } from "./publish.js";
+import { readRejects } from "./rejects.js";
+import { committedProfile, profileSealer } from "./run-profile.js";
+
+/** What a run of Parquet files is opened with. */
+export interface RunTools {
+  readonly store: Store;
+  /** The output folder. */
+  readonly folder: string;
+  /** Writes and reads parts; it may use the store's local folder. */
+  readonly duckdb: DuckDbAccess;
+  /** Opens a DuckDB that reads parts, for `checks.unique`. */
+  readonly openKeyDuckDb: OpenKeyDuckDb;
+  readonly compression: Compression;
+  /** Names this attempt: unique among all attempts on all machines. */
+  readonly writer: string;
+  /** Whether the process of a writer has ended, as far as this machine knows. */
+  readonly isDead: (writer: string) => boolean;
+  /** Warns the user of what needs no action. */
+  readonly warn: (message: string) => void;
+}
+
+/** Opens a run of Parquet parts. @throws JobError OUTPUT_DAMAGED */
+export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const { store, folder, duckdb, writer, isDead } = tools;
+  const layout = plannedLayout(folder, stored.plan);
+  const run: RunFolder = { store, layout, stored, duckdb, how, check: planCheck(store, layout, stored.planId) };
+  const { finished, parts } = await committedParts(run, () => true);
+  if (finished) {
+    // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
+    await store.flush(folder).catch((error: unknown) => {
+      if (!(error instanceof JobError) || error.code !== "PERMISSION") {
+        throw error;
+      }
+    });
+  }
+  const known = committedSpansOf(stored, parts);
+  const keys = { fence: lasting(run), warn: onceEach(tools.warn) };
+  return {
+    state: await readState(store, layout, { plan: stored.plan, published: finished }),
+    committed: known.committed,
+    get rejectedRows() {
+      return rejectedRows(known);
+    },
+    get filteredRows() {
+      return filteredRows(known);
+    },
+    get outputRows() {
+      return outputRows(stored.plan, known);
+    },
+    get committedBy() {
+      return committedByOf(known);
+    },
+    parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
+    spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
+    rejects: () => readRejects(store, layout, known.parts),
+    keptAnswers: () => readAnswers(store, layout),
+    async refresh() {
+      addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
+    },
+    profile: () => committedProfile(run, known, keys),
+    countKeys: (columns) =>
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
+    verdict: () => readVerdict(store, layout),
+    async judge(verdict) {
+      await store.create(layout.verdict, controlText(verdict), lasting(run));
+      return requireStored(await readVerdict(store, layout), layout.verdict);
+    },
+    async decide(decision) {
+      await store.create(layout.decision, controlText(decision), lasting(run));
+      return requireStored(await readDecision(store, layout), layout.decision);
+    },
+    decision: () => readDecision(store, layout),
+    async begin(attempt) {
+      await prepare(tools, run, attempt.workers);
+      return runWriter(tools, run, { known, keys, maker: { writer, ...attempt } });
+    },
+    async tidy() {
+      try {
+        await clearRun(store, layout);
+        await clearEarlierRuns(run, finished);
+      } catch {
+        // What may not be removed, as in an archive, stays: readers do not see it.
+      }
+    },
+    notes: runNotes(store, layout, { fence: lasting(run), writer }),
+    ...attemptNotes(store, layout, { writer, committed: known.committed, isDead }),
+  };
+}
+
+function requireStored<T>(value: T | undefined, name: string): T {
+  if (value === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `writing ${name}: it is gone since it was written`, {
+      hint: "something else removes files here; run the same command again",
+    });
+  }
+  return value;
+}
+
+/** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
+async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
+  const { layout } = run;
+  // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
+  await store.flush(layout.control);
+  await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
+  const shared = await store.prepare(hidden(run));
+  if (shared !== undefined && workers > 1) {
+    throw new JobError("USAGE", `preparing ${folder}: ${shared}, and ${workers} workers would share it`, {
+      hint: "two workers could publish one part there; use one worker, or another place for the output",
+    });
+  }
+  if (shared !== undefined) {
+    warn(
+      `${folder}: ${shared}, so attempts at once could replace each other's parts and keys; run only one worker at a time`,
+    );
+  }
+}
+
+/** Yields files of this machine, a group at a time. A group is available until the next one is requested. */
+async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
+  for await (const group of store.fetch(names, "whole")) {
+    yield group.map(({ path }) => path);
+  }
+}
+
+async function* allParts({ store, layout }: RunFolder): AsyncGenerator<readonly string[]> {
+  yield* localPaths(store, [...(await listParts(store, layout)).values()]);
+}
+
+/** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
+async function* spanFiles(
+  run: RunFolder,
+  known: CommittedSpans,
+  isWanted: (span: number) => boolean,
+): AsyncGenerator<SpanFile> {
+  const { store, layout } = run;
+  const names = await listParts(store, layout);
+  for (const [span, part] of [...known.parts].toSorted(([one], [other]) => one - other)) {
+    if (!isWanted(span)) {
+      continue;
+    }
+    const name = names.get(span);
+    const profile = name && (await readProfiles(run, new Map([[span, name]]))).get(span);
+    if (name === undefined || profile === undefined) {
+      const what = name === undefined ? "there is no part" : "there is no profile in the part";
+      throw new JobError("OUTPUT_DAMAGED", `reading ${layout.folder}: ${what} of span ${span}`, {
+        hint: "something else removes files here; run the same command again",
+      });
+    }
+    const rejects: RejectedRow[] = [];
+    for await (const rejected of readRejects(store, layout, new Map([[span, part]]))) {
+      rejects.push(rejected);
+    }
+    const { filtered, erased, maker } = part;
+    for await (const [path = ""] of localPaths(store, [name])) {
+      yield { span, path, rejects, filtered, erased, profile, maker };
+    }
+  }
+}
+
+function runWriter(
+  tools: RunTools,
+  run: RunFolder,
+  {
+    known,
+    keys,
+    maker,
+  }: {
+    readonly known: CommittedSpans;
+    readonly keys: Parameters<typeof profileSealer>[2];
+    readonly maker: Omit<CommittedBy, "batchSize">;
+  },
+): RunWriter {
+  const { compression } = tools;
+  const { store, layout } = run;
+  const pieces = new Map<number, readonly SpilledPiece[]>();
+  const sealed = profileSealer(run, known, keys);
+  return {
+    async spill({ index }: Span, rows) {
+      const before = pieces.get(index) ?? [];
+      const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
+        await encodePiece(tools, rows, file);
+      });
+      pieces.set(index, [...before, { path, rows: rows.rowCount }]);
+    },
+    async commit(span: Span, output: SpanOutput) {
+      const spilled = pieces.get(span.index) ?? [];
+      const stored = await sealed(span.index, output);
+      const { outcome, part } = await commitSpan(run, { compression, maker, span, output: stored, spilled });
+      addOwnPart(known, part);
+      if (outcome === "committed") {
+        addOwnProfile(known, span.index, output);
+      }
+      pieces.delete(span.index);
+      for (const { path } of spilled) {
+        await unlink(path).catch(() => undefined); // finishing the run removes what stays
+      }
+      return outcome;
+    },
+    finish: (attempt) => finishRun(run, { known, keys, attempt }),
+    answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
+  };
+}
+
+async function finishRun(
+  run: RunFolder,
+  {
+    known,
+    keys,
+    attempt,
+  }: {
+    readonly known: CommittedSpans;
+    readonly keys: Parameters<typeof committedProfile>[2];
+    readonly attempt: AttemptJson | undefined;
+  },
+): Promise<void> {
+  const { store, layout, stored, check } = run;
+  await check(); // first: parts of a later run would count as foreign ones
+  await refuseForeign(store, layout);
+
+  // Parts of other attempts are checked again: all that is published now must be whole now.
+  const now = await committedParts(run, (span) => !known.own.has(span));
+  addParts(known, now.parts);
+  if (now.finished) {
+    // Another attempt finished the run, and may have died before it cleared up.
+    await store.flush(layout.folder);
+    await clearRun(store, layout);
+    return;
+  }
+  const decision = stored.plan.staged ? await readDecision(store, layout) : undefined;
+  if (stored.plan.staged) {
+    requireApproved(decision, layout.runId);
+  }
+  const committed = await committedProfile(run, known, keys);
+  const rejected = rejectedRows(known);
+  const text = runProfileText(runProfileOf(stored.plan, { ...committed, rejected }));
+  const profile = profileToWrite(layout, text, decision);
+  try {
+    await publishRun(run, { parts: known.own, committed: known.parts, profile, attempt });
+  } catch (error) {
+    if (!(error instanceof JobError && error.code === "OUTPUT_DAMAGED")) {
+      throw error;
+    }
+    // Parts are gone: a later run was opened, or another attempt has published this one, and removed what was staged.
+    await check();
+    if ((await checkFinished(store, layout, stored)) === undefined) {
+      throw error;
+    }
+    await store.flush(layout.folder);
+  }
+}

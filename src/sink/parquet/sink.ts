@@ -1,0 +1,85 @@
+import type { DuckDbAccess } from "../../duckdb/instance.js";
+import type { Plan } from "../../plan/plan.js";
+import { requireKept } from "../../publish/pruned-run.js";
+import type { Store } from "../../stores/store.js";
+import type { Sink } from "../port.js";
+import { loadEncoder } from "./commit.js";
+import { reviewedPlan, stripVerdicts } from "./control-files.js";
+import { findHistory } from "./history.js";
+import { layoutOf, plannedLayout } from "./layout.js";
+import { runNotes } from "./notes.js";
+import {
+  findPublished,
+  findPublishedParts,
+  findUnfinished,
+  type OtherFolders,
+  readersAt,
+  readPinned,
+} from "./other-runs.js";
+import { createPlan, findPlan, unfenced } from "./plan-file.js";
+import { pruneFolder } from "./prune.js";
+import { openRun, type RunTools } from "./run-sink.js";
+
+export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
+  /** Names the folder in messages and reports. */
+  readonly target: string;
+  /** The path as the spec wrote it: a checkout or a volume may move between attempts. */
+  readonly uri: string;
+  /** Opens a folder as a store: the output folder, or that of another run of the job. */
+  readonly storeAt: (folder: string) => Store;
+  /** May read and write in the store's local folder; closed with the sink. */
+  readonly duckdb: DuckDbAccess & AsyncDisposable;
+  readonly otherRunFolders: OtherFolders;
+  /** Checks that a run could write here, without writing. Returns the checks that were not carried out, a line each. */
+  readonly rehearse: (plan: Plan) => Promise<readonly string[]>;
+  /** Closes what the stores use. */
+  readonly close: () => Promise<void>;
+}
+
+/**
+ * Opens a target of Parquet files in a store. Each span is one file, and its appearance under the final name is the
+ * commit. The folder need not exist.
+ */
+export function openParquetSink(options: ParquetSinkOptions): Sink {
+  const { folder, duckdb, writer, otherRunFolders: folders } = options;
+  const store = options.storeAt(folder);
+  const tools: RunTools = { ...options, store };
+  return {
+    target: options.target,
+    planTarget: { kind: "parquet", uri: options.uri },
+    newRunAdds: false,
+    find: (base) => findPlan(store, folder, base),
+    unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
+    published: (series) => findPublished(store, { folder, folders }, series),
+    visible: () => readersAt(store, folder),
+    readProfile: (pinned) => readPinned(store, folder, pinned),
+    async readPublished({ run }) {
+      const { rows, parts } = await findPublishedParts(store, folder, run);
+      return { format: "parquet", rows, folder: store.localFolder, groups: localGroups(store, parts) };
+    },
+    history: (request) => findHistory(store, { folder, folders }, request),
+    prune: (request) => pruneFolder(options.storeAt(request.place), request),
+    stored: (runId) => reviewedPlan(store, folder, runId),
+    stripVerdicts: (base) => stripVerdicts(store, folder, base),
+    rehearse: (plan) => options.rehearse(plan),
+    expect() {
+      loadEncoder(duckdb);
+    },
+    notes(runId) {
+      const layout = layoutOf(folder, runId);
+      return runNotes(store, layout, { fence: unfenced(layout), writer });
+    },
+    create: (plan) => createPlan(store, plannedLayout(folder, plan), plan),
+    open: async (stored, how) => await openRun(tools, requireKept(stored), how),
+    async [Symbol.asyncDispose]() {
+      await duckdb[Symbol.asyncDispose]();
+      await options.close();
+    },
+  };
+}
+
+async function* localGroups(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
+  for await (const group of store.fetch(names, "whole")) {
+    yield group.map(({ path }) => path);
+  }
+}
