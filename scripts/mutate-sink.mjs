@@ -73,14 +73,16 @@ const postgresRuns = [
 const s3 = ["test/contract/sink.test.ts", "test/sink/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
+const files = ["sink/parquet", "sink/arrow", "stores"];
+
 /**
- * What may be removed: a pattern in the files of some folders of dist/sink, what takes its place, and the tests in
+ * What may be removed: a pattern in the files of some folders of dist, what takes its place, and the tests in
  * the order in which they are tried until one is red.
  */
 const removals = [
   {
     what: "flush",
-    pattern: /await fs\.sync\(/g,
+    pattern: /await (?:fs\.sync|flushFolder|flush|store\.flush)\(/g,
     instead: "await (async () => {})(",
     suites: [publishing, swaps, power, disk, damage, rest],
   },
@@ -93,12 +95,12 @@ const removals = [
   },
   {
     what: "look",
-    pattern: /await (?=(?:commit\.)?check\(\)|refuseForeign\()/g,
+    pattern: /await (?=(?:fence\.)?check\(\)|refuse\w+\(|require\w+\(|withdraw\(|(?:store\.)?clear\w*\()/g,
     instead: "0 && ",
     suites: [checks, fence, damage, disk, rest, power],
   },
   {
-    folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
+    folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
     what: "check",
     pattern:
       /throw (?=new JobError|new Error\(`\$\{taken|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|lostKey|denied)/g,
@@ -106,16 +108,16 @@ const removals = [
     suites: [postgres, postgresRuns],
   },
   {
-    folders: ["postgres", "postgres/copy", "postgres/control", "postgres/modes"],
+    folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
     what: "look",
     pattern: /await (?=lock\(|lockRuns?\(|refuse\w+\(|check\w+\(|require\w+\()/g,
     instead: "0 && ",
     suites: [postgres, postgresRuns],
   },
   {
-    folders: ["parquet/s3"],
-    what: "look",
-    pattern: /await (?=(?:target\.)?check\(\)|refuseForeign\(|retractIfSuperseded\(|withdrawSuccess\(|clear\w+\()/g,
+    folders: ["stores"],
+    what: "look of S3",
+    pattern: /await (?=(?:fence\.)?check\(\)|takeBackIfLate\(|takeBack\(\))/g,
     instead: "0 && ",
     suites: [s3, s3Runs],
   },
@@ -123,12 +125,12 @@ const removals = [
 
 function findMutants() {
   return removals.flatMap(
-    ({ folders = ["parquet/common", "parquet/local", "arrow"], what, pattern, instead, suites }) => {
-      const files = folders
-        .flatMap((folder) => readdirSync(join(project, "dist/sink", folder)).map((name) => join(folder, name)))
+    ({ folders = files, what, pattern, instead, suites }) => {
+      const scripts = folders
+        .flatMap((folder) => readdirSync(join(project, "dist", folder)).map((name) => join(folder, name)))
         .filter((file) => file.endsWith(".js"));
-      const found = files.flatMap((file) => {
-        const text = readFileSync(join(project, "dist/sink", file), "utf8");
+      const found = scripts.flatMap((file) => {
+        const text = readFileSync(join(project, "dist", file), "utf8");
         return [...text.matchAll(pattern)].map(({ index, 0: part }) => ({
           file,
           what,
@@ -146,7 +148,7 @@ function findMutants() {
 }
 
 function likelySuites(file) {
-  const names = file.startsWith("postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
+  const names = file.startsWith("sink/postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
   return names.map((name) => [`test/sink/postgres/${name}.test.ts`]);
 }
 
@@ -215,7 +217,7 @@ try {
     throw new Error(`with nothing removed, a test is red: ${redAnyway}`);
   }
   for (const { file, what, line, text, suites } of mutants) {
-    const path = join(copy, "dist/sink", file);
+    const path = join(copy, "dist", file);
     const original = readFileSync(path, "utf8");
     writeFileSync(path, text);
     const red = redTest(copy, suites);
