@@ -55,7 +55,7 @@ describe("a process that stands still", () => {
 });
 
 describe("SIGTERM while the run is finished", () => {
-  test.each(["sync control/tmp/manifest #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
+  test.each(["sync control/tmp/_manifest-json #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
     "SIGTERM before %s during the finish leaves a run that the same command reports as complete",
     async (call) => {
       await using scratch = await scratchFolder();

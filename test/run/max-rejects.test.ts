@@ -121,9 +121,9 @@ describe("a kill between a span's rejects and its part", () => {
   const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
 
   test.each([
-    "after rename _rejects/part-00001 #1",
+    "after link _rejects/part-00001 #1",
     "before link part-00001 #1",
-    "torn write control/tmp/rejects-1 #1",
+    "torn write control/tmp/part-00001-jsonl #1",
   ])("a kill between a span's rejects and its part (%s) loses and repeats no row", async (at) => {
     await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);

@@ -19,11 +19,11 @@ describe("an output folder that another attempt plans again during a run", () =>
   const otherRows = 130;
 
   test.each([
-    "mkdir control/tmp #4",
+    "sync control/tmp/part-00001-parquet #1",
     "link part-00002 #1",
-    "sync control/tmp/part-3 #1",
+    "sync control/tmp/part-00003-parquet #1",
     "link part-00005 #1",
-    "create control/tmp/manifest #1",
+    "create control/tmp/_manifest-json #1",
     "rename _SUCCESS #1",
   ])("a run whose folder was planned again and finished leaves it as it is (held before %s)", async (call) => {
     await using scratch = await scratchFolder();
@@ -43,7 +43,7 @@ describe("an output folder that another attempt plans again during a run", () =>
     expect(await faultsOfFinished(out, 442)).toEqual([]);
   });
 
-  test.each(["mkdir control/tmp #4", "link part-00002 #1", "link part-00005 #1", "create control/tmp/manifest #1"])(
+  test.each(["sync control/tmp/part-00001-parquet #1", "link part-00002 #1", "link part-00005 #1", "create control/tmp/_manifest-json #1"])(
     "a run whose folder was planned again and not finished adds no part and no _SUCCESS of the old plan (held before %s)",
     async (call) => {
       await using scratch = await scratchFolder();
