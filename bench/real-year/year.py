@@ -54,9 +54,10 @@ def all_flights():
     plane = planes[["tailnum", "seats", "year", "engine"]].rename(columns={"year": "built"})
     hourly = weather.drop(columns="time_hour")
     rows = flights[flights.sched_dep_time.notna()].astype({"hour": int})
-    rows = rows.merge(hourly, on=["year", "month", "day", "hour", "origin"], how="left").merge(plane, on="tailnum", how="left")
-    numbers = ["hour", "sched_dep_time", "distance", "seats", "built", "temp", "dewp", "humid", "wind_speed", "wind_dir"]
-    return rows, [*numbers, "precip", "pressure", "visib"], TEXTS, rows.arr_delay > 15, rows.arr_delay.notna()
+    rows = rows.merge(hourly, on=["year", "month", "day", "hour", "origin"], how="left")
+    rows = rows.merge(plane, on="tailnum", how="left")
+    numbers = ["hour", "sched_dep_time", "distance", "seats", "built", "temp", "dewp", "humid"]
+    return rows, [*numbers, "wind_speed", "wind_dir", "precip", "pressure", "visib"], TEXTS, rows.arr_delay > 15, rows.arr_delay.notna()
 
 
 def all_weather():
