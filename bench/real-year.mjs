@@ -248,7 +248,7 @@ const row = (...cells) => console.log(`| ${cells.join(" | ")} |`);
 function print(table, results) {
   row("nights", ...models.map((series) => `${series}: held + warned`));
   row("---", ...models.map(() => "---:"));
-  for (const { nights, counts } of table) {
+  for (const { nights, counts } of table.filter((line) => Object.values(line.counts).some(({ of }) => of > 0))) {
     const cells = models.map((series) => counts[series]);
     row(nights, ...cells.map(({ of, held, warned }) => (of === 0 ? "" : `${held} + ${warned} of ${of}`)));
   }
