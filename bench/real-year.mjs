@@ -41,6 +41,7 @@ const firstCounted = 60;
 const lostWeather = new Set(["08-19", "08-22", "10-23", "10-25", "11-02", "12-30", "12-31"]);
 /** Nights before a fault that are copied for it: more than checks look back. */
 const copiedNights = 90;
+const isFault = (kind) => !["clean", "weather", "first"].includes(kind);
 const starts = { count: 43, every: 8, earlier: [1, 2, 3, 5, 8] };
 
 /** Writes the nights and the models, once. */
@@ -201,7 +202,7 @@ async function judgeSeries(bench, series, kinds) {
     );
     return dates;
   };
-  const planted = kinds.filter((kind) => !["clean", "weather", "first"].includes(kind));
+  const planted = kinds.filter(isFault);
   const flights = async () => {
     const dates = await inOrder("clean", "flights");
     await Promise.all(planted.map((kind) => judgeFault(bench, { series, kind, dates })));
@@ -238,9 +239,16 @@ function linesOf(kind) {
   return Object.entries(lines[kind] ?? { [kind.replaceAll("-", " ")]: () => true });
 }
 
-function countsOf(nights) {
+/** @param heldWhenClean dates; a fault on such a night may have been held for what is usual */
+function countsOf(nights, heldWhenClean) {
   const count = (...levels) => nights.filter(({ level }) => levels.includes(level)).length;
-  return { of: nights.length, held: count("held", "refused"), warned: count("warned") };
+  const alsoClean = nights.filter(({ kind, date }) => isFault(kind) && heldWhenClean.has(date)).length;
+  return { of: nights.length, held: count("held", "refused"), warned: count("warned"), alsoClean };
+}
+
+function textOf({ of, held, warned, alsoClean }) {
+  const also = alsoClean === 0 ? "" : ` (${alsoClean} held without it)`;
+  return of === 0 ? "" : `${held} + ${warned} of ${of}${also}`;
 }
 
 const row = (...cells) => console.log(`| ${cells.join(" | ")} |`);
@@ -249,8 +257,7 @@ function print(table, results) {
   row("nights", ...models.map((series) => `${series}: held + warned`));
   row("---", ...models.map(() => "---:"));
   for (const { nights, counts } of table.filter((line) => Object.values(line.counts).some(({ of }) => of > 0))) {
-    const cells = models.map((series) => counts[series]);
-    row(nights, ...cells.map(({ of, held, warned }) => (of === 0 ? "" : `${held} + ${warned} of ${of}`)));
+    row(nights, ...models.map((series) => textOf(counts[series])));
   }
   console.log("");
   row("clean night", "model", "level", "first reason");
@@ -277,8 +284,14 @@ await Promise.all(models.map((series) => judgeSeries(bench, series, kinds)));
 const results = bench.results.toSorted((a, b) => a.series.localeCompare(b.series) || a.date.localeCompare(b.date));
 const table = kinds.flatMap((kind) =>
   linesOf(kind).map(([nights, isOf]) => {
-    const countsOfSeries = (series) =>
-      countsOf(results.filter((night) => night.series === series && night.kind === kind && isOf(night)));
+    const countsOfSeries = (series) => {
+      const own = results.filter((night) => night.series === series);
+      const held = own.filter((night) => night.kind === "clean" && night.level === "held").map(({ date }) => date);
+      return countsOf(
+        own.filter((night) => night.kind === kind && isOf(night)),
+        new Set(held),
+      );
+    };
     return { nights, counts: Object.fromEntries(models.map((series) => [series, countsOfSeries(series)])) };
   }),
 );
