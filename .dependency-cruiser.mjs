@@ -3,7 +3,8 @@
  * docs/architecture.md has the picture. scripts/check-imports.mjs runs these rules, and proves with a canary for each
  * that they bite.
  */
-const pure = "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder|writers)";
+const pure =
+  "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder|spool|writers)";
 const ports = "^src/(storage|formats|models|engine|sink)/(port|paid-engine|answers|row-writer|run-notes)\\.ts$";
 /** Each knows what all of them share, and no other: another kind of model is one file more. */
 const modelSources = "^src/models/(?!(port|model-file|cache|remote)\\.ts$)";
@@ -90,9 +91,9 @@ export default {
       from: { path: "^src/formats/(sql/|codecs/|[^/]+$)" },
       to: { path: "^src/formats/(parquet|arrow)/" },
     },
-    roomRule("formats", "^src/(duckdb/|util/writers)"),
+    roomRule("formats", "^src/(duckdb/|util/(spool|writers))"),
     roomRule("storage/local", port("storage")),
-    roomRule("storage", "^src/s3/"),
+    roomRule("storage", "^src/(s3/|util/spool)"),
     {
       name: "no-model-source-imports-another",
       severity: "error",
@@ -108,7 +109,7 @@ export default {
     roomRule("models", "^src/(s3|net|onnx)/"),
     roomRule("engine", "^src/(onnx|net)/"),
     roomRule("onnx"),
-    roomRule("sink/parquet", `^src/(duckdb|s3)/|${port("sink")}`),
+    roomRule("sink/parquet", `^src/((duckdb|s3)/|util/spool)|${port("sink")}`),
     {
       name: "what-parquet-targets-share-knows-none",
       comment: "what disks and S3 do in their own ways comes through the port of sink/parquet/common/run-sink.ts",

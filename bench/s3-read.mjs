@@ -11,7 +11,7 @@ import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { windowsAhead } from "#src/scoring/read-windows.js";
 import { openReaderThread } from "#src/storage/s3/reader-thread.js";
-import { openSpool } from "#src/s3/spool.js";
+import { openSpool } from "#src/util/spool.js";
 import { s3Source } from "#src/storage/s3/source.js";
 
 /** As in src/s3. */

@@ -12,15 +12,14 @@ import type { MemoryBudget } from "../util/memory-budget.js";
 import { anyValue } from "../spec/template.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
-import type { RowSpool } from "../sink/postgres/copy/spilled-copy.js";
-import type { Spool } from "../s3/spool.js";
+import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
 import { type ParquetOutputSpec, s3Folder, type TargetSpecs } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
 import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { readSecret } from "./secrets.js";
 import { secretFile } from "../spec/secrets.js";
 import type { Secrets } from "../sink/postgres/connect.js";
-import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
+import { openStore, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
 
 /** What an attempt is allowed to do that is refused by default. */
@@ -118,7 +117,7 @@ async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions
     allowDuplicates: options.attempt.allowDuplicates === true,
     allowOlder: options.attempt.allowOlder === true,
     program: `infer-batch ${programVersion}`,
-    spool: rowSpool(options),
+    spool: spoolOf(options, "rows", undefined),
   });
 }
 
@@ -132,29 +131,6 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
       password === undefined
         ? undefined
         : await readSecret(password, { folder, key: where(["output", "postgres", "password"]) }),
-  };
-}
-
-/** A spool for rows of incomplete spans that go to a database. */
-function rowSpool({ folder, writer, isDead }: SinkOptions): RowSpool {
-  let spool: Promise<Spool> | undefined;
-  let opened: Spool | undefined;
-  const root = spoolRoot(folder, undefined);
-  return {
-    async prepare() {
-      spool ??= import("../s3/spool.js").then(({ openSpool }) =>
-        openSpool({ root, writer, use: "rows", isDead, maxBytes: Number.POSITIVE_INFINITY }),
-      );
-      opened = await spool;
-      await opened.prepare();
-    },
-    newPath() {
-      if (opened === undefined) {
-        throw new Error("a path was asked for before `prepare`");
-      }
-      return opened.newPath();
-    },
-    [Symbol.asyncDispose]: async () => await opened?.[Symbol.asyncDispose](),
   };
 }
 
@@ -177,14 +153,11 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
 
 async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
   const { openS3Sink } = await import("../sink/parquet/s3/sink.js");
-  const { openSpool } = await import("../s3/spool.js");
   const { path, compression, spool } = parquet;
   const { writer, isDead, warn } = options;
-  const root = spoolRoot(options.folder, spool?.path);
-  // Its size needs no limit: it holds at most two parts at once.
-  const outgoing = openSpool({ root, writer, use: "out", isDead, maxBytes: Number.POSITIVE_INFINITY });
+  const outgoing = spoolOf(options, "out", spool?.path);
   return openS3Sink({
-    store: await openTarget(parquet, options),
+    store: await openStore(parquet, options),
     folder: s3Folder(path),
     uri: path,
     spool: outgoing,
@@ -198,10 +171,14 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
   });
 }
 
+/** Opens a spool whose size needs no limit: "out" holds two parts at most, the others hold what memory cannot. */
+function spoolOf({ folder, writer, isDead }: SinkOptions, use: Spool["use"], path: string | undefined): Spool {
+  return openSpool({ root: spoolRoot(folder, path), writer, use, isDead, maxBytes: Number.POSITIVE_INFINITY });
+}
+
 /** Opens a DuckDB for the keys of all rows of a run: what does not fit in memory goes to a spool. */
 function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts: string): OpenKeyDuckDb {
   return async () => {
-    const { openSpool } = await import("../s3/spool.js");
     const root = spoolRoot(folder, undefined);
     const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
     await spool.prepare();

@@ -1,4 +1,3 @@
-import { S3ServiceException } from "@aws-sdk/client-s3";
 import { BrokenTransfer } from "../net/http-failures.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
@@ -14,6 +13,11 @@ export interface S3Call {
   readonly act: string;
   readonly action: S3Action;
   readonly object: S3Uri;
+}
+
+/** Describes a call. `verb` is what messages write before the object's URI, such as "reading". */
+export function s3Call(verb: string, action: S3Action, object: S3Uri): S3Call {
+  return { act: `${verb} ${s3UriText(object)}`, action, object };
 }
 
 /** What a failed call means; `found` is the finding for messages. */
@@ -62,8 +66,9 @@ export function classify(error: unknown, call: S3Call): S3Failure {
       : permanent(error.message, { hint: error.hint });
   }
   const name = error instanceof Error ? error.name : "";
-  if (error instanceof S3ServiceException || statusOf(error) !== undefined) {
-    return classifyResponse(name, statusOf(error) ?? 0, { error, call });
+  const status = statusOf(error);
+  if (status !== undefined) {
+    return classifyResponse(name, status, { error, call });
   }
   // The host name has several addresses, and none could be reached.
   if (error instanceof AggregateError && error.errors.length > 0) {
@@ -72,7 +77,10 @@ export function classify(error: unknown, call: S3Call): S3Failure {
   const errno = errnoOf(error) ?? "";
   if (socketErrors.has(errno) || name === "TimeoutError") {
     const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
-    return { kind: "transient", found: isLost ? "the connection was lost" : messageOf(error) };
+    return {
+      kind: "transient",
+      found: isLost ? "the connection was lost" : messageOf(error).replace(/^@smithy.* - /, ""),
+    };
   }
   if (isCertificateError(errno)) {
     return permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
@@ -98,9 +106,7 @@ export function isTransientResponse(name: string, status: number): boolean {
 
 /** The HTTP status of an error that the SDK made from a response; undefined for other errors. */
 export function statusOf(error: unknown): number | undefined {
-  const metadata: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "$metadata") : undefined;
-  const status: unknown =
-    typeof metadata === "object" && metadata !== null ? Reflect.get(metadata, "httpStatusCode") : undefined;
+  const status: unknown = Reflect.get(Object(Reflect.get(Object(error), "$metadata")), "httpStatusCode");
   return typeof status === "number" ? status : undefined;
 }
 

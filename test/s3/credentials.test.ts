@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import type { S3Store } from "#src/s3/store.js";
 import { type CredentialsService, credentialsService, stsError } from "../support/credentials-service.js";
@@ -24,18 +24,6 @@ const names = [
   "AWS_PROFILE",
   "AWS_REGION",
 ];
-
-/** The SDK asks a credentials service four times, a second apart: here it pauses for a hundredth of that. */
-const sdkPauseMs = 1000;
-const { setTimeout: setTimer } = globalThis;
-beforeAll(() => {
-  vi.stubGlobal("setTimeout", (work: () => void, ms?: number, ...args: []) =>
-    setTimer(work, ms === sdkPauseMs ? sdkPauseMs / 100 : ms, ...args),
-  );
-});
-afterAll(() => {
-  vi.unstubAllGlobals();
-});
 
 afterEach(() => {
   for (const name of names) {

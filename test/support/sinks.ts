@@ -11,14 +11,13 @@ import { openParquetSink } from "#src/sink/parquet/local/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/committed-by.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
-import { openSpool } from "#src/s3/spool.js";
-import type { S3TargetOptions } from "#src/s3/target.js";
+import { openSpool } from "#src/util/spool.js";
 import { openS3Sink } from "#src/sink/parquet/s3/sink.js";
 import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
-import { s3Target } from "./s3-target.js";
+import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, type BegunRun, beginRun } from "./sink-drive.js";
 import { openKeyDuckDb, sharedDuckDb, sinkOptions } from "./sink-options.js";
 
@@ -117,7 +116,7 @@ export interface S3SinkOptions {
   readonly spool: string;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
-  readonly target?: Partial<S3TargetOptions>;
+  readonly target?: Partial<TargetSetup>;
   readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
 }
@@ -127,7 +126,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { otherRunFolders = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
-  const store = s3Target({ port, writer, retrySeconds, warn, ...target });
+  const store = s3Target({ port, retrySeconds, warn, ...target });
   return Promise.resolve(
     openS3Sink({
       store,

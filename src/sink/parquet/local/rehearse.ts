@@ -1,4 +1,4 @@
-import { nearestExisting } from "../../../s3/writable-folder.js";
+import { nearestExisting } from "../../../util/spool.js";
 import { access, constants, lstat, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { outputColumns } from "../../../binding/contract.js";

@@ -1,10 +1,9 @@
 import { open, unlink } from "node:fs/promises";
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { JobError } from "../../../util/errors.js";
-import { writeAtOffset } from "../../../s3/download.js";
-import type { Spool } from "../../../s3/spool.js";
-import type { StoredObject } from "../../../s3/create-object.js";
-import type { S3Target } from "../../../s3/target.js";
+import { writeAtOffset } from "../../../s3/read-range.js";
+import type { Spool } from "../../../util/spool.js";
+import type { S3Store, StoredObject } from "../../../s3/store.js";
 import {
   type CommittedPart,
   type InspectedParts,
@@ -24,7 +23,7 @@ const endBytes = 8;
 const partsAtOnce = 256;
 
 export interface FooterTools {
-  readonly store: S3Target;
+  readonly store: S3Store;
   readonly spool: Spool;
   readonly duckdb: DuckDbAccess;
   readonly stored: StoredPlan;
@@ -118,7 +117,7 @@ export async function* fetchParts(
   }
 }
 
-async function fetchPart(store: S3Target, uri: string, path: string): Promise<void> {
+async function fetchPart(store: S3Store, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
   const { etag, sizeBytes } = await headPart(store, uri);
   await using file = await open(path, "wx+", 0o600);
@@ -129,7 +128,7 @@ async function fetchPart(store: S3Target, uri: string, path: string): Promise<vo
     });
 }
 
-async function headPart(store: S3Target, uri: string): Promise<StoredObject> {
+async function headPart(store: S3Store, uri: string): Promise<StoredObject> {
   const found = await store.head(objectAt(uri));
   if (found === undefined) {
     throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
@@ -138,7 +137,7 @@ async function headPart(store: S3Target, uri: string): Promise<StoredObject> {
 }
 
 /** Makes a sparse file as large as the object, with the bytes of its footer. */
-async function fetchFooter(store: S3Target, uri: string, path: string): Promise<void> {
+async function fetchFooter(store: S3Store, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
   const { etag, sizeBytes } = await headPart(store, uri);
   await using file = await open(path, "wx+", 0o600);

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
-import type { S3Target } from "../../../s3/target.js";
-import type { StoredObject } from "../../../s3/create-object.js";
+import type { S3Store, StoredObject } from "../../../s3/store.js";
 import type { S3Uri } from "../../../spec/s3/s3-uri.js";
 import type { TargetState } from "../common/file-system.js";
 
@@ -14,15 +13,15 @@ export function objectAt(uri: string): S3Uri {
 export const digestKey = "infer-batch-sha256";
 
 /** Reads the state of a target in S3. Paths are URIs. `folder`: the job's own. */
-export function targetStateInS3(store: S3Target, folder: string): TargetState {
+export function targetStateInS3(store: S3Store, folder: string): TargetState {
   return {
     async readdir(uri) {
-      const found = await store.listFolder(objectAt(uri));
+      const entries = await entriesIn(store, uri);
       if (uri !== folder) {
-        return found.map(({ name }) => name);
+        return entries.map(({ name }) => name);
       }
       const names: string[] = [];
-      for (const { name, sizeBytes } of found) {
+      for (const { name, sizeBytes } of entries) {
         if (sizeBytes !== undefined || name.startsWith("_") || !(await isMarker(store, `${uri}/${name}`))) {
           names.push(name);
         }
@@ -41,14 +40,30 @@ export function targetStateInS3(store: S3Target, folder: string): TargetState {
       return { sizeBytes, sha256: known ?? (await digestOf(store, uri, { etag, sizeBytes })) };
     },
     async sizesIn(uri) {
-      const found = await store.listFolder(objectAt(uri));
-      return new Map(found.flatMap(({ name, sizeBytes }) => (sizeBytes === undefined ? [] : [[name, sizeBytes]])));
+      const entries = await entriesIn(store, uri);
+      return new Map(entries.flatMap(({ name, sizeBytes }) => (sizeBytes === undefined ? [] : [[name, sizeBytes]])));
     },
   };
 }
 
+/** Lists what is directly below a folder; `sizeBytes` is undefined for a folder. The folder's marker object is left out. */
+async function entriesIn(store: S3Store, uri: string): Promise<{ name: string; sizeBytes: number | undefined }[]> {
+  const { bucket, key } = objectAt(uri);
+  const prefix = key === "" ? "" : `${key}/`;
+  const entries = [];
+  for await (const { key: at, sizeBytes } of store.list(bucket, prefix, { folder: true })) {
+    const name = at.slice(prefix.length);
+    if (name.endsWith("/")) {
+      entries.push({ name: name.slice(0, -1), sizeBytes: undefined });
+    } else if (name !== "") {
+      entries.push({ name, sizeBytes });
+    }
+  }
+  return entries;
+}
+
 /** Whether a folder holds nothing but the empty object with which some programs make a folder. */
-async function isMarker(store: S3Target, uri: string): Promise<boolean> {
+async function isMarker(store: S3Store, uri: string): Promise<boolean> {
   const { bucket, key } = objectAt(uri);
   for await (const { key: one, sizeBytes } of store.list(bucket, `${key}/`)) {
     if (!one.endsWith("/") || sizeBytes > 0) {
@@ -58,7 +73,7 @@ async function isMarker(store: S3Target, uri: string): Promise<boolean> {
   return true;
 }
 
-async function storedObject(store: S3Target, uri: string): Promise<StoredObject> {
+async function storedObject(store: S3Store, uri: string): Promise<StoredObject> {
   return (await store.head(objectAt(uri))) ?? (await gone(uri));
 }
 
@@ -70,7 +85,7 @@ function gone(uri: string): Promise<never> {
 
 /** Computes the digest of an object that another program has put there, such as from a backup. */
 async function digestOf(
-  store: S3Target,
+  store: S3Store,
   uri: string,
   { etag, sizeBytes }: { etag: string; sizeBytes: number },
 ): Promise<string> {

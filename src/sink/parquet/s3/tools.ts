@@ -1,13 +1,13 @@
 import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { errnoOf, JobError } from "../../../util/errors.js";
-import type { Spool } from "../../../s3/spool.js";
-import type { S3Target } from "../../../s3/target.js";
+import type { Spool } from "../../../util/spool.js";
+import type { S3Store } from "../../../s3/store.js";
 import type { OpenKeyDuckDb } from "../common/key-counts.js";
 import type { Compression } from "../../../spec/parquet-spec.js";
 
 /** The tools of an attempt at a target in S3. */
 export interface S3Tools {
-  readonly store: S3Target;
+  readonly store: S3Store;
   /** The target, as `s3://bucket/key`, without a slash at its end. */
   readonly folder: string;
   /** Holds parts until they are sent, and footers until they are read. */
