@@ -38,7 +38,8 @@ async function readAsJobsDo() {
   };
   const signal = new AbortController().signal;
   const spool = openSpool({ root: folder, writer: "bench", use: "in", isDead: () => false, maxBytes: 1024 ** 3 });
-  const reader = openReaderThread({ settings: {}, retry, signal });
+  const timeouts = { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 };
+  const reader = openReaderThread({ settings: {}, timeouts, retry, signal });
   const source = s3Source({ reader, spool });
   const threads = availableParallelism();
   const decoder = openParquetDecoder({ threads, folders: [spool.folder], timezone: "UTC" });

@@ -76,11 +76,7 @@ export function classify(error: unknown, call: S3Call): S3Failure {
   }
   const errno = errnoOf(error) ?? "";
   if (socketErrors.has(errno) || name === "TimeoutError") {
-    const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
-    return {
-      kind: "transient",
-      found: isLost ? "the connection was lost" : messageOf(error).replace(/^@smithy.* - /, ""),
-    };
+    return { kind: "transient", found: lossOf(errno, messageOf(error)) };
   }
   if (isCertificateError(errno)) {
     return permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
@@ -92,6 +88,16 @@ export function classify(error: unknown, call: S3Call): S3Failure {
         hint: "an endpoint that serves plain HTTP begins with http://",
       })
     : { kind: "bug" };
+}
+
+/** Words the loss of a connection, which the SDK's own timers call by the names of its options. */
+function lossOf(errno: string, message: string): string {
+  const [, silenceMs] = /timed out after (\d+) ms of inactivity/.exec(message) ?? [];
+  if (silenceMs !== undefined) {
+    return `the store was silent for ${Number(silenceMs) / 1000} s`;
+  }
+  const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
+  return isLost ? "the connection was lost" : message.replace(/^@smithy.* - /, "");
 }
 
 /** Whether the store refused a request because it does not support one of its headers (501). */

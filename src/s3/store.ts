@@ -303,8 +303,11 @@ async function ifMatching(
       return "done";
     } catch (error) {
       const { kind } = classify(error, call);
-      if (kind === "missing" || kind === "changed" || kind === "exists") {
-        return kind === "missing" ? "missing" : "changed";
+      if (kind === "missing" && (etag !== undefined || call.action === "DeleteObject")) {
+        return "missing";
+      }
+      if (etag !== undefined && (kind === "changed" || kind === "exists")) {
+        return "changed";
       }
       throw error;
     }

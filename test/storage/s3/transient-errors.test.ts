@@ -132,14 +132,20 @@ s3.describe("reading an S3 object with transient errors", () => {
     },
   );
 
-  test("reading an S3 object lists again when the listing's response is cut", async () => {
-    await using world = await openWorld();
-    world.proxy.armAnswers("cut", (chunk) => chunk.includes("ListBucketResult"));
+  test.each(["cut", "stall"] as const)(
+    "reading an S3 object lists again when the listing's response breaks off (%s)",
+    async (fault) => {
+      await using world = await openWorld({ timeouts: fault === "stall" ? impatient : patient });
+      world.proxy.armAnswers(fault, (chunk) => chunk.includes("ListBucketResult"));
 
-    expect(bytes.equals(await world.read())).toBe(true);
+      expect(bytes.equals(await world.read())).toBe(true);
 
-    expect(world.proxy.struck).toBe(1);
-  });
+      expect(world.proxy.struck).toBe(1);
+      expect(world.warnings).toEqual([
+        expect.stringMatching(/^listing .*: (the connection was lost|the store was silent for 1 s); trying/),
+      ]);
+    },
+  );
 
   test("reading an S3 object goes on when the server restarts in the middle", async () => {
     await using world = await openWorld();
