@@ -2,10 +2,15 @@ import { writeSync } from "node:fs";
 import { Readable } from "node:stream";
 import { GetObjectCommand } from "@aws-sdk/client-s3";
 import { buildQueryString } from "@smithy/core/protocols";
-import type { ConnectionPool, Origin } from "../net/connection-pool.js";
-import { exchange, type ExchangeOptions, type HttpResponse, StaleConnectionError } from "../net/exchange.js";
-import { BrokenTransfer } from "../net/http-failures.js";
-import { startSilenceTimeout } from "../net/silence-timeout.js";
+import {
+  type ConnectionPool,
+  exchange,
+  type ExchangeOptions,
+  type HttpResponse,
+  type Origin,
+  StaleConnectionError,
+} from "../net/exchange.js";
+import { BrokenTransfer, startSilenceTimeout } from "../net/request.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import type { S3Call } from "./failures.js";
 import { objectChangedError, ObjectMissingError, type SendRequest } from "./requests.js";
