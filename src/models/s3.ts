@@ -44,14 +44,7 @@ export function s3Artifacts(
     stateOf: async (path) => (await store.head(objectOf(path)))?.etag,
     async readText(path) {
       const object = objectOf(path);
-      const { etag, sizeBytes } = await lookAt(store, object, what);
-      const text = Buffer.alloc(sizeBytes);
-      if (sizeBytes > 0) {
-        await store.read(`loading ${what}`, { object, etag, start: 0, end: sizeBytes }, (bytes, offset) => {
-          text.set(bytes, offset);
-        });
-      }
-      return text.toString("utf8");
+      return ((await store.readText(object)) ?? missing(object, what)).text;
     },
     async fetch(path, to) {
       const object = objectOf(path);
@@ -108,13 +101,13 @@ async function findVersion(
 }
 
 async function lookAt(store: S3Store, object: ObjectVersion, what: string): Promise<StoredObject> {
-  const facts = await store.head(object);
-  if (facts === undefined) {
-    throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
-      hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
-    });
-  }
-  return facts;
+  return (await store.head(object)) ?? missing(object, what);
+}
+
+function missing(object: S3Uri, what: string): never {
+  throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
+    hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
+  });
 }
 
 function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {

@@ -3,7 +3,7 @@ import type { DuckDbAccess } from "../../../duckdb/instance.js";
 import { JobError } from "../../../util/errors.js";
 import { writeAtOffset } from "../../../s3/read-range.js";
 import type { Spool } from "../../../util/spool.js";
-import type { S3Store, StoredObject } from "../../../s3/store.js";
+import type { S3Store } from "../../../s3/store.js";
 import {
   type CommittedPart,
   type InspectedParts,
@@ -13,7 +13,7 @@ import {
 } from "../common/parts.js";
 import type { Opening } from "../../../publish/opening.js";
 import type { StoredPlan } from "../../port.js";
-import { objectAt } from "./target-state.js";
+import { objectAt, storedObject } from "./target-state.js";
 
 /** Enough for the footer of a part with few columns, with its label and the profile of two or three columns. */
 const guessedBytes = 64 * 1024;
@@ -119,7 +119,7 @@ export async function* fetchParts(
 
 async function fetchPart(store: S3Store, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
-  const { etag, sizeBytes } = await headPart(store, uri);
+  const { etag, sizeBytes } = await storedObject(store, uri);
   await using file = await open(path, "wx+", 0o600);
   await store
     .read(`reading ${uri}`, { object, etag, start: 0, end: sizeBytes }, writeAtOffset(file.fd))
@@ -128,18 +128,10 @@ async function fetchPart(store: S3Store, uri: string, path: string): Promise<voi
     });
 }
 
-async function headPart(store: S3Store, uri: string): Promise<StoredObject> {
-  const found = await store.head(objectAt(uri));
-  if (found === undefined) {
-    throw Object.assign(new Error(`there is no object ${uri}`), { code: "ENOENT", path: uri });
-  }
-  return found;
-}
-
 /** Makes a sparse file as large as the object, with the bytes of its footer. */
 async function fetchFooter(store: S3Store, uri: string, path: string): Promise<void> {
   const object = objectAt(uri);
-  const { etag, sizeBytes } = await headPart(store, uri);
+  const { etag, sizeBytes } = await storedObject(store, uri);
   await using file = await open(path, "wx+", 0o600);
   await file.truncate(sizeBytes);
   const fetch = async (start: number, end: number): Promise<void> => {

@@ -73,7 +73,8 @@ async function isMarker(store: S3Store, uri: string): Promise<boolean> {
   return true;
 }
 
-async function storedObject(store: S3Store, uri: string): Promise<StoredObject> {
+/** @throws as a disk for a missing file */
+export async function storedObject(store: S3Store, uri: string): Promise<StoredObject> {
   return (await store.head(objectAt(uri))) ?? (await gone(uri));
 }
 
