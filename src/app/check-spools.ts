@@ -1,9 +1,8 @@
 import type { Plan } from "../plan/plan.js";
-import { checkSpool, type SpoolOptions } from "../s3/spool.js";
+import { checkSpool, type SpoolOptions, spoolRoot } from "../util/spool.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
-import { spoolRoot } from "./open-store.js";
 
 /**
  * Checks, for a dry run, the folders for temporary files that a run needs. Makes nothing. Returns the checks that would

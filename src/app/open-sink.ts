@@ -16,15 +16,14 @@ import type { MemoryBudget } from "../util/memory-budget.js";
 import { anyValue } from "../spec/template.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
-import type { RowSpool } from "../sink/postgres/copy/spilled-copy.js";
-import type { Spool } from "../s3/spool.js";
+import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
 import { type ParquetOutputSpec, s3Folder, type TargetSpecs } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
 import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { readSecret } from "./secrets.js";
 import { secretFile } from "../spec/secrets.js";
 import type { Secrets } from "../sink/postgres/connect.js";
-import { openTarget, spoolRoot, storeUrl } from "./open-store.js";
+import { openStore, storeUrl } from "./open-store.js";
 import { programVersion } from "./version.js";
 
 /** What an attempt is allowed to do that is refused by default. */
@@ -122,7 +121,7 @@ async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions
     allowDuplicates: options.attempt.allowDuplicates === true,
     allowOlder: options.attempt.allowOlder === true,
     program: `infer-batch ${programVersion}`,
-    spool: rowSpool(options),
+    spool: spoolOf(options, "rows", undefined),
   });
 }
 
@@ -136,29 +135,6 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
       password === undefined
         ? undefined
         : await readSecret(password, { folder, key: where(["output", "postgres", "password"]) }),
-  };
-}
-
-/** A spool for rows of incomplete spans that go to a database. */
-function rowSpool({ folder, writer, isDead }: SinkOptions): RowSpool {
-  let spool: Promise<Spool> | undefined;
-  let opened: Spool | undefined;
-  const root = spoolRoot(folder, undefined);
-  return {
-    async prepare() {
-      spool ??= import("../s3/spool.js").then(({ openSpool }) =>
-        openSpool({ root, writer, use: "rows", isDead, maxBytes: Number.POSITIVE_INFINITY }),
-      );
-      opened = await spool;
-      await opened.prepare();
-    },
-    newPath() {
-      if (opened === undefined) {
-        throw new Error("a path was asked for before `prepare`");
-      }
-      return opened.newPath();
-    },
-    [Symbol.asyncDispose]: async () => await opened?.[Symbol.asyncDispose](),
   };
 }
 
@@ -200,14 +176,11 @@ function onDisk(folder: string, plan: Plan): DiskPlan {
 }
 
 async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  const { openS3Store } = await import("../stores/s3.js");
-  const { openSpool } = await import("../s3/spool.js");
-  const { path, compression, spool: { path: spoolPath } = {} } = parquet;
+  const { openObjectStore } = await import("../stores/s3.js");
+  const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
-  // Its size needs no limit: it holds at most two parts at once.
-  const maxBytes = Number.POSITIVE_INFINITY;
-  const spool = openSpool({ root: spoolRoot(options.folder, spoolPath), writer, use: "out", isDead, maxBytes });
-  const objects = await openTarget(parquet, options);
+  const spool = spoolOf(options, "out", parquet.spool?.path);
+  const objects = await openStore(parquet, options);
   const folder = s3Folder(path);
   const [, bucket = ""] = folder.split("//");
   const segments = s3Folder(options.outputPattern).split("/").slice(3);
@@ -215,7 +188,7 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     folder,
     target: folder,
     uri: path,
-    storeAt: () => openS3Store({ objects, spool, writer, isDead }),
+    storeAt: () => openObjectStore({ objects, spool, writer, isDead }),
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,
@@ -231,10 +204,14 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
   });
 }
 
+/** Opens a spool whose size needs no limit: "out" holds two parts at most, the others hold what memory cannot. */
+function spoolOf({ folder, writer, isDead }: SinkOptions, use: Spool["use"], path: string | undefined): Spool {
+  return openSpool({ root: spoolRoot(folder, path), writer, use, isDead, maxBytes: Number.POSITIVE_INFINITY });
+}
+
 /** Opens a DuckDB for the keys of all rows of a run: what does not fit in memory goes to a spool. */
 function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts: string): OpenKeyDuckDb {
   return async () => {
-    const { openSpool } = await import("../s3/spool.js");
     const root = spoolRoot(folder, undefined);
     const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
     await spool.prepare();

@@ -5,7 +5,8 @@ import type { Source } from "../storage/port.js";
 import type { InputSpec } from "../spec/input-spec.js";
 import { isS3Uri } from "../spec/s3/s3-uri.js";
 import { refuseSmallAddressSpace } from "./process-limits.js";
-import { s3Options, spoolRoot } from "./open-store.js";
+import { s3Options } from "./open-store.js";
+import { openSpool, spoolRoot } from "../util/spool.js";
 
 export interface SourceOptions {
   /** The folder of the spec. */
@@ -32,7 +33,6 @@ export async function openSource(input: InputSpec, options: SourceOptions): Prom
   const { openReaderThread } = await import("../storage/s3/reader-thread.js");
   const reader = openReaderThread(s3Options(input, options)); // first: it takes longest to start
   const { s3Source } = await import("../storage/s3/source.js");
-  const { openSpool } = await import("../s3/spool.js");
   const { combineSources } = await import("../storage/combined-source.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);

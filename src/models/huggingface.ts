@@ -1,11 +1,10 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { normalize } from "node:path";
-import { downloadTo, headOf, readJson } from "../net/http.js";
-import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
+import { downloadTo, headOf, type HttpAnswer, type HttpEndpoint, readJson } from "../net/http.js";
+import type { FindProxy } from "../net/request.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
-import type { FindProxy } from "../net/proxy.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { ModelCache } from "./cache.js";

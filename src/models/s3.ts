@@ -1,6 +1,7 @@
+import { open } from "node:fs/promises";
 import { normalize } from "node:path";
-import { download } from "../s3/download.js";
-import type { ObjectStat, ObjectVersion, S3Store } from "../s3/store.js";
+import { type ObjectVersion, splitRange, writeAtOffset } from "../s3/read-range.js";
+import type { S3Store, StoredObject } from "../s3/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import type { ModelCache } from "./cache.js";
@@ -40,17 +41,10 @@ export function s3Artifacts(
   const objectOf = (path: string): S3Uri => parseS3Uri(`${uri}/${path}`);
   return {
     place: `${endpoint} ${uri}`,
-    stateOf: async (path) => (await store.stat(objectOf(path)))?.etag,
+    stateOf: async (path) => (await store.head(objectOf(path)))?.etag,
     async readText(path) {
       const object = objectOf(path);
-      const { etag, sizeBytes } = await lookAt(store, object, what);
-      const text = Buffer.alloc(sizeBytes);
-      if (sizeBytes > 0) {
-        await store.read(`loading ${what}`, { object, etag, start: 0, end: sizeBytes }, (bytes, offset) => {
-          text.set(bytes, offset);
-        });
-      }
-      return text.toString("utf8");
+      return ((await store.readText(object)) ?? missing(object, what)).text;
     },
     async fetch(path, to) {
       const object = objectOf(path);
@@ -77,7 +71,7 @@ async function findObject(
     place: endpoint,
     // Missing external data is an error when it is fetched.
     stateOf: async (location) =>
-      location === undefined ? model.etag : (await store.stat(externalDataUri(object, location)))?.etag,
+      location === undefined ? model.etag : (await store.head(externalDataUri(object, location)))?.etag,
     async fetch(path, location) {
       const part = location === undefined ? object : externalDataUri(object, location);
       const facts = location === undefined ? model : await lookAt(store, part, what);
@@ -96,9 +90,9 @@ async function findVersion(
   store: S3Store,
   { uri, what }: { readonly uri: string; readonly what: string },
   planned: string | undefined,
-): Promise<{ readonly object: ObjectVersion; readonly model: ObjectStat }> {
+): Promise<{ readonly object: ObjectVersion; readonly model: StoredObject }> {
   const object = parseS3Uri(uri);
-  const current = await store.stat(object);
+  const current = await store.head(object);
   if (planned !== undefined && current?.versionId !== planned) {
     const version = { ...object, versionId: planned };
     return { object: version, model: await lookAt(store, version, what) };
@@ -106,14 +100,14 @@ async function findVersion(
   return { object, model: current ?? (await lookAt(store, object, what)) };
 }
 
-async function lookAt(store: S3Store, object: ObjectVersion, what: string): Promise<ObjectStat> {
-  const facts = await store.stat(object);
-  if (facts === undefined) {
-    throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
-      hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
-    });
-  }
-  return facts;
+async function lookAt(store: S3Store, object: ObjectVersion, what: string): Promise<StoredObject> {
+  return (await store.head(object)) ?? missing(object, what);
+}
+
+function missing(object: S3Uri, what: string): never {
+  throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
+    hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
+  });
 }
 
 function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {
@@ -121,21 +115,30 @@ function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {
   return { bucket, key: `${folder}${normalize(location)}` };
 }
 
+/** Downloads an object into the new file `path`, which is not fsynced. */
 async function fetchFile(
   store: S3Store,
-  object: ObjectStat & { readonly object: ObjectVersion },
+  { object, etag, sizeBytes }: StoredObject & { readonly object: ObjectVersion },
   path: string,
   what: string,
 ): Promise<void> {
+  await using file = await open(path, "wx");
+  await file.truncate(sizeBytes);
+  const stop = new AbortController();
+  const reading = splitRange({ start: 0, end: sizeBytes }).map((range) =>
+    store.read(`loading ${what}`, { object, etag, ...range }, writeAtOffset(file.fd), stop.signal),
+  );
   try {
-    await download(store, `loading ${what}`, object, path);
+    await Promise.all(reading);
   } catch (error) {
-    if (error instanceof JobError && error.code === "INPUT_CHANGED") {
-      throw new JobError("MODEL_CHANGED", `loading ${what}: it was written to while it was being fetched`, {
-        hint: "run again when the model is in place",
-        cause: error,
-      });
-    }
-    throw error;
+    throw error instanceof JobError && error.code === "INPUT_CHANGED"
+      ? new JobError("MODEL_CHANGED", `loading ${what}: it was written to while it was being fetched`, {
+          hint: "run again when the model is in place",
+          cause: error,
+        })
+      : error;
+  } finally {
+    stop.abort(new Error("another range failed"));
+    await Promise.allSettled(reading); // none may write after the file is closed
   }
 }

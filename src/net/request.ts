@@ -5,6 +5,9 @@ import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
 import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 
+/** A transfer that ended early, timed out or did not follow the protocol. It is always transient. */
+export class BrokenTransfer extends Error {}
+
 /** How a server's certificate is checked, and what is shown to it. */
 export interface TlsSettings {
   /** Certificates of authorities in PEM, used instead of Node's. */
@@ -169,3 +172,78 @@ const decoders: ReadonlyMap<string, () => ReturnType<typeof createGunzip>> = new
   ["deflate", createInflate],
   ["br", createBrotliDecompress],
 ]);
+
+/** Finds the proxy of a request; undefined: the request goes directly to the server. */
+export type FindProxy = (url: URL) => URL | undefined;
+
+/**
+ * Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case. NO_PROXY is `*`, or a list of hosts with or without a
+ * port; a host includes its subdomains.
+ */
+export function proxiesOf(env: Readonly<Record<string, string | undefined>>): FindProxy {
+  const read = (name: string): string => env[name.toLowerCase()] ?? env[name] ?? "";
+  const none = read("NO_PROXY")
+    .split(/[\s,]+/)
+    .filter((entry) => entry !== "");
+  return (url) => {
+    const proxy = read(url.protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY");
+    return proxy === "" || none.some((entry) => covers(entry, url))
+      ? undefined
+      : new URL(proxy.includes("://") ? proxy : `http://${proxy}`);
+  };
+}
+
+function covers(entry: string, { hostname, port, protocol }: URL): boolean {
+  if (entry === "*") {
+    return true;
+  }
+  const [, name = "", ofPort] = /^\*?\.?(.*?)(?::(\d+))?$/.exec(entry.toLowerCase()) ?? [];
+  const used = port === "" ? (protocol === "https:" ? "443" : "80") : port;
+  return (ofPort === undefined || ofPort === used) && (hostname === name || hostname.endsWith(`.${name}`));
+}
+
+const usualSilenceMs = 30_000;
+
+/** Ends a request in which the server is silent for too long. */
+export interface SilenceTimeout extends Disposable {
+  readonly signal: AbortSignal;
+  readonly reset: () => void;
+}
+
+/** @param signal stops the request too */
+export function startSilenceTimeout({
+  signal,
+  silenceMs = usualSilenceMs,
+}: {
+  readonly signal: AbortSignal;
+  readonly silenceMs?: number | undefined;
+}): SilenceTimeout {
+  const controller = new AbortController();
+  // While something blocks the thread, received bytes wait unread: they are read before this decides that there were none.
+  let pending: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => {
+    pending = setImmediate(() => {
+      controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+    });
+  }, silenceMs);
+  const stop = (): void => {
+    controller.abort(signal.reason);
+  };
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) {
+    stop();
+  }
+  return {
+    signal: controller.signal,
+    reset() {
+      clearImmediate(pending);
+      timer.refresh();
+    },
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+      clearImmediate(pending);
+      signal.removeEventListener("abort", stop);
+      controller.abort(); // closes a response whose body was not read to its end
+    },
+  };
+}

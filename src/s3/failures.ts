@@ -1,5 +1,4 @@
-import { S3ServiceException } from "@aws-sdk/client-s3";
-import { BrokenTransfer } from "../net/http-failures.js";
+import { BrokenTransfer } from "../net/request.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3/s3-uri.js";
@@ -14,6 +13,11 @@ export interface S3Call {
   readonly act: string;
   readonly action: S3Action;
   readonly object: S3Uri;
+}
+
+/** Describes a call. `verb` is what messages write before the object's URI, such as "reading". */
+export function s3Call(verb: string, action: S3Action, object: S3Uri): S3Call {
+  return { act: `${verb} ${s3UriText(object)}`, action, object };
 }
 
 /** What a failed call means; `found` is the finding for messages. */
@@ -62,8 +66,9 @@ export function classify(error: unknown, call: S3Call): S3Failure {
       : permanent(error.message, { hint: error.hint });
   }
   const name = error instanceof Error ? error.name : "";
-  if (error instanceof S3ServiceException || statusOf(error) !== undefined) {
-    return classifyResponse(name, statusOf(error) ?? 0, { error, call });
+  const status = statusOf(error);
+  if (status !== undefined) {
+    return classifyResponse(name, status, { error, call });
   }
   // The host name has several addresses, and none could be reached.
   if (error instanceof AggregateError && error.errors.length > 0) {
@@ -71,8 +76,7 @@ export function classify(error: unknown, call: S3Call): S3Failure {
   }
   const errno = errnoOf(error) ?? "";
   if (socketErrors.has(errno) || name === "TimeoutError") {
-    const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
-    return { kind: "transient", found: isLost ? "the connection was lost" : messageOf(error) };
+    return { kind: "transient", found: lossOf(errno, messageOf(error)) };
   }
   if (isCertificateError(errno)) {
     return permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
@@ -84,6 +88,16 @@ export function classify(error: unknown, call: S3Call): S3Failure {
         hint: "an endpoint that serves plain HTTP begins with http://",
       })
     : { kind: "bug" };
+}
+
+/** Words the loss of a connection, which the SDK's own timers call by the names of its options. */
+function lossOf(errno: string, message: string): string {
+  const [, silenceMs] = /timed out after (\d+) ms of inactivity/.exec(message) ?? [];
+  if (silenceMs !== undefined) {
+    return `the store was silent for ${Number(silenceMs) / 1000} s`;
+  }
+  const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
+  return isLost ? "the connection was lost" : message.replace(/^@smithy.* - /, "");
 }
 
 /** Whether the store refused a request because it does not support one of its headers (501). */
@@ -98,9 +112,7 @@ export function isTransientResponse(name: string, status: number): boolean {
 
 /** The HTTP status of an error that the SDK made from a response; undefined for other errors. */
 export function statusOf(error: unknown): number | undefined {
-  const metadata: unknown = typeof error === "object" && error !== null ? Reflect.get(error, "$metadata") : undefined;
-  const status: unknown =
-    typeof metadata === "object" && metadata !== null ? Reflect.get(metadata, "httpStatusCode") : undefined;
+  const status: unknown = Reflect.get(Object(Reflect.get(Object(error), "$metadata")), "httpStatusCode");
   return typeof status === "number" ? status : undefined;
 }
 

@@ -1,6 +1,6 @@
 import { access, constants, lstat, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { nearestExisting } from "../s3/writable-folder.js";
+import { nearestExisting } from "../util/spool.js";
 import { errnoOf, JobError } from "../util/errors.js";
 import { showBytes } from "../util/memory-budget.js";
 import { atDisk, danglingLink, ifThere, refuseLinks } from "./disk.js";

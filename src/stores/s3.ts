@@ -1,11 +1,10 @@
 import { createHash } from "node:crypto";
 import { open, unlink } from "node:fs/promises";
-import { writeAtOffset } from "../s3/download.js";
-import { creationIdOf, type StoredObject } from "../s3/create-object.js";
-import { type Spool, withSpoolErrors } from "../s3/spool.js";
-import type { S3Target } from "../s3/target.js";
+import { writeAtOffset } from "../s3/read-range.js";
+import { creationIdOf, type S3Objects, type S3Store, type StoredObject } from "../s3/store.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
+import { type Spool, withSpoolErrors } from "../util/spool.js";
 import {
   type Digest,
   digestOfFile,
@@ -17,8 +16,8 @@ import {
   takeBackIfLate,
 } from "./store.js";
 
-export interface S3StoreOptions {
-  readonly objects: S3Target;
+export interface ObjectStoreOptions {
+  readonly objects: S3Store;
   /** Holds files until they are sent or read. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -41,7 +40,7 @@ const digestKey = "infer-batch-sha256";
 const probeStart = "probe.";
 
 /** Opens a prefix of a bucket as a store. A creation is one PUT with `If-None-Match`: it is never called back. */
-export function openS3Store({ objects, spool, writer, isDead }: S3StoreOptions): Store {
+export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreOptions): Store {
   let logFiles = 0;
   let asked: Promise<boolean> | undefined;
 
@@ -64,7 +63,18 @@ export function openS3Store({ objects, spool, writer, isDead }: S3StoreOptions):
   }
 
   async function list(folder: string): Promise<readonly Entry[]> {
-    return await objects.listFolder(objectAt(folder));
+    const { bucket, key } = objectAt(folder);
+    const prefix = key === "" ? "" : `${key}/`;
+    const entries: Entry[] = [];
+    for await (const { key: listed, sizeBytes } of objects.list(bucket, prefix, { folder: true })) {
+      const isFolder = listed.endsWith("/");
+      if (listed !== prefix) {
+        // Some programs make folders as empty objects, which is one of the prefix itself.
+        const name = listed.slice(prefix.length, isFolder ? -1 : undefined);
+        entries.push({ name, sizeBytes: isFolder ? undefined : sizeBytes });
+      }
+    }
+    return entries;
   }
 
   async function removeAll(names: readonly string[]): Promise<void> {
@@ -221,7 +231,7 @@ export function openS3Store({ objects, spool, writer, isDead }: S3StoreOptions):
 }
 
 /** The calls on small texts. */
-function small(objects: ReturnType<S3Target["until"]>): Pick<Store, "stat" | "readText" | "overwrite"> {
+function small(objects: S3Objects): Pick<Store, "stat" | "readText" | "overwrite"> {
   return {
     async stat(name) {
       const object = await objects.head(objectAt(name));
@@ -252,7 +262,7 @@ function changedWhileRead(name: string, cause?: unknown): JobError {
 }
 
 /** The digest in the object's metadata; of an object that another program has put there, such as from a backup, its own. */
-async function digestOf(objects: S3Target, name: string, { etag, sizeBytes, metadata }: StoredObject): Promise<Digest> {
+async function digestOf(objects: S3Store, name: string, { etag, sizeBytes, metadata }: StoredObject): Promise<Digest> {
   const known = metadata[digestKey];
   if (known !== undefined || sizeBytes === 0) {
     return known === undefined ? digestOfText("") : { sizeBytes, sha256: known };

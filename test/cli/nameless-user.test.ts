@@ -2,7 +2,7 @@ import { syncBuiltinESMExports } from "node:module";
 import os from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { spoolRoot } from "#src/app/open-store.js";
+import { spoolRoot } from "#src/util/spool.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { refusal } from "../support/spec.js";
 

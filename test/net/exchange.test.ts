@@ -1,7 +1,12 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { type ConnectionPool, openConnectionPool } from "#src/net/connection-pool.js";
-import { type HttpResponse, exchange, type ExchangeOptions } from "#src/net/exchange.js";
+import {
+  type ConnectionPool,
+  exchange,
+  type ExchangeOptions,
+  type HttpResponse,
+  openConnectionPool,
+} from "#src/net/exchange.js";
 import { storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
 

@@ -1,9 +1,10 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import type { S3Store } from "#src/s3/store.js";
 import { type CredentialsService, credentialsService, stsError } from "../support/credentials-service.js";
+import { httpProxy, s3Error } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { type S3SourceSetup, storeAt } from "../support/s3-source.js";
@@ -24,18 +25,6 @@ const names = [
   "AWS_PROFILE",
   "AWS_REGION",
 ];
-
-/** The SDK asks a credentials service four times, a second apart: here it pauses for a hundredth of that. */
-const sdkPauseMs = 1000;
-const { setTimeout: setTimer } = globalThis;
-beforeAll(() => {
-  vi.stubGlobal("setTimeout", (work: () => void, ms?: number, ...args: []) =>
-    setTimer(work, ms === sdkPauseMs ? sdkPauseMs / 100 : ms, ...args),
-  );
-});
-afterAll(() => {
-  vi.unstubAllGlobals();
-});
 
 afterEach(() => {
   for (const name of names) {
@@ -250,6 +239,22 @@ s3.describe("credentials for S3", () => {
 });
 
 s3.describe("temporary credentials for S3", () => {
+  test("credentials that the store refuses are renewed, also when their service was unavailable at first", async () => {
+    await using service = await credentialsService();
+    await using proxy = await httpProxy(s3.server().port);
+    const warnings: string[] = [];
+    const store = storeWith(containerAt(service), { port: proxy.port, retrySeconds: 60, warnings });
+    expect(await list(store)).toEqual(["a"]);
+    service.fault = { status: 503 };
+    proxy.twist = () => (service.fault === undefined ? undefined : s3Error(403, "InvalidAccessKeyId"));
+    const again = list(store);
+    await until(() => proxy.requests.length > 3);
+    service.fault = undefined;
+
+    expect(await again).toEqual(["a"]);
+    expect(warnings.join("\n")).toContain("answers 503");
+  });
+
   test("temporary credentials that expire while their service is unavailable are retried until retry.max_seconds, and then the run ends with 75", async () => {
     await using service = await credentialsService();
     service.holdMs = 1500;

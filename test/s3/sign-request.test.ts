@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { createSigner, scopeOfHost } from "#src/s3/sign-request.js";
+import { createSigner, scopeOfHost } from "#src/s3/credentials.js";
 
 const limits = { searchMs: 1000, signal: new AbortController().signal };
 
@@ -13,7 +13,7 @@ afterEach(() => {
 });
 
 test("a request is signed as botocore signs it: path, query, body in pieces, session token", async () => {
-  const headers = await createSigner(limits, () => Date.UTC(2026, 10, 25, 3, 15)).sign(
+  const headers = await createSigner(limits, () => Date.UTC(2026, 10, 25, 3, 15))(
     {
       method: "POST",
       url: new URL(

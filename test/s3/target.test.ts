@@ -2,7 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { creationIdOf } from "#src/s3/create-object.js";
+import { creationIdOf } from "#src/s3/store.js";
+import { targetStateInS3 } from "#src/sink/parquet/s3/target-state.js";
 import { httpProxy, s3Error, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { s3Target } from "../support/s3-target.js";
@@ -88,15 +89,12 @@ s3.describe("an S3 target", () => {
     for (const key of ["f/", "f/sub/deep/x", "f/sub/y", "f/b", "fx"]) {
       await bucket.put(key, "");
     }
-    const [file, folder] = [0, undefined];
-    expect(await store.listFolder({ bucket: bucket.name, key: "f" })).toEqual([
-      { name: "b", sizeBytes: file },
-      { name: "sub", sizeBytes: folder },
-    ]);
-    expect(await store.listFolder({ bucket: bucket.name, key: "" })).toEqual([
-      { name: "fx", sizeBytes: file },
-      { name: "f", sizeBytes: folder },
-    ]);
+    const root = `s3://${bucket.name}`;
+    const state = targetStateInS3(store, `${root}/elsewhere`);
+    expect(await state.readdir(`${root}/f`)).toEqual(["b", "sub"]);
+    expect([...((await state.sizesIn?.(`${root}/f`)) ?? [])]).toEqual([["b", 0]]);
+    expect(await state.readdir(root)).toEqual(["fx", "f"]);
+    expect([...((await state.sizesIn?.(root)) ?? [])]).toEqual([["fx", 0]]);
   });
 
   test("an S3 target lists a folder of several pages", async () => {
@@ -109,8 +107,7 @@ s3.describe("an S3 target", () => {
         ? page(["f/c"], ["f/d/"], false)
         : page(["f/a", "f/b"], [], true),
     });
-    const names = (await store.listFolder({ bucket: "any", key: "f" })).map(({ name }) => name);
-    expect(names).toEqual(["a", "b", "c", "d"]);
+    expect(await targetStateInS3(store, "s3://any").readdir("s3://any/f")).toEqual(["a", "b", "c", "d"]);
   });
 });
 

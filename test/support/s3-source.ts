@@ -1,14 +1,13 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RetryTools } from "#src/util/retry.js";
-import type { S3Options } from "#src/s3/requests.js";
-import type { S3Settings, S3Timeouts } from "#src/s3/client.js";
+import type { S3Options, S3Settings, S3Timeouts } from "#src/s3/requests.js";
 import { openReaderThread } from "#src/storage/s3/reader-thread.js";
 import { createReader } from "#src/storage/s3/reader.js";
 import { openS3Store, type S3Store } from "#src/s3/store.js";
 import type { Source } from "#src/storage/port.js";
 import { s3Source } from "#src/storage/s3/source.js";
-import { openSpool } from "#src/s3/spool.js";
+import { openSpool } from "#src/util/spool.js";
 import { s3Env } from "./s3.js";
 
 export interface S3SourceSetup {
@@ -41,7 +40,7 @@ export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, s
   delete process.env["AWS_ENDPOINT_URL_S3"];
   return {
     settings: { endpoint: `http://127.0.0.1:${port}`, ...place },
-    timeouts,
+    timeouts: timeouts ?? { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 },
     retry: retryFor(retrySeconds, warnings),
     signal: signal ?? new AbortController().signal,
   };

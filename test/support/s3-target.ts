@@ -1,20 +1,22 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { openS3Target, type S3Target, type S3TargetOptions } from "#src/s3/target.js";
+import type { S3Options, S3Settings } from "#src/s3/requests.js";
+import { openS3Store, type S3Store } from "#src/s3/store.js";
 import { type Bucket, s3Env } from "./s3.js";
 
-export interface TargetSetup extends Partial<S3TargetOptions> {
+export interface TargetSetup extends Partial<S3Options> {
   readonly port: number;
+  readonly place?: S3Settings;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
 }
 
 /** A store to write to. The environment has its credentials from then on. */
-export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...options }: TargetSetup): S3Target {
+export function s3Target({ port, place, retrySeconds = 0, warn = () => undefined, ...options }: TargetSetup): S3Store {
   const { AWS_ENDPOINT_URL_S3: endpoint, ...env } = s3Env(port);
   Object.assign(process.env, env);
-  return openS3Target({
-    settings: { endpoint },
+  return openS3Store({
+    settings: { endpoint, ...place },
     timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
     retry: {
       maxSeconds: retrySeconds,
@@ -25,7 +27,6 @@ export function s3Target({ port, retrySeconds = 0, warn = () => undefined, ...op
       warnedMs: new Map(),
     },
     signal: new AbortController().signal,
-    writer: "test",
     ...options,
   });
 }

@@ -10,14 +10,13 @@ import { openParquetSink } from "#src/sink/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/committed-by.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
-import { openSpool } from "#src/s3/spool.js";
-import type { S3TargetOptions } from "#src/s3/target.js";
-import { openS3Store } from "#src/stores/s3.js";
+import { openObjectStore } from "#src/stores/s3.js";
+import { openSpool } from "#src/util/spool.js";
 import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/postgres-spec.js";
 import { planOf } from "./plans.js";
-import { s3Target } from "./s3-target.js";
+import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, type BegunRun, beginRun } from "./sink-drive.js";
 import { openDiskSink, sinkOptions } from "./sink-options.js";
 
@@ -107,7 +106,7 @@ export interface S3SinkOptions {
   readonly spool: string;
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
-  readonly target?: Partial<S3TargetOptions>;
+  readonly target?: Partial<TargetSetup>;
   readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
 }
@@ -117,7 +116,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { otherRunFolders = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
-  const objects = s3Target({ port, writer, retrySeconds, warn, ...target });
+  const objects = s3Target({ port, retrySeconds, warn, ...target });
   const outgoing = openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 });
   return Promise.resolve(
     openParquetSink({
@@ -125,7 +124,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       target: uri,
       folder: uri,
       uri,
-      storeAt: () => openS3Store({ objects, spool: outgoing, writer, isDead }),
+      storeAt: () => openObjectStore({ objects, spool: outgoing, writer, isDead }),
       compression: "zstd",
       otherRunFolders: { root: `s3://${uri.split("/")[2]}`, pattern: otherRunFolders },
       async close() {

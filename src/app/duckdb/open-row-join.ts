@@ -3,11 +3,10 @@ import { joinByKey } from "../../duckdb/key-join.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { loadRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
 import type { RowJoiner } from "../../run/diff.js";
-import { openSpool } from "../../s3/spool.js";
+import { openSpool, spoolRoot } from "../../util/spool.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { attemptServices } from "../attempt-services.js";
 import { limitError } from "./limit-errors.js";
-import { spoolRoot } from "../open-store.js";
 
 interface JoinOptions {
   /** Folders of the files. */

@@ -1,7 +1,7 @@
 import type { SignRequest } from "../../engine/served/server.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/request.js";
 import { CredentialsError } from "../../s3/failures.js";
-import { createSigner, scopeOfHost, type SigningScope } from "../../s3/sign-request.js";
+import { createSigner, scopeOfHost, type SigningScope } from "../../s3/credentials.js";
 import { JobError } from "../../util/errors.js";
 
 export interface SignatureOptions {
@@ -26,11 +26,11 @@ export function signAws({ urls, key, signal, env }: SignatureOptions): SignReque
       hint: "set AWS_REGION, or write the URL of the service, such as https://runtime.sagemaker.eu-west-1.amazonaws.com",
     });
   }
-  const signer = createSigner({ searchMs: 60_000, signal });
+  const sign = createSigner({ searchMs: 60_000, signal });
   return async (request) => {
     const scope = scopeOf(request.url);
     try {
-      return scope === undefined ? request.headers : await signer.sign(request, scope);
+      return scope === undefined ? request.headers : await sign(request, scope);
     } catch (error) {
       throw error instanceof CredentialsError ? failureOf(error) : error;
     }

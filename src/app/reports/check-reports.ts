@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { errnoOf, messageOf } from "../../util/errors.js";
-import { nearestExisting, requireWritableFolder } from "../../s3/writable-folder.js";
+import { nearestExisting, requireWritableFolder } from "../../util/spool.js";
 import { type CallContext, plainUrlAt } from "./call-urls.js";
 import { placeReports } from "./files.js";
 import { tokenOf } from "./lineage.js";

@@ -1,6 +1,6 @@
 import type { AnswerFault } from "../../columnar/types.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
-import type { HttpEndpoint } from "../../net/http-endpoint.js";
+import { BrokenTransfer } from "../../net/request.js";
+import type { HttpEndpoint } from "../../net/http.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import type { Endpoint } from "../served/client-state.js";
 import type { RequestEnd } from "../served/in-flight-limit.js";

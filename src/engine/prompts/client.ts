@@ -1,4 +1,4 @@
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/request.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";

@@ -1,6 +1,5 @@
-import { BrokenTransfer } from "../../net/http-failures.js";
-import { readJson } from "../../net/http.js";
-import type { HttpAnswer, HttpEndpoint } from "../../net/http-endpoint.js";
+import { BrokenTransfer } from "../../net/request.js";
+import { type HttpAnswer, type HttpEndpoint, readJson } from "../../net/http.js";
 import { JobError } from "../../util/errors.js";
 import { type RetryTools, tryAgain } from "../../util/retry.js";
 import { type ModelServer, placeOf } from "./server.js";

@@ -1,4 +1,4 @@
-import type { HttpEndpoint } from "../../net/http-endpoint.js";
+import type { HttpEndpoint } from "../../net/http.js";
 import type { OneServersTraffic, ServerTraffic } from "../port.js";
 import { createBreaker } from "./circuit-breaker.js";
 import { createInFlightLimit } from "./in-flight-limit.js";

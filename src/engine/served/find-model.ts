@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import { untilLoaded, untilReady } from "./ask.js";
 import { blankRows } from "../../columnar/blank-rows.js";

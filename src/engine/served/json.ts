@@ -8,7 +8,7 @@ import {
   toFloat16Bits,
 } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/request.js";
 import { strictText } from "../../util/strict-text.js";
 import { assertNever } from "../../util/errors.js";
 

@@ -1,5 +1,5 @@
-import { BrokenTransfer, verdictOf } from "../../net/http-failures.js";
-import type { HttpEndpoint } from "../../net/http-endpoint.js";
+import { BrokenTransfer } from "../../net/request.js";
+import { type HttpEndpoint, verdictOf } from "../../net/http.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Verdict } from "../../util/retry.js";
 import type { ClientState, Endpoint } from "./client-state.js";

@@ -1,8 +1,7 @@
 import { unescape } from "node:querystring";
-import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
-import type { FindProxy } from "../../net/proxy.js";
-import type { ConnectionPool } from "../../net/connection-pool.js";
-import type { TlsSettings } from "../../net/request.js";
+import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http.js";
+import type { FindProxy, TlsSettings } from "../../net/request.js";
+import type { ConnectionPool } from "../../net/exchange.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 

@@ -1,10 +1,8 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
 import { exchange, StaleConnectionError } from "../../net/exchange.js";
-import { headersNow, withoutValues } from "../../net/http-endpoint.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
-import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
-import { startSilenceTimeout } from "../../net/silence-timeout.js";
+import { headersNow, withoutValues } from "../../net/http.js";
+import { BrokenTransfer, readBody, type ResponseHeaders, sendRequest, startSilenceTimeout } from "../../net/request.js";
 import { errnoOf } from "../../util/errors.js";
 import { type EncodedRequest, ServerFault } from "./message.js";
 import type { ModelServer } from "./server.js";

@@ -1,4 +1,4 @@
-import { splitRange } from "../../s3/download.js";
+import { splitRange } from "../../s3/read-range.js";
 
 /** Bytes [start, end) of an object. */
 export interface ByteRange {

@@ -1,11 +1,10 @@
 import { setMaxListeners } from "node:events";
 import { Worker } from "node:worker_threads";
 import type { S3Options } from "../../s3/requests.js";
-import type { ListedObject } from "../../s3/listing.js";
+import type { ListedObject } from "../../s3/store.js";
 import { untilExit } from "../../util/worker-port.js";
 import { notifyServer, openRpcClient, type RpcCall } from "../../util/rpc/client.js";
-import { readerProtocol, type ReaderSettings } from "./reader-protocol.js";
-import type { S3Reader } from "./reader.js";
+import { readerProtocol, type ReaderSettings, type S3Reader } from "./reader.js";
 
 /** How long a thread may take to end by itself. */
 const endTimeoutMs = 1000;

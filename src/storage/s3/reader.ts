@@ -1,14 +1,16 @@
 import type { S3Uri } from "../../spec/s3/s3-uri.js";
-import { writeAtOffset } from "../../s3/download.js";
-import type { ListedObject } from "../../s3/listing.js";
-import type { ListOptions, ObjectStat, ReadRequest, S3Store } from "../../s3/store.js";
+import { type ReadRequest, writeAtOffset } from "../../s3/read-range.js";
+import type { S3Settings, S3Timeouts } from "../../s3/requests.js";
+import type { ListedObject, ListOptions, S3Store, StoredObject } from "../../s3/store.js";
+import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
+import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
 /** A store as an S3 source needs it: it fetches into files, and may run in another thread. */
 export interface S3Reader extends AsyncDisposable {
   /** Lists objects, as `S3Store.list` does. */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
-  /** Returns an object's ETag and size, as `S3Store.stat` does. */
-  stat(object: S3Uri): Promise<ObjectStat | undefined>;
+  /** Returns an object's ETag and size, as `S3Store.head` does. */
+  stat(object: S3Uri): Promise<StoredObject | undefined>;
   /**
    * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.
    * @throws JobError as `S3Store.read`; the error of a failed write
@@ -22,7 +24,7 @@ export interface S3Reader extends AsyncDisposable {
 export function createReader(store: S3Store): S3Reader {
   return {
     list: (bucket, prefix, options) => store.list(bucket, prefix, options),
-    stat: (object) => store.stat(object),
+    stat: (object) => store.head(object),
     fetchIntoFile: (act, request, fd, signal) => store.read(act, request, writeAtOffset(fd), signal),
     async readBytes(act, request, signal) {
       const bytes = new Uint8Array(request.end - request.start);
@@ -38,3 +40,55 @@ export function createReader(store: S3Store): S3Reader {
     },
   };
 }
+
+/** Settings of the reader thread, passed as `workerData`. */
+export interface ReaderSettings {
+  readonly store: S3Settings;
+  readonly timeouts: S3Timeouts;
+  readonly retrySeconds: number;
+}
+
+interface ListCall {
+  readonly bucket: string;
+  readonly prefix: string;
+  readonly options: ListOptions;
+}
+
+interface ReadCall {
+  /** Begins messages, such as "reading s3://bucket/key". */
+  readonly act: string;
+  readonly request: ReadRequest;
+}
+
+interface FetchCall extends ReadCall {
+  /** The descriptor of the file to write to. */
+  readonly fd: number;
+}
+
+const isListCall = (value: unknown): value is ListCall =>
+  isRecord(value) && typeof value["bucket"] === "string" && typeof value["prefix"] === "string";
+const isUri = (value: unknown): value is S3Uri => isRecord(value) && typeof value["key"] === "string";
+const isReadCall = (value: unknown): value is ReadCall => isRecord(value) && isRecord(value["request"]);
+const isFetchCall = (value: unknown): value is FetchCall => isReadCall(value) && "fd" in value && isInteger(value.fd);
+const isListed = (value: unknown): value is ListedObject[] => Array.isArray(value);
+const isStat = (value: unknown): value is StoredObject | undefined => value === undefined || isRecord(value);
+const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
+const isText = (value: unknown): value is string => typeof value === "string";
+
+/** The calls between the main thread and the reader thread, one for each method of `S3Reader`. */
+export const readerProtocol = {
+  calls: {
+    /** The items are pages of the listing. */
+    list: { request: isListCall, item: isListed, result: isUndefined },
+    stat: { request: isUri, result: isStat },
+    fetchIntoFile: { request: isFetchCall, result: isUndefined },
+    readBytes: { request: isReadCall, result: isBytes },
+  },
+  toServer: {
+    /** The job is stopped: all calls end, also in the pause before a retry. */
+    stop: isUndefined,
+    /** The main thread makes no more calls: the thread ends. */
+    end: isUndefined,
+  },
+  toClient: { warning: isText },
+} satisfies RpcProtocol;

@@ -4,10 +4,8 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { type ReaderSettings, readerProtocol } from "./reader-protocol.js";
-import type { ListedObject } from "../../s3/listing.js";
-import { createReader } from "./reader.js";
-import { openS3Store } from "../../s3/store.js";
+import { type ListedObject, openS3Store } from "../../s3/store.js";
+import { createReader, type ReaderSettings, readerProtocol } from "./reader.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 
 const port = parentPort;

@@ -3,9 +3,8 @@ import { parseS3Uri } from "../../spec/s3/s3-uri.js";
 import type { OutputFolder } from "../output-folder.js";
 import type { Source } from "../port.js";
 import { listPatterns, listNames } from "./listing.js";
-import { openSpooledShard } from "./shard.js";
-import type { Spool } from "../../s3/spool.js";
-import { createTailCache } from "./tail-cache.js";
+import { createTailCache, openSpooledShard } from "./shard.js";
+import type { Spool } from "../../util/spool.js";
 
 /** Files that are opened ahead: each costs one or two requests before its first row arrives. */
 const filesAhead = 24;

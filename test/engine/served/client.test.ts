@@ -6,7 +6,7 @@ import type { Outcome } from "#src/engine/served/outcome.js";
 import { type ModelServer, placeAt } from "#src/engine/served/server.js";
 import { binaryRequest } from "#src/engine/served/v2/inference.js";
 import { v2 } from "#src/engine/served/v2/v2.js";
-import { openConnectionPool } from "#src/net/connection-pool.js";
+import { openConnectionPool } from "#src/net/exchange.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
 interface World extends AsyncDisposable {

@@ -132,14 +132,20 @@ s3.describe("reading an S3 object with transient errors", () => {
     },
   );
 
-  test("reading an S3 object lists again when the listing's response is cut", async () => {
-    await using world = await openWorld();
-    world.proxy.armAnswers("cut", (chunk) => chunk.includes("ListBucketResult"));
+  test.each(["cut", "stall"] as const)(
+    "reading an S3 object lists again when the listing's response breaks off (%s)",
+    async (fault) => {
+      await using world = await openWorld({ timeouts: fault === "stall" ? impatient : patient });
+      world.proxy.armAnswers(fault, (chunk) => chunk.includes("ListBucketResult"));
 
-    expect(bytes.equals(await world.read())).toBe(true);
+      expect(bytes.equals(await world.read())).toBe(true);
 
-    expect(world.proxy.struck).toBe(1);
-  });
+      expect(world.proxy.struck).toBe(1);
+      expect(world.warnings).toEqual([
+        expect.stringMatching(/^listing .*: (the connection was lost|the store was silent for 1 s); trying/),
+      ]);
+    },
+  );
 
   test("reading an S3 object goes on when the server restarts in the middle", async () => {
     await using world = await openWorld();
@@ -202,7 +208,7 @@ s3.describe("a reader of S3", () => {
     const timeouts = { ...patient, silenceMs: 2000 };
     const store = storeAt({ port: s3.server().port, timeouts, retrySeconds: 20, warnings });
     const object = { bucket: bucket.name, key: "a" };
-    const { etag } = (await store.stat(object)) ?? { etag: "" };
+    const { etag } = (await store.head(object)) ?? { etag: "" };
     let taken = 0;
     const take = ({ length }: Uint8Array): void => {
       const before = taken;
@@ -229,7 +235,7 @@ s3.describe("a reader of S3", () => {
     const warned: string[] = [];
     const note = (warning: Error): void => void warned.push(warning.message);
     process.on("warning", note);
-    await Promise.all(Array.from({ length: 24 }, () => store.stat({ bucket: bucket.name, key: "a" })));
+    await Promise.all(Array.from({ length: 24 }, () => store.head({ bucket: bucket.name, key: "a" })));
     process.off("warning", note);
 
     expect(warned).toEqual([]);
@@ -246,14 +252,14 @@ s3.describe("a reader of S3", () => {
     const store = storeAt({ port: s3.server().port, retrySeconds: 5 });
     delete process.env["AWS_ACCESS_KEY_ID"];
     process.env["AWS_SHARED_CREDENTIALS_FILE"] = file;
-    await expect(store.stat({ bucket: bucket.name, key: "a" })).rejects.toThrow("access denied");
+    await expect(store.head({ bucket: bucket.name, key: "a" })).rejects.toThrow("access denied");
     await expect(all(store.list(bucket.name, ""))).rejects.toThrow("the credentials are wrong");
     await write("testsecret123");
     const now = performance.now();
     vi.spyOn(performance, "now").mockReturnValueOnce(now + 5100); // they are not looked for all the time
 
     expect(await all(store.list(bucket.name, ""))).toHaveLength(1);
-    expect(await store.stat({ bucket: bucket.name, key: "a" })).toMatchObject({ sizeBytes: 1 });
+    expect(await store.head({ bucket: bucket.name, key: "a" })).toMatchObject({ sizeBytes: 1 });
   });
 
   test("reading from S3 names what is missing or refused, and no secret", async () => {

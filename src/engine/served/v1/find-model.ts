@@ -1,6 +1,6 @@
 import type { ServedFacts } from "../../../binding/served-model.js";
 import type { ModelSignature } from "../../../columnar/tensor.js";
-import { BrokenTransfer } from "../../../net/http-failures.js";
+import { BrokenTransfer } from "../../../net/request.js";
 import { JobError } from "../../../util/errors.js";
 import { ask, type Json, untilReady } from "../ask.js";
 import type { FindRequest } from "../protocol.js";

@@ -1,6 +1,6 @@
 import type { ServedFacts } from "../../../binding/served-model.js";
 import type { ModelSignature, TensorSignature } from "../../../columnar/tensor.js";
-import { BrokenTransfer } from "../../../net/http-failures.js";
+import { BrokenTransfer } from "../../../net/request.js";
 import { readText } from "../../../net/http.js";
 import { JobError } from "../../../util/errors.js";
 import { ask, type Asked, type Json, listIn, untilReady } from "../ask.js";

@@ -1,9 +1,8 @@
-import { type FileHandle, lstat, mkdir, open, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { type FileHandle, open, rm } from "node:fs/promises";
 import type { ColumnType } from "../../../columnar/types.js";
 import { quoteName, sqlTypeOf } from "../../../duckdb/sql.js";
-import { errnoOf, JobError, reworded } from "../../../util/errors.js";
+import { JobError, reworded } from "../../../util/errors.js";
+import { openSpool, spoolRoot, withSpoolErrors } from "../../../util/spool.js";
 import { writeAll } from "../../../util/write-all.js";
 import { isDeadWriter, newWriter } from "../../../util/writers.js";
 import type { ByteRange, ShardFile, SliceRequest } from "../../port.js";
@@ -61,30 +60,30 @@ function leavesIn(leaves: readonly Leaf[], columns: ReadColumns): Leaf[] {
 const copyBytes = 64 * 1024 * 1024;
 
 export function exactTables(): ExactTables {
-  const folder = join(tmpdir(), `${copiesPrefix}${newWriter()}`);
-  let copies = 0;
-  let prepared: Promise<unknown> | undefined;
-  const prepare = async (): Promise<void> => {
-    await mkdir(folder, { mode: 0o700 });
-    await removeLeftovers();
-  };
+  const spool = openSpool({
+    root: spoolRoot("", undefined),
+    writer: newWriter(),
+    use: "copies",
+    isDead: isDeadWriter,
+    maxBytes: Number.POSITIVE_INFINITY,
+  });
   const openTable = async (shard: ExactShard): Promise<{ path: string; table: string } & AsyncDisposable> => {
     const { file, footer, columns, ranges } = shard;
-    const path = needsCopy(footer, columns) ? join(folder, `${(copies += 1)}.copy`) : file.path;
+    const path = needsCopy(footer, columns) ? spool.newPath() : file.path;
     const dispose = async (): Promise<void> => await (path === file.path ? undefined : rm(path, { force: true }));
     if (path !== file.path) {
       try {
-        await (prepared ??= prepare());
-        await copy(shard, path, ranges);
+        await spool.prepare();
+        await withSpoolErrors(spool, () => copy(shard, path, ranges));
       } catch (error) {
         await dispose();
-        throw copyError(error, path);
+        throw error;
       }
     }
     return { path, table: withNulls(parquetTable(path), footer, columns), [Symbol.asyncDispose]: dispose };
   };
   return {
-    folder,
+    folder: spool.folder,
     async parts(slice, footer) {
       return needsCopy(footer, plannedColumns(slice.projection))
         ? (await sliceWindows(slice, copyBytes)).map(({ ranges, ...rows }) => ({
@@ -109,24 +108,8 @@ export function exactTables(): ExactTables {
         throw named(error, opened.path, shard.file);
       }
     },
-    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
+    [Symbol.asyncDispose]: () => spool[Symbol.asyncDispose](),
   };
-}
-
-const copiesPrefix = "infer-batch-copies-";
-
-/** Removes the copies of processes that were killed. Folders of other users stay: they could change under the removal. */
-async function removeLeftovers(): Promise<void> {
-  for (const name of await readdir(tmpdir()).catch(() => [])) {
-    if (name.startsWith(copiesPrefix) && isDeadWriter(name.slice(copiesPrefix.length))) {
-      const path = join(tmpdir(), name);
-      const uid = await lstat(path).then(
-        (found) => found.uid,
-        () => undefined,
-      );
-      await (uid === process.getuid?.() && rm(path, { recursive: true, force: true }).catch(() => undefined));
-    }
-  }
 }
 
 function needsCopy({ leaves }: Footer, columns: ReadColumns): boolean {
@@ -178,16 +161,6 @@ async function readAt(file: FileHandle, buffer: Buffer, at: number): Promise<Buf
     length += bytesRead;
   }
   return buffer;
-}
-
-function copyError(error: unknown, path: string): unknown {
-  const errno = errnoOf(error);
-  return errno === undefined
-    ? error
-    : new JobError("DISK", `copying columns of nanoseconds in UTC to ${path}: ${errno}`, {
-        hint: "set TMPDIR to a folder with space for a row group",
-        cause: error,
-      });
 }
 
 /** An error that names the shard, not its copy. */

@@ -24,7 +24,7 @@ async function copyIn(
   const ranges = [{ start: 4, end: footer.pagesEnd }];
   const shard = { file: { path, name: "a" }, footer, columns: new Map([["t", "timestamp[ns]"]] as const), ranges };
   await before();
-  const copied = await tables.use(shard, async () => await readFile(join(tables.folder, "1.copy")));
+  const copied = await tables.use(shard, async () => await readFile(join(tables.folder, "1.spool")));
   return { copied, whole, copies: tables.folder };
 }
 
@@ -62,9 +62,9 @@ test("copies that a killed process left are removed, those of others stay", asyn
     `${host}.${pid}.00000000`,
     `${host}.${process.ppid}.00000000`,
     `other.${pid}.00000000`,
-  ].map((writer) => join(scratch.path, `infer-batch-copies-${writer}`));
+  ].map((writer) => join(scratch.path, `infer-batch-spool-${process.getuid?.()}/${writer}.copies`));
   for (const folder of [dead, alive, away]) {
-    await mkdir(folder ?? "");
+    await mkdir(folder ?? "", { recursive: true });
   }
 
   const { copies } = await copyIn(scratch.path);

@@ -51,7 +51,7 @@ s3.describe("requests to a target in S3", () => {
     await using at = await s3World(s3.server());
     const seen = watching(at);
     const encryption = { algorithm: "aws:kms", keyId: "arn:aws:kms:eu-central-1:1:key/a", bucketKey: true } as const;
-    await using sink = await at.open({ target: { encryption } });
+    await using sink = await at.open({ target: { place: { encryption } } });
     await carryOutS3(sink);
     await carryOutS3(sink, 2);
     const writes = seen.filter(({ request }) => request.startsWith("PUT"));

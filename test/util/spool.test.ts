@@ -3,7 +3,7 @@ import { chmod, chown, cp, mkdir, readdir, symlink, writeFile } from "node:fs/pr
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { checkSpool, openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/s3/spool.js";
+import { checkSpool, openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/util/spool.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 
@@ -48,7 +48,7 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
   await using scratch = await scratchFolder();
   await chmod(scratch.path, 0o755);
   const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
-  for (const file of ["util/errors.js", "s3/spool.js", "s3/writable-folder.js"]) {
+  for (const file of ["util/errors.js", "util/spool.js"]) {
     await cp(join(projectFolder, "dist", file), join(modules, file));
   }
   for (const [mode, name] of [
@@ -59,7 +59,7 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
     const root = join(scratch.path, name);
     await mkdir(root);
     await chmod(root, mode);
-    const code = `import { openSpool } from ${JSON.stringify(join(modules, "s3/spool.js"))};
+    const code = `import { openSpool } from ${JSON.stringify(join(modules, "util/spool.js"))};
       const options = { root: ${JSON.stringify(root)}, use: "in", writer: "here.1.a", isDead: () => false, maxBytes: 1 };
       await openSpool(options).prepare();`;
     execFileSync(process.execPath, ["--input-type=module", "-e", code], { uid: nobody, gid: nobody });

@@ -1,7 +1,7 @@
-import { lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
-import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
-import { nearestExisting, requireWritableFolder } from "./writable-folder.js";
+import { access, constants, lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { type ErrorCode, errnoOf, JobError } from "./errors.js";
 
 /** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {
@@ -11,9 +11,9 @@ export interface SpoolOptions {
   readonly writer: string;
   /**
    * The purpose of the spool, since a process may have several: "in" for downloads, "out" for uploads, "rows" for rows
-   * of open spans, "keys" for keys that do not fit in memory.
+   * of open spans, "keys" for keys that do not fit in memory, "copies" for shards that are rewritten.
    */
-  readonly use: "in" | "out" | "rows" | "keys";
+  readonly use: "in" | "out" | "rows" | "keys" | "copies";
   /** Whether a writer's process has ended; its leftovers are removed. */
   readonly isDead: (writer: string) => boolean;
   /** The largest file, and the most bytes in flight together. */
@@ -29,6 +29,12 @@ export interface Spool extends AsyncDisposable {
   prepare(): Promise<void>;
   /** Returns a path that no earlier call returned. */
   newPath(): string;
+}
+
+/** Returns the folder of spools. @param given the folder in the spec, relative to `folder`; undefined: the machine's own */
+export function spoolRoot(folder: string, given: string | undefined): string {
+  // Not os.userInfo(): in a container a user need not have a name, and it throws then.
+  return given === undefined ? join(tmpdir(), `infer-batch-spool-${process.getuid?.()}`) : resolve(folder, given);
 }
 
 /** How many spools this process has opened under each name: two targets of a job have one each for the same use. */
@@ -143,6 +149,7 @@ const keys = {
   out: { path: "output.parquet.spool.path", size: " with space for two parts" },
   rows: { path: "TMPDIR", size: " with space for two spans" },
   keys: { path: "TMPDIR", size: " with space for the keys of all rows" },
+  copies: { path: "TMPDIR", size: " with space for a row group" },
 } as const;
 
 /** What no retry changes. */
@@ -179,4 +186,26 @@ export async function withSpoolErrors<T>(
       cause: error,
     });
   }
+}
+
+/**
+ * Returns the path itself, or the nearest one above it that exists. A symbolic link exists even if its target does not.
+ * @throws system errors
+ */
+export async function nearestExisting(path: string): Promise<string> {
+  const found = await lstat(path).catch((error: unknown) => {
+    if (errnoOf(error) !== "ENOENT") {
+      throw error;
+    }
+    return undefined;
+  });
+  return found === undefined && dirname(path) !== path ? await nearestExisting(dirname(path)) : path;
+}
+
+/** Checks that this user may make files in an existing folder. @throws system errors: ENOTDIR, EACCES, EROFS */
+export async function requireWritableFolder(path: string): Promise<void> {
+  if (!(await stat(path)).isDirectory()) {
+    throw Object.assign(new Error(path), { code: "ENOTDIR" });
+  }
+  await access(path, constants.W_OK | constants.X_OK);
 }
