@@ -3,7 +3,7 @@
 // usage: client_v2.mjs URL BATCH_SIZE REQUESTS
 import { openServedEngine } from "../../dist/engine/served/engine.js";
 import { findServedModel } from "../../dist/engine/served/find-model.js";
-import { v2 } from "../../dist/engine/served/v2/v2.js";
+import { v2 } from "../../dist/engine/served/v2.js";
 import { placeAt } from "../../dist/engine/served/server.js";
 import { openConnectionPool } from "../../dist/net/connection-pool.js";
 

@@ -1,8 +1,16 @@
 import { createHash, randomUUID } from "node:crypto";
-import { type AnswerStore, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
-import { createAnswerTexts } from "./texts/answer-texts.js";
+import { awaitedLater } from "../../util/promises.js";
+import {
+  type AnswerStore,
+  type KeptAnswer,
+  type LookAtPaid,
+  type Price,
+  type Spent,
+  sumOfSpent,
+  type TokenCount,
+} from "../paid-engine.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
-import { createJournalWriting } from "./journal-writing.js";
+import { createAnswerTexts } from "./answer-texts.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
 export interface KeptAnswers extends Disposable {
@@ -83,7 +91,7 @@ function parsed(text: string | undefined): PaidAnswer | undefined {
 }
 
 /** Yields the answers of a store that can be read. */
-export async function* readKept(
+async function* readKept(
   store: Pick<AnswerStore, "read">,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
   for await (const { request, answer: text } of store.read()) {
@@ -121,4 +129,73 @@ function addTokens(sum: Sum, { tokens }: Pick<ModelAnswer, "tokens">): void {
   sum.prompt += tokens?.prompt ?? 0;
   sum.cached += tokens?.cached ?? 0;
   sum.completion += tokens?.completion ?? 0;
+}
+
+/** Adds up the answers that a run has kept. */
+export function lookAtRun(price: Price | undefined): LookAtPaid {
+  return async (kept) => {
+    const sum = nothingSpent();
+    for await (const { answer } of readKept({ read: () => kept })) {
+      count(sum, answer);
+    }
+    return { kept: sum, price };
+  };
+}
+
+/** Writes what is kept of a run to a store, several records at a time. */
+interface JournalWriting {
+  store: AnswerStore | undefined;
+  /** Adds a record, whose write begins a little later, or when the write before has ended. */
+  add(record: KeptAnswer): void;
+  /** Writes all records so far, and resolves when they are durable. @throws the error of the store, from then on in each call */
+  flush(this: void): Promise<void>;
+  /** @throws the error of the store if records could not be kept */
+  requireKept(this: void): void;
+}
+
+/** @param flushMs how long a record waits before it is written; undefined: the store says it */
+function createJournalWriting(flushMs: number | undefined): JournalWriting {
+  let pending: KeptAnswer[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let last = Promise.resolve();
+  /** Whether `last` has not begun. It writes all that is pending then: writes that are slow become large, not many. */
+  let isQueued = false;
+  let failure: { readonly error: unknown } | undefined;
+  const write = async (store: AnswerStore): Promise<void> => {
+    isQueued = false;
+    const records = pending;
+    pending = [];
+    await (records.length === 0 ? undefined : store.keep(records));
+  };
+  const flush = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    const { store } = writing;
+    if (store !== undefined && !isQueued) {
+      isQueued = true;
+      last = last.then(() => write(store)); // calls never overlap; after a failure each fails
+      last.catch((error: unknown) => {
+        failure ??= { error };
+        pending = []; // no write follows
+      });
+    }
+    return last;
+  };
+  const writing: JournalWriting = {
+    store: undefined,
+    flush,
+    add(record) {
+      if (writing.store === undefined) {
+        return; // a pipe keeps none
+      }
+      pending.push(record);
+      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs ?? writing.store.pauseMs);
+    },
+    requireKept() {
+      if (failure !== undefined) {
+        throw failure.error;
+      }
+    },
+  };
+  return writing;
 }

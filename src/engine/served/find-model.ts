@@ -2,11 +2,10 @@ import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
-import { untilLoaded, untilReady } from "./ask.js";
-import { blankRows } from "../../columnar/blank-rows.js";
-import { openClient } from "./client.js";
+import { tryAgain } from "../../util/retry.js";
+import { answeredVersion } from "./engine.js";
 import type { Protocol } from "./protocol.js";
-import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
+import { loadingSeconds, type ModelServer, serversText, serverText, untilReady, withoutRetry } from "./server.js";
 
 /** The model that servers are asked for. */
 export interface WantedModel {
@@ -46,17 +45,12 @@ export async function findServedModel(
   return { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned };
 }
 
-interface Found {
-  readonly found: ModelServer;
-  readonly served: ServedFacts;
-}
-
 /** Asks one server after the other. */
 async function firstThatAnswers(
   protocol: Protocol,
   servers: readonly ModelServer[],
   wanted: string | undefined,
-): Promise<Found> {
+): Promise<{ readonly found: ModelServer; readonly served: ServedFacts }> {
   const [first, ...others] = servers;
   if (first === undefined) {
     throw new RangeError("a model needs a server");
@@ -100,7 +94,8 @@ async function ifThere<T>(work: () => Promise<T>, warn: (message: string) => voi
 async function factsOf(protocol: Protocol, server: ModelServer, wanted: string | undefined): Promise<ServedFacts> {
   const doing = `asking for ${serverText(server)}`;
   const known = await protocol.find(server, { doing, wanted });
-  const served = known.version === undefined ? await withAnsweredVersion(protocol, server, known) : known;
+  const served =
+    known.version === undefined ? { ...known, version: await answeredVersion(protocol, server, known) } : known;
   const { version } = served;
   if (wanted !== undefined && version !== wanted) {
     const found = version === undefined ? "the server names no version" : `the server has version ${version}`;
@@ -116,23 +111,30 @@ function identityOf({ name, layout }: Protocol, { model }: ModelServer, { versio
   return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 
-/** Some servers name a model's version only in their answers. A blank row is scored to learn it. */
-async function withAnsweredVersion(protocol: Protocol, server: ModelServer, served: ServedFacts): Promise<ServedFacts> {
-  const { signature } = served;
-  const parts = {
-    id: "0",
-    inputs: blankRows(signature.inputs, 1) ?? [],
-    outputs: signature.outputs.map(({ name }) => name),
-  };
-  const encoded = protocol.encode(parts, served);
-  if ("unfit" in encoded || parts.inputs.length < signature.inputs.length) {
-    return served;
+/**
+ * Repeats `work` while servers lack a model that they had when the run was planned.
+ * @throws the last error of `work`
+ */
+async function untilLoaded<T>(isPlanned: boolean, servers: readonly ModelServer[], work: () => Promise<T>): Promise<T> {
+  const [first] = servers;
+  if (!isPlanned || first === undefined) {
+    return await work();
   }
-  const outcome = await openClient({ protocol, servers: [server], version: served, isPlanned: false }).infer({
-    encoded,
-    rows: 1,
-    isBlank: true,
-    wanted: signature.outputs,
-  });
-  return outcome.kind === "answered" ? { ...served, version: outcome.answer.version } : served;
+  const { retry } = first;
+  const rules = {
+    judge: (error: unknown) =>
+      isMissing(error) ? ({ kind: "again", found: error.message } as const) : ({ kind: "end", error } as const),
+    code: "FILE_MISSING",
+    hint: "",
+  } as const;
+  const doing = "waiting for a model that may be loading";
+  try {
+    return await tryAgain(doing, { ...retry, maxSeconds: loadingSeconds(retry) }, rules, work);
+  } catch (error) {
+    throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
+  }
+}
+
+function isMissing(error: unknown): error is JobError {
+  return error instanceof JobError && error.code === "FILE_MISSING";
 }

@@ -1,10 +1,12 @@
 import { unescape } from "node:querystring";
-import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
-import type { FindProxy } from "../../net/proxy.js";
 import type { ConnectionPool } from "../../net/connection-pool.js";
-import type { TlsSettings } from "../../net/request.js";
+import { readJson } from "../../net/http.js";
+import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
+import type { FindProxy } from "../../net/proxy.js";
+import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
-import type { RetryTools } from "../../util/retry.js";
+import { type RetryTools, tryAgain } from "../../util/retry.js";
 
 /** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
 export type SignRequest = (request: {
@@ -96,7 +98,8 @@ export function withoutRetry(server: ModelServer): ModelServer {
   return { ...server, retry: { ...server.retry, maxSeconds: 0 } };
 }
 
-const serverAway =
+/** The hint for servers that do not answer. */
+export const serverAway =
   "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
 
 /** The server as a place that answers requests. @param doing the act that messages begin with */
@@ -163,4 +166,132 @@ export function refusalOf(
   return new JobError("MODEL_INVALID", message, {
     hint: "check that model.server.url is a server of model.server.protocol",
   });
+}
+
+/** An answer to a request for predictions that has none. */
+export interface Refusal {
+  readonly status: number;
+  readonly headers: ResponseHeaders;
+  readonly said: string;
+}
+
+/** What a refusal is about. `message` says what the server answered. */
+export type RefusalKind =
+  /** The values of the request. */
+  | { readonly kind: "values"; readonly message: string }
+  | { readonly kind: "too large"; readonly message: string }
+  /** The server failed, and does not say whether the values are why (500). */
+  | { readonly kind: "fault"; readonly message: string }
+  /** The server takes no more requests now. `isRate`: there were too many in a time */
+  | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean }
+  /** The server does not know the model or its version. */
+  | { readonly kind: "gone"; readonly message: string }
+  | { readonly kind: "other"; readonly message: string };
+
+const overloaded: ReadonlySet<number> = new Set([408, 425, 429, 502, 503, 504]);
+
+/** Triton answers 400 to what other servers answer 404 or 413 to. */
+const unknownModel = /^request for unknown model|has no available versions/i;
+const batchTooLarge = /batch-size must be <= \d+/i;
+
+export function refusalKind(refusal: Refusal): RefusalKind {
+  const { headers, said } = refusal;
+  const text = saidIn(said);
+  const message = `the server answered ${refusal.status}${text === "" ? "" : `: ${text}`}`;
+  const status = statusOfModel(refusal);
+  if (overloaded.has(status) || throttled.test(headers.get("x-amzn-errortype") ?? "")) {
+    return { kind: "overloaded", message, retryAfterMs: retryAfterMs(headers), isRate: status === 429 };
+  }
+  if (status === 404 || (status === 400 && unknownModel.test(text))) {
+    return { kind: "gone", message };
+  }
+  if (status === 413 || (status === 400 && batchTooLarge.test(text))) {
+    return { kind: "too large", message };
+  }
+  return { kind: status === 400 || status === 422 ? "values" : status === 500 ? "fault" : "other", message };
+}
+
+/** SageMaker's error for requests beyond a limit, which has status 400. */
+const throttled = /^Throttling/;
+
+/** The status of the model's own answer: SageMaker wraps it into an answer with 424. */
+function statusOfModel({ status, said }: Refusal): number {
+  const [, original] = status === 424 ? (/"OriginalStatusCode"\s*:\s*(\d{3})/.exec(said) ?? []) : [];
+  return original === undefined ? status : Number(original);
+}
+
+/**
+ * The pause that the server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds
+ * up, and send milliseconds in a header of their own.
+ */
+function retryAfterMs(headers: Refusal["headers"]): number {
+  const exact = headers.get("retry-after-ms") ?? "";
+  if (/^\d+(\.\d+)?$/.test(exact)) {
+    return Number(exact);
+  }
+  const given = headers.get("retry-after") ?? "";
+  if (/^\d+$/.test(given)) {
+    return Number(given) * 1000;
+  }
+  const until = Date.parse(given);
+  return Number.isNaN(until) ? 0 : Math.max(0, until - Date.now());
+}
+
+export type Json = Readonly<Record<string, unknown>>;
+
+/** An answer about a model, or the refusal of a server that does not have what was asked for. */
+export type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
+
+/** Statuses of a server that does not have something, or does not know the request. */
+const absent: ReadonlySet<number> = new Set([400, 404, 405, 501]);
+
+/** Reads JSON. An answer that says that something is not there is returned, any other refusal thrown. */
+export async function ask(
+  server: ModelServer,
+  doing: string,
+  url: string,
+  read: (url: string, place: HttpEndpoint) => Promise<unknown> = readJson,
+): Promise<Asked> {
+  const place = placeOf(server, doing);
+  let refused: HttpAnswer | undefined;
+  const keep = (answer: HttpAnswer): JobError => {
+    refused = answer;
+    return place.refused(answer);
+  };
+  try {
+    return { json: Object(await read(url, { ...place, refused: keep })) as Json };
+  } catch (error) {
+    if (refused !== undefined && absent.has(refused.status)) {
+      return { refused, error };
+    }
+    throw error;
+  }
+}
+
+/** Repeats `work` while it throws BrokenTransfer: a server that is starting does not know its models yet. */
+export async function untilReady<T>(server: ModelServer, doing: string, work: () => Promise<T>): Promise<T> {
+  const { hint } = placeOf(server, doing);
+  const rules = {
+    judge: (error: unknown) =>
+      error instanceof BrokenTransfer
+        ? ({ kind: "again", found: error.message } as const)
+        : ({ kind: "end", error } as const),
+    code: "NETWORK",
+    hint,
+  } as const;
+  return await tryAgain(doing, server.retry, rules, work);
+}
+
+/**
+ * How long a server may lack a model that it had before: one that has just started may answer before it has loaded its
+ * models. Less than what a request may be tried for, so that the end is an error about the model.
+ */
+export function loadingSeconds({ maxSeconds }: Pick<RetryTools, "maxSeconds">): number {
+  return Math.min(60, maxSeconds / 2);
+}
+
+/** The texts in a list of an answer; none if it has no such list. */
+export function listIn(json: Json, key: string): string[] {
+  const list = json[key];
+  return Array.isArray(list) ? list.filter((one) => typeof one === "string") : [];
 }

@@ -6,7 +6,7 @@ import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startSilenceTimeout } from "../../net/silence-timeout.js";
 import { errnoOf } from "../../util/errors.js";
-import { type EncodedRequest, ServerFault } from "./message.js";
+import { type EncodedRequest, ServerFault } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 
 /** A response that was read to its end. */

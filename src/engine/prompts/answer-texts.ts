@@ -2,9 +2,8 @@ import { randomUUID } from "node:crypto";
 import { closeSync, openSync, readSync, unlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
-import { createDigestIndex, type DigestIndex } from "./digest-index.js";
-import { writeAll } from "./write-all.js";
+import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { createDigestIndex, writeAll } from "./digest-index.js";
 
 /** Texts by the hex SHA-256 of requests. A few are held in memory, many in a temporary file. */
 export interface AnswerTexts extends Disposable {
@@ -64,7 +63,7 @@ const headBytes = digestBytes + 4;
 
 function openTextFile(): TextFile {
   const [texts, pages] = [openNameless("answers"), openNameless("index")];
-  const index: DigestIndex = createDigestIndex(pages);
+  const index = createDigestIndex(pages);
   let end = 0;
   return {
     read(request) {

@@ -1,8 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { decodeTexts, encodeTexts, type NamedTensor, type Tensor, toFloat16Bits } from "#src/columnar/tensor.js";
-import type { EncodedRequest } from "#src/engine/served/message.js";
-import { binaryRequest, jsonRequest, readAnswer } from "#src/engine/served/v2/inference.js";
-import { decodeTensor, encodeTensor } from "../../../support/v2-tensors.js";
+import type { EncodedRequest, RequestParts, UnfitRequest } from "#src/engine/served/protocol.js";
+import { v2 } from "#src/engine/served/v2.js";
+import { decodeTensor, encodeTensor } from "../../support/v2-tensors.js";
+
+const served = { signature: { inputs: [], outputs: [] }, version: "7", isVersionInPath: true, mostRows: undefined };
+
+const binaryRequest = (parts: RequestParts): EncodedRequest =>
+  v2.encode(parts, { ...served, isBinary: true }) as EncodedRequest;
+
+const jsonRequest = (parts: RequestParts): EncodedRequest | UnfitRequest =>
+  v2.encode(parts, { ...served, isBinary: false });
 
 const f16 = (...numbers: number[]): Uint16Array<ArrayBuffer> =>
   Uint16Array.from(numbers, (value) => toFloat16Bits(value));
@@ -38,7 +46,7 @@ function bodyOf(encoded: EncodedRequest | { readonly unfit: string }): Buffer {
 }
 
 /** Reads what a server answers. @param values bytes, or JSON */
-function read(datatype: string, dtype: string, values: Buffer | string): ReturnType<typeof readAnswer> {
+function read(datatype: string, dtype: string, values: Buffer | string): ReturnType<typeof v2.decode> {
   const head = `"name":"x","shape":[2,1],"datatype":"${datatype}"`;
   const output = Buffer.isBuffer(values)
     ? `{${head},"parameters":{"binary_data_size":${values.length}}}`
@@ -47,10 +55,10 @@ function read(datatype: string, dtype: string, values: Buffer | string): ReturnT
   const isBinary = Buffer.isBuffer(values);
   const headers = new Headers(isBinary ? { "inference-header-content-length": String(json.length) } : {});
   const body = new Uint8Array(isBinary ? Buffer.concat([json, values]) : json);
-  return readAnswer({ headers, body }, [{ name: "x", dtype }]);
+  return v2.decode({ headers, body }, { outputs: [{ name: "x", dtype, shape: [] }], rows: 2 });
 }
 
-const plain = ({ outputs: [tensor] }: ReturnType<typeof readAnswer>): unknown =>
+const plain = ({ outputs: [tensor] }: ReturnType<typeof v2.decode>): unknown =>
   tensor?.dtype === "string" ? decodeTexts(tensor.data) : tensor?.data;
 
 const all = [...cases, ...large];

@@ -1,17 +1,17 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
+import type { ServedModel } from "#src/binding/served-model.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
-import { type InferenceClient, openClient } from "#src/engine/served/client.js";
-import type { Outcome } from "#src/engine/served/outcome.js";
+import type { Engine, EngineResponse } from "#src/engine/port.js";
+import { openServedEngine } from "#src/engine/served/engine.js";
 import { type ModelServer, placeAt } from "#src/engine/served/server.js";
-import { binaryRequest } from "#src/engine/served/v2/inference.js";
-import { v2 } from "#src/engine/served/v2/v2.js";
+import { v2 } from "#src/engine/served/v2.js";
 import { openConnectionPool } from "#src/net/connection-pool.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
 interface World extends AsyncDisposable {
   readonly server: V2Server;
-  readonly client: InferenceClient;
+  readonly client: Engine;
   /** Seconds that the client has waited. */
   readonly waitedSeconds: () => number;
 }
@@ -57,14 +57,12 @@ async function worldOf({
     connections,
     tls: {},
   };
+  const x = { name: "x", dtype: "float32", shape: [null, 1] };
+  const signature = { inputs: [x], outputs: [{ ...x, name: "y" }] };
+  const served = { signature, version, isVersionInPath: false, isBinary: true, mostRows: undefined };
   return {
     server,
-    client: openClient({
-      protocol: v2,
-      servers: [about],
-      version: { version, isVersionInPath: false },
-      isPlanned: false,
-    }),
+    client: openServedEngine(v2, [about], { served, isPlanned: false } as unknown as ServedModel),
     waitedSeconds: () => clockMs / 1000,
     async [Symbol.asyncDispose]() {
       connections[Symbol.dispose]();
@@ -76,20 +74,15 @@ async function worldOf({
 const valuesOf = ({ inputs: [input] }: V2Request): number[] => [...((input?.values ?? []) as Float32Array)];
 
 /** Asks for the predictions of rows. */
-async function ask(client: InferenceClient, data: Float32Array<ArrayBuffer>, isBlank?: true): Promise<Outcome> {
+async function ask(client: Engine, data: Float32Array<ArrayBuffer>, isBlank?: true): Promise<EngineResponse> {
   const x: NamedTensor = { name: "x", dtype: "float32", dims: [data.length, 1], data };
-  return await client.infer({
-    encoded: binaryRequest({ id: "1", inputs: [x], outputs: ["y"] }),
-    rows: data.length,
-    isBlank,
-    wanted: [{ name: "y", dtype: "float32", shape: [null, 1] }],
-  });
+  return await client.run({ inputs: [x], outputs: ["y"], isBlank });
 }
 
 test("a version that only answers name must stay the same, as one that the plan pins", async () => {
   await using world = await worldOf();
   const { server, client } = world;
-  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "answered" });
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "done" });
   server.versions = ["2"];
   await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({
     code: "MODEL_CHANGED",
@@ -106,7 +99,7 @@ test("a row on which the server fails four times (500) is asked for a fifth time
     faults += valuesOf(request).includes(2) ? 1 : 0;
     return valuesOf(request).includes(2) && faults <= 4 ? { status: 500 } : undefined;
   };
-  expect(await ask(client, Float32Array.of(2))).toMatchObject({ kind: "answered" });
+  expect(await ask(client, Float32Array.of(2))).toMatchObject({ kind: "done" });
 });
 
 test("a row on which the server fails again and again is refused if it still answers what it answered before", async () => {
@@ -116,7 +109,7 @@ test("a row on which the server fails again and again is refused if it still ans
   await ask(client, memory);
   memory[0] = 2; // the memory of a batch is used again
   server.misbehave = (request) => (valuesOf(request).includes(2) ? { status: 500, said: "bad" } : undefined);
-  expect(await ask(client, memory)).toMatchObject({ kind: "refused", message: "the server answered 500: bad" });
+  expect(await ask(client, memory)).toMatchObject({ kind: "failed", message: "the server answered 500: bad" });
 });
 
 test("a row for which the server answers null is refused, and says so", async () => {
@@ -125,7 +118,7 @@ test("a row for which the server answers null is refused, and says so", async ()
   const output = { name: "y", shape: [1, 1], datatype: "FP32", data: [null] };
   server.misbehave = () => ({ text: JSON.stringify({ model_name: "m", outputs: [output] }) });
   expect(await ask(client, Float32Array.of(1))).toMatchObject({
-    kind: "refused",
+    kind: "failed",
     message: expect.stringMatching(/^the answer has .*null/) as string,
   });
 });
@@ -156,7 +149,7 @@ test("a made-up row on which the server fails is refused, though it has answered
   await using world = await worldOf();
   const { server, client } = world;
   server.misbehave = () => ({ status: 500 });
-  expect(await ask(client, Float32Array.of(0), true)).toMatchObject({ kind: "refused" });
+  expect(await ask(client, Float32Array.of(0), true)).toMatchObject({ kind: "failed" });
 });
 
 test("a server that does not know the model while it starts (404) is asked again; later the answer is final", async () => {
@@ -171,7 +164,6 @@ test("a server that does not know the model while it starts (404) is asked again
   };
   await expect(ask(client, Float32Array.of(1))).rejects.toMatchObject({ code: "MODEL_CHANGED" });
   expect(answers).toBe(3);
-  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "answered" });
 });
 
 test("requests to a server that has lost its model end so, also if the breaker would be tried too late for them", async () => {

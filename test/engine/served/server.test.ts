@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { refusalKind } from "#src/engine/served/refusals.js";
+import { refusalKind } from "#src/engine/served/server.js";
 
 test.each<[status: number, said: string, kind: string]>([
   [400, "unknown category", "values"],

@@ -1,5 +1,4 @@
 import type { ResponseHeaders } from "../../net/request.js";
-import type { Pace } from "../served/pool.js";
 
 /** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
 interface Bucket {
@@ -13,14 +12,17 @@ interface Bucket {
 }
 
 /** A request that was sent. */
-export interface PaceMark {
+interface PaceMark {
   readonly sentMs: number;
   readonly requests: number;
   readonly tokens: number;
 }
 
 /** Spreads requests as a server's headers say, so that it need not refuse any. */
-export interface HeaderPace extends Pace {
+interface HeaderPace {
+  /** The time from which on a request of so many tokens may be sent. */
+  readyMs(tokens: number): number;
+  /** Counts a request that is sent. */
   sent(tokens: number): PaceMark;
   /** Learns from the headers of an answer, or of a refusal. */
   heard(mark: PaceMark, headers: ResponseHeaders): void;

@@ -1,5 +1,4 @@
-import { readSync } from "node:fs";
-import { writeAll } from "./write-all.js";
+import { readSync, writeSync } from "node:fs";
 
 /** Finds places by 32-byte digests, in a file. Memory holds four bytes for about 180 digests. */
 export interface DigestIndex {
@@ -126,4 +125,11 @@ function readPage({ file }: IndexState, number: number): Buffer {
 
 function writePage({ file }: IndexState, number: number, page: Buffer): void {
   writeAll(file, page, number * pageBytes);
+}
+
+/** Writes all bytes at an offset of a file: on a disk that is full, the system may write a part of them first. */
+export function writeAll(file: number, bytes: Uint8Array, at: number): void {
+  for (let written = 0; written < bytes.length; ) {
+    written += writeSync(file, bytes, written, bytes.length - written, at + written);
+  }
 }
