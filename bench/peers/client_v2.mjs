@@ -5,7 +5,7 @@ import { openServedEngine } from "../../dist/engine/served/engine.js";
 import { findServedModel } from "../../dist/engine/served/find-model.js";
 import { v2 } from "../../dist/engine/served/v2.js";
 import { placeAt } from "../../dist/engine/served/server.js";
-import { openConnectionPool } from "../../dist/net/connection-pool.js";
+import { openConnectionPool } from "../../dist/net/connections.js";
 
 const [url, ...numbers] = process.argv.slice(2);
 const [batchSize, requests] = numbers.map(Number);

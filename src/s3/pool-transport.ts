@@ -1,7 +1,6 @@
 import type { GetObjectCommand } from "@aws-sdk/client-s3";
 import { Readable } from "node:stream";
-import type { ConnectionPool, Origin } from "../net/connection-pool.js";
-import { exchange, type ExchangeOptions, StaleConnectionError } from "../net/exchange.js";
+import type { ConnectionPool, Exchange, Origin } from "../net/connections.js";
 
 /** A signed request, as the SDK's middleware passes it on. */
 interface SignedRequest {
@@ -22,23 +21,14 @@ interface SignedRequest {
 export function sendOverPool(
   pool: ConnectionPool,
   command: GetObjectCommand,
-  options: Pick<ExchangeOptions, "onHeaders" | "onData" | "signal">,
+  options: Pick<Exchange, "onHeaders" | "onData" | "signal">,
 ): void {
   command.middlewareStack.add(
     () =>
       async ({ request }) => {
         const signed = request as SignedRequest;
-        const origin = originOf(signed);
-        const text = requestText(signed);
-        const send = (forceNew: boolean): ReturnType<typeof exchange> =>
-          exchange(pool.acquire(origin, { forceNew }), { text, ...options });
-        const response = await send(false).catch((error: unknown) => {
-          if (error instanceof StaleConnectionError) {
-            return send(true);
-          }
-          throw error;
-        });
-        const { status: statusCode, headers, body } = response;
+        const exchange = { text: requestText(signed), mayResend: true, ...options };
+        const { status: statusCode, headers, body } = await pool.exchange(originOf(signed), exchange);
         return { response: { statusCode, headers, body: Readable.from([body], { objectMode: false }) } };
       },
     { step: "deserialize", priority: "low", name: "sendOverPool" },

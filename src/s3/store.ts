@@ -9,9 +9,8 @@ import {
   type S3Options,
 } from "./requests.js";
 import { createClientProvider, defaultTimeouts } from "./client.js";
-import { type ConnectionPool, openConnectionPool } from "../net/connection-pool.js";
+import { type ConnectionPool, type HttpResponse, openConnectionPool } from "../net/connections.js";
 import { sendOverPool } from "./pool-transport.js";
-import type { HttpResponse } from "../net/exchange.js";
 import { BrokenTransfer } from "../net/http-failures.js";
 import { type S3Call } from "./failures.js";
 import { foldersOf, type ListedObject, listPages, objectsOf } from "./listing.js";

@@ -11,7 +11,7 @@ import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import type { RequestHeaders } from "../../net/http-endpoint.js";
 import { proxiesOf } from "../../net/proxy.js";
-import { openConnectionPool } from "../../net/connection-pool.js";
+import { openConnectionPool } from "../../net/connections.js";
 import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";

@@ -1,5 +1,5 @@
 import { unescape } from "node:querystring";
-import type { ConnectionPool } from "../../net/connection-pool.js";
+import type { ConnectionPool } from "../../net/connections.js";
 import { readJson } from "../../net/http.js";
 import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
 import { BrokenTransfer } from "../../net/http-failures.js";

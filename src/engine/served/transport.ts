@@ -1,8 +1,6 @@
 import { brotliDecompress, gunzip, inflate } from "node:zlib";
 import { promisify } from "node:util";
-import { exchange, StaleConnectionError } from "../../net/exchange.js";
 import { headersNow, withoutValues } from "../../net/http-endpoint.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
 import { readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { startSilenceTimeout } from "../../net/silence-timeout.js";
 import { errnoOf } from "../../util/errors.js";
@@ -38,7 +36,7 @@ export interface PostOptions {
 
 /**
  * Asks for predictions.
- * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `exchange` and `sendRequest` throw
+ * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `connections` and `sendRequest` throw
  */
 export async function post(
   server: ModelServer,
@@ -92,20 +90,8 @@ async function postDirectly(
     refuseLarger(size, mostBytes);
     pieces.push(new Uint8Array(chunk)); // a copy: the bytes are overwritten
   };
-  const options = { text, body, signal, timeoutMs, onHeaders: () => collect, onData: nothing };
-  let response: Awaited<ReturnType<typeof exchange>>;
-  try {
-    response = await exchange(connections.acquire(origin), options);
-  } catch (error) {
-    if (!(error instanceof StaleConnectionError)) {
-      throw error;
-    }
-    if (!mayResend) {
-      throw new BrokenTransfer(error.message, { cause: error }); // it may have been paid for: the caller counts it
-    }
-    response = await exchange(connections.acquire(origin, { forceNew: true }), options);
-  }
-  const { status, headers: received } = response;
+  const exchange = { text, body, signal, timeoutMs, mayResend, onHeaders: () => collect, onData: nothing };
+  const { status, headers: received } = await connections.exchange(origin, exchange);
   const get = (name: string): string | null => received[name] ?? null;
   return { status, headers: { get }, body: await decompressed(joined(pieces), get("content-encoding"), mostBytes) };
 }

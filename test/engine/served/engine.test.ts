@@ -6,7 +6,7 @@ import type { Engine, EngineResponse } from "#src/engine/port.js";
 import { openServedEngine } from "#src/engine/served/engine.js";
 import { type ModelServer, placeAt } from "#src/engine/served/server.js";
 import { v2 } from "#src/engine/served/v2.js";
-import { openConnectionPool } from "#src/net/connection-pool.js";
+import { openConnectionPool } from "#src/net/connections.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
 interface World extends AsyncDisposable {

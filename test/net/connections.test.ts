@@ -1,7 +1,6 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { type ConnectionPool, openConnectionPool } from "#src/net/connection-pool.js";
-import { type HttpResponse, exchange, type ExchangeOptions } from "#src/net/exchange.js";
+import { type ConnectionPool, type Exchange, type HttpResponse, openConnectionPool } from "#src/net/connections.js";
 import { storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
 
@@ -10,9 +9,7 @@ interface TestServer {
   readonly connections: ConnectionPool;
   /** The connections that the server accepted. */
   readonly accepted: Socket[];
-  readonly ask: (
-    how?: Partial<ExchangeOptions> & { readonly forceNew?: boolean; readonly secure?: boolean },
-  ) => Promise<HttpResponse>;
+  readonly ask: (how?: Partial<Exchange> & { readonly secure?: boolean }) => Promise<HttpResponse>;
 }
 
 let open: { server: Server; connections: ConnectionPool } | undefined;
@@ -41,15 +38,18 @@ async function startServer(answer: (socket: Socket) => void, connectMs = 60_000)
     port,
     connections,
     accepted,
-    ask({ forceNew = false, secure = false, ...how } = {}) {
-      const connection = connections.acquire({ secure, host: "127.0.0.1", port }, { forceNew });
-      return exchange(connection, {
-        text: "GET / HTTP/1.1\r\n\r\n",
-        onHeaders: () => undefined,
-        onData: () => undefined,
-        signal: new AbortController().signal,
-        ...how,
-      });
+    ask({ secure = false, ...how } = {}) {
+      return connections.exchange(
+        { secure, host: "127.0.0.1", port },
+        {
+          text: "GET / HTTP/1.1\r\n\r\n",
+          onHeaders: () => undefined,
+          onData: () => undefined,
+          signal: new AbortController().signal,
+          mayResend: false,
+          ...how,
+        },
+      );
     },
   };
 }
