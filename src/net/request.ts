@@ -70,7 +70,12 @@ export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpR
     const { headers: received } = response;
     // Node's `Headers` would load the whole of `fetch`.
     const headers = { get: (name: string) => received[name]?.toString() ?? null };
-    return { status: response.statusCode ?? 0, headers, url, body: decompressed(response) };
+    return {
+      status: response.statusCode ?? 0,
+      headers,
+      url,
+      body: decompressed(response, received["content-encoding"] ?? ""),
+    };
   } catch (error) {
     signal.throwIfAborted();
     throw error;
@@ -150,17 +155,17 @@ function loginTo({ username, password }: URL): { readonly "proxy-authorization"?
 }
 
 /**
- * Decompresses the body. The request asks for no compression, but some servers store files compressed and send them
- * like that.
+ * Decompresses a body. The request asks for no compression, but some servers store files compressed and send them like
+ * that.
  */
-function decompressed(response: IncomingMessage): Readable {
-  const decoder = decoders.get(response.headers["content-encoding"] ?? "");
+export function decompressed(body: Readable, encoding: string): Readable {
+  const decoder = decoders.get(encoding);
   if (decoder === undefined) {
-    return response;
+    return body;
   }
   const plain = decoder();
-  response.once("error", (error) => plain.destroy(error));
-  return response.pipe(plain);
+  body.once("error", (error) => plain.destroy(error));
+  return body.pipe(plain);
 }
 
 const decoders: ReadonlyMap<string, () => ReturnType<typeof createGunzip>> = new Map([

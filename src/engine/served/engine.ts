@@ -1,6 +1,7 @@
 import { constants } from "node:buffer";
 import type { ServedFacts, ServedModel } from "../../binding/served-model.js";
 import { blankRows } from "../../columnar/blank-rows.js";
+import { readText } from "../../net/http.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Engine, EngineRequest } from "../port.js";
@@ -15,8 +16,16 @@ import {
   type RequestedVersion,
   ServerFault,
 } from "./protocol.js";
-import { loadingSeconds, type ModelServer, refusalKind, refusalOf, serverText } from "./server.js";
-import { isReady, post, type Received, usualAnswerBytes } from "./transport.js";
+import {
+  loadingSeconds,
+  type ModelServer,
+  placeOf,
+  refusalKind,
+  refusalOf,
+  serverText,
+  withoutRetry,
+} from "./server.js";
+import { post, type Received, usualAnswerBytes } from "./transport.js";
 import type { Turn } from "./turns.js";
 
 /** Has servers compute the predictions of their model. @param servers at least one; all have the same model */
@@ -259,7 +268,7 @@ async function refusedOutcome(client: Client, turn: Turn, received: Received): P
       }
       // One that cannot say whether it is ready counts as ready.
       const readyUrl = client.protocol.readyUrl(server);
-      if (readyUrl !== undefined && !(await isReady(server, readyUrl))) {
+      if (readyUrl !== undefined && !(await isReady(server, doing, readyUrl))) {
         throw new BrokenTransfer(found.message);
       }
       throw error;
@@ -281,4 +290,10 @@ function mayBeLoading({ control, isPlanned, unknownSinceMs }: Client, server: Mo
   unknownSinceMs.set(server, sinceMs);
   const isKnown = control !== undefined || isPlanned;
   return isKnown && retry.nowMs() - sinceMs < loadingSeconds(retry) * 1000;
+}
+
+async function isReady(server: ModelServer, doing: string, readyUrl: string): Promise<boolean> {
+  const text = await readText(readyUrl, placeOf(withoutRetry(server), doing)).catch(() => undefined);
+  server.signal.throwIfAborted();
+  return text !== undefined;
 }

@@ -25,69 +25,64 @@ export async function findServedModel(
   servers: readonly ModelServer[],
   { version: wanted, isPlanned }: WantedModel,
 ): Promise<ServedModel> {
-  const { found, served } = await untilLoaded(isPlanned, servers, async () => {
-    return await firstThatAnswers(protocol, servers, wanted);
-  });
-  const identity = identityOf(protocol, found, served);
-  for (const server of servers.filter((one) => one !== found)) {
-    const other = await ifThere(() => factsOf(protocol, withoutRetry(server), wanted), server.retry.warn);
-    if (other !== undefined && identityOf(protocol, server, other) !== identity) {
-      const what =
-        other.version === served.version ? "other inputs or outputs" : `version ${other.version ?? "unknown"}`;
-      throw new JobError(
-        "MODEL_INVALID",
-        `asking for ${serverText(server)}: it has ${what}, and ${found.url} has version ${served.version ?? "unknown"}`,
-        { hint: "serve the same model at each URL, or name the version in model.server.version" },
-      );
-    }
+  const [first, ...others] = await untilLoaded(isPlanned, servers, () => findAll(protocol, servers, wanted));
+  const identity = identityOf(protocol, first);
+  for (const other of others.filter((one) => identityOf(protocol, one) !== identity)) {
+    const { version = "unknown" } = first.served;
+    const isOther = other.served.version !== first.served.version;
+    const what = isOther ? `version ${other.served.version ?? "unknown"}` : "other inputs or outputs";
+    throw new JobError(
+      "MODEL_INVALID",
+      `asking for ${serverText(other.server)}: it has ${what}, and ${first.server.url} has version ${version}`,
+      { hint: "serve the same model at each URL, or name the version in model.server.version" },
+    );
   }
   const sha256 = createHash("sha256").update(identity).digest("hex");
-  return { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned };
+  return { name: serversText(servers), sha256, traits: unknownTraits, served: first.served, isPlanned };
 }
 
-/** Asks one server after the other. */
-async function firstThatAnswers(
+interface Found {
+  readonly server: ModelServer;
+  readonly served: ServedFacts;
+}
+
+/** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
+async function findAll(
   protocol: Protocol,
   servers: readonly ModelServer[],
   wanted: string | undefined,
-): Promise<{ readonly found: ModelServer; readonly served: ServedFacts }> {
+): Promise<readonly [Found, ...Found[]]> {
   const [first, ...others] = servers;
   if (first === undefined) {
     throw new RangeError("a model needs a server");
   }
   if (others.length === 0) {
-    return { found: first, served: await factsOf(protocol, first, wanted) };
+    return [{ server: first, served: await factsOf(protocol, first, wanted) }];
   }
-  const doing = `asking for ${serversText(servers)}`;
-  return await untilReady(first, doing, async () => {
+
+  return await untilReady(first, `asking for ${serversText(servers)}`, async () => {
+    const found: Found[] = [];
     const away: string[] = [];
-    for (const found of servers) {
-      const served = await ifThere(
-        () => factsOf(protocol, withoutRetry(found), wanted),
-        (message) => away.push(message),
-      );
-      if (served !== undefined) {
-        for (const message of away) {
-          first.retry.warn(message);
+    for (const server of servers) {
+      try {
+        found.push({ server, served: await factsOf(protocol, withoutRetry(server), wanted) });
+      } catch (error) {
+        if (!(error instanceof JobError) || error.code !== "NETWORK") {
+          throw error;
         }
-        return { found, served };
+        away.push(`${error.message}; it is left out for now`);
       }
     }
-    throw new BrokenTransfer("no server answers");
-  });
-}
 
-/** The result of `work`; undefined if the server cannot be reached, which `warn` is called with. */
-async function ifThere<T>(work: () => Promise<T>, warn: (message: string) => void): Promise<T | undefined> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && error.code === "NETWORK") {
-      warn(`${error.message}; it is left out for now`);
-      return undefined;
+    const [answering, ...more] = found;
+    if (answering === undefined) {
+      throw new BrokenTransfer("no server answers");
     }
-    throw error;
-  }
+    for (const message of away) {
+      first.retry.warn(message);
+    }
+    return [answering, ...more];
+  });
 }
 
 /** What one server says of its model. */
@@ -107,7 +102,7 @@ async function factsOf(protocol: Protocol, server: ModelServer, wanted: string |
 }
 
 /** What a plan compares, as text. */
-function identityOf({ name, layout }: Protocol, { model }: ModelServer, { version, signature }: ServedFacts): string {
+function identityOf({ name, layout }: Protocol, { server: { model }, served: { version, signature } }: Found): string {
   return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 

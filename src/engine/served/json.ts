@@ -303,21 +303,11 @@ function versionStatus(given: unknown): { readonly version: string; readonly sta
   return { version: String(version), state: String(state), said };
 }
 
-/** TensorFlow's names of data types. */
+/** TensorFlow's names of data types, where they are not ours in capitals ("DT_INT8"). */
 const types: ReadonlyMap<string, TensorType> = new Map([
-  ["DT_BOOL", "bool"],
-  ["DT_INT8", "int8"],
-  ["DT_INT16", "int16"],
-  ["DT_INT32", "int32"],
-  ["DT_INT64", "int64"],
-  ["DT_UINT8", "uint8"],
-  ["DT_UINT16", "uint16"],
-  ["DT_UINT32", "uint32"],
-  ["DT_UINT64", "uint64"],
   ["DT_HALF", "float16"],
   ["DT_FLOAT", "float32"],
   ["DT_DOUBLE", "float64"],
-  ["DT_STRING", "string"],
 ]);
 
 /** The signature that requests use if they name none. */
@@ -347,7 +337,11 @@ function signatureOf({ metadata }: Json, doing: string): ModelSignature | undefi
 function tensorsIn(given: unknown): TensorSignature[] {
   return Object.entries(Object(given) as Json).map(([name, described]) => {
     const { dtype, tensor_shape: shape } = Object(described) as Json;
-    return { name, dtype: types.get(String(dtype)) ?? String(dtype), shape: sizesOf(shape) };
+    return {
+      name,
+      dtype: types.get(String(dtype)) ?? String(dtype).replace(/^DT_/, "").toLowerCase(),
+      shape: sizesOf(shape),
+    };
   });
 }
 

@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { ServedFacts } from "../../binding/served-model.js";
 import {
+  isTensorType,
   type ModelSignature,
   type Tensor,
   tensorElement,
@@ -135,7 +136,7 @@ function tensorSignature(given: unknown): TensorSignature {
   const sizes: readonly unknown[] = Array.isArray(shape) ? shape : [];
   return {
     name: String(name),
-    dtype: typeOfDatatype(String(datatype)) ?? String(datatype).toLowerCase(),
+    dtype: typeOfDatatype(String(datatype)),
     shape: sizes.map((size) => (Number.isSafeInteger(size) && Number(size) >= 0 ? Number(size) : null)),
   };
 }
@@ -292,10 +293,10 @@ function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]
 
 function describedOutput(given: unknown): Described {
   const { name, shape, datatype, data, parameters } = Object(given) as Readonly<Record<string, unknown>>;
-  const dtype = typeof datatype === "string" ? typeOfDatatype(datatype) : undefined;
+  const dtype = typeOfDatatype(String(datatype));
   const isShape = Array.isArray(shape) && shape.every((size) => Number.isSafeInteger(size) && Number(size) >= 0);
   const size = (Object(parameters) as Readonly<Record<string, unknown>>)["binary_data_size"];
-  if (typeof name !== "string" || dtype === undefined || !isShape) {
+  if (typeof name !== "string" || !isTensorType(dtype) || !isShape) {
     throw new MalformedAnswer(`an output has no name, shape or known data type (${String(name)}, ${String(datatype)})`);
   }
   if (!Array.isArray(data) && !Number.isSafeInteger(size)) {
@@ -382,31 +383,12 @@ function textsOfBytes(packed: Uint8Array<ArrayBuffer>, count: number): Texts | u
   return at === packed.length ? { offsets, bytes } : undefined;
 }
 
-/** Data types of the Open Inference Protocol. */
-const names: Readonly<Record<TensorType, string>> = {
-  bool: "BOOL",
-  int8: "INT8",
-  int16: "INT16",
-  int32: "INT32",
-  int64: "INT64",
-  uint8: "UINT8",
-  uint16: "UINT16",
-  uint32: "UINT32",
-  uint64: "UINT64",
-  float16: "FP16",
-  float32: "FP32",
-  float64: "FP64",
-  string: "BYTES",
-};
-
-const types = new Map(Object.entries(names).map(([type, name]) => [name, type as TensorType]));
-
-/** The protocol's name of a type: "FP32". */
+/** The Open Inference Protocol's name of a type: "FP32". */
 function datatypeOf(type: TensorType): string {
-  return names[type];
+  return type === "string" ? "BYTES" : type.toUpperCase().replace("FLOAT", "FP");
 }
 
-/** The type of a name in the protocol; undefined for one that no tensor of ours has ("BF16"). */
-function typeOfDatatype(datatype: string): TensorType | undefined {
-  return types.get(datatype);
+/** The type of a name in the protocol, or a name that no tensor of ours has ("bf16"). */
+function typeOfDatatype(datatype: string): string {
+  return datatype === "BYTES" ? "string" : datatype.toLowerCase().replace("fp", "float");
 }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { brotliCompressSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import type { ServedModel } from "#src/binding/served-model.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
@@ -178,4 +179,24 @@ test("requests to a server that has lost its model end so, also if the breaker w
     one.status === "rejected" ? (one.reason as { code: string }).code : one.value.kind,
   );
   expect(new Set(codes)).toEqual(new Set(["MODEL_CHANGED"]));
+});
+
+test.each([
+  ["gzip", gzipSync],
+  ["br", brotliCompressSync],
+] as const)("an answer that a proxy has compressed is read (%s)", async (encoding, compress) => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  const output = { name: "y", shape: [1, 1], datatype: "FP32", data: [7] };
+  server.misbehave = () => ({ text: compress(JSON.stringify({ model_name: "m", outputs: [output] })), encoding });
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ outputs: [{ data: Float32Array.of(7) }] });
+});
+
+test("an answer that is far longer than it should be once it is decompressed is no answer", async () => {
+  await using world = await worldOf();
+  const { server, client } = world;
+  const long = gzipSync(Buffer.alloc(65 * 2 ** 20), { level: 1 });
+  server.misbehave = () => ({ text: long, encoding: "gzip" });
+  const message = expect.stringContaining("the answer has more than 64 MiB") as string;
+  expect(await ask(client, Float32Array.of(1), true)).toMatchObject({ kind: "failed", message });
 });
