@@ -1,7 +1,7 @@
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors, type Verdict } from "../util/retry.js";
 import type { HttpAnswer, HttpEndpoint } from "./http-endpoint.js";
-import { RefusingProxyError } from "./request.js";
+import { RefusingProxyError, type ResponseHeaders } from "./request.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** A response that is neither a success nor a redirect. */
@@ -16,6 +16,24 @@ export class RefusedAnswer extends Error {
 
 /** A transfer that ended early, timed out or did not follow the protocol. It is always transient. */
 export class BrokenTransfer extends Error {}
+
+/**
+ * The pause that a server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds up,
+ * and send milliseconds in a header of their own; Hugging Face has seconds in `RateLimit`.
+ */
+export function retryAfterMs(headers: ResponseHeaders): number {
+  const exact = headers.get("retry-after-ms") ?? "";
+  if (/^\d+(\.\d+)?$/.test(exact)) {
+    return Number(exact);
+  }
+  const [, limit = ""] = /;t=(\d+)/.exec(headers.get("ratelimit") ?? "") ?? [];
+  const given = headers.get("retry-after") ?? limit;
+  if (/^\d+$/.test(given)) {
+    return Number(given) * 1000;
+  }
+  const until = Date.parse(given);
+  return Number.isNaN(until) ? 0 : Math.max(0, until - Date.now());
+}
 
 const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 

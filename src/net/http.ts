@@ -3,7 +3,7 @@ import { JobError } from "../util/errors.js";
 import { strictText } from "../util/strict-text.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
-import { BrokenTransfer, RefusedAnswer, verdictOf } from "./http-failures.js";
+import { BrokenTransfer, RefusedAnswer, retryAfterMs, verdictOf } from "./http-failures.js";
 import { headersNow, type HttpAnswer, type HttpEndpoint, withoutValues } from "./http-endpoint.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
@@ -29,9 +29,8 @@ export async function headOf(
   place: HttpEndpoint,
   { crossOrigin = true }: { readonly crossOrigin?: boolean } = {},
 ): Promise<HttpAnswer> {
-  return await retried(place, async () => {
-    using watch = startSilenceTimeout(place);
-    const response = await follow(url, place, { method: "HEAD", crossOrigin, signal: watch.signal });
+  return await retried(place, async ({ signal }) => {
+    const response = await follow("HEAD", url, place, signal, {}, crossOrigin);
     response.body.destroy();
     return answerOf(response);
   });
@@ -39,10 +38,8 @@ export async function headOf(
 
 /** Reads the JSON at a URL. */
 export async function readJson(url: string, place: HttpEndpoint): Promise<unknown> {
-  return await retried(place, async () => {
-    using watch = startSilenceTimeout(place);
-    const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal });
-    const text = await textOf(response, watch);
+  return await retried(place, async (watch) => {
+    const text = await textAt(url, place, watch);
     try {
       return JSON.parse(text) as unknown;
     } catch {
@@ -53,31 +50,35 @@ export async function readJson(url: string, place: HttpEndpoint): Promise<unknow
 
 /** Reads the text at a URL. */
 export async function readText(url: string, place: HttpEndpoint): Promise<string> {
-  return await retried(place, async () => {
-    using watch = startSilenceTimeout(place);
-    return await textOf(await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal }), watch);
-  });
+  return await retried(place, (watch) => textAt(url, place, watch));
 }
 
-async function textOf(response: HttpResponse, watch: SilenceTimeout): Promise<string> {
-  const pieces: Uint8Array[] = [];
-  let size = 0;
-  for await (const bytes of bodyOf(response, watch)) {
-    size += bytes.length;
-    if (size > mostTextBytes) {
-      throw new BrokenTransfer(`the answer has more than ${mostTextBytes / 2 ** 20} MiB`);
-    }
-    pieces.push(bytes);
+async function textAt(url: string, place: HttpEndpoint, watch: SilenceTimeout): Promise<string> {
+  const response = await follow("GET", url, place, watch.signal);
+  const bytes = await beginningOf(bodyOf(response, watch), mostTextBytes + 1);
+  if (bytes.length > mostTextBytes) {
+    throw new BrokenTransfer(`the answer has more than ${mostTextBytes / 2 ** 20} MiB`);
   }
-  return textIn(Buffer.concat(pieces));
-}
 
-function textIn(bytes: Uint8Array): string {
   try {
     return strictText(bytes);
   } catch {
     throw new BrokenTransfer("the answer is not UTF-8");
   }
+}
+
+/** Reads a body until it has ended, or so many bytes have come. */
+async function beginningOf(body: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const bytes of body) {
+    pieces.push(bytes);
+    size += bytes.length;
+    if (size >= mostBytes) {
+      break;
+    }
+  }
+  return Buffer.concat(pieces);
 }
 
 /**
@@ -89,11 +90,10 @@ export async function downloadTo(url: string, place: HttpEndpoint, path: string)
   await using file = await open(path, "wx");
   let received = 0;
   let known: HttpFile | undefined;
-  return await retried(place, async () => {
-    using watch = startSilenceTimeout(place);
+  return await retried(place, async (watch) => {
     const rest =
       received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
-    const response = await follow(url, place, { method: "GET", crossOrigin: true, signal: watch.signal, extra: rest });
+    const response = await follow("GET", url, place, watch.signal, rest);
     const etag = response.headers.get("etag") ?? undefined;
     if (known !== undefined && etag !== known.etag) {
       throw new JobError("MODEL_CHANGED", `${place.doing}: it was written to while it was being fetched`, {
@@ -145,20 +145,6 @@ const saidLength = 2000;
 /** Bytes of it that are read: more, so that a credential which the server quotes is masked before the text is cut. */
 const readBytes = 65_536;
 
-/** Reads the beginning of the body of a refusal, which says why. */
-async function beginningOf(response: HttpResponse, signal: AbortSignal): Promise<string> {
-  const pieces: Uint8Array[] = [];
-  let size = 0;
-  for await (const bytes of readBody(response, signal)) {
-    pieces.push(bytes);
-    size += bytes.length;
-    if (size >= readBytes) {
-      break;
-    }
-  }
-  return Buffer.concat(pieces).toString("utf8", 0, readBytes);
-}
-
 async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGenerator<Uint8Array> {
   for await (const bytes of readBody(response, watch.signal)) {
     watch.reset();
@@ -166,18 +152,18 @@ async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGene
   }
 }
 
-interface FollowOptions {
-  readonly method: "GET" | "HEAD";
-  readonly crossOrigin: boolean;
-  readonly signal: AbortSignal;
-  readonly extra?: Readonly<Record<string, string>>;
-}
-
-/** Sends a request and follows redirects. Headers of the place are sent to its own origin only. */
+/**
+ * Sends a request and follows redirects. Headers of the place are sent to its own origin only.
+ * @param extra more headers
+ * @param crossOrigin whether redirects to other origins are followed
+ */
 async function follow(
+  method: "GET" | "HEAD",
   from: string,
   { headers = {}, tls = {}, findProxy }: HttpEndpoint,
-  { method, crossOrigin, signal, extra }: FollowOptions,
+  signal: AbortSignal,
+  extra: Readonly<Record<string, string>> = {},
+  crossOrigin = true,
 ): Promise<HttpResponse> {
   let url = new URL(from);
   const { origin } = url;
@@ -193,7 +179,8 @@ async function follow(
       return response;
     }
     if (response.status >= 400 || location === null) {
-      const said = withoutValues(await beginningOf(response, signal), own).slice(0, saidLength);
+      const quoted = await beginningOf(readBody(response, signal), readBytes);
+      const said = withoutValues(quoted.toString("utf8", 0, readBytes), own).slice(0, saidLength);
       throw new RefusedAnswer(answerOf(response, said));
     }
     if (!URL.canParse(location, url.href)) {
@@ -214,32 +201,20 @@ async function follow(
   throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
 }
 
-async function retried<T>(place: HttpEndpoint, work: () => Promise<T>): Promise<T> {
+async function retried<T>(place: HttpEndpoint, work: (watch: SilenceTimeout) => Promise<T>): Promise<T> {
   const { doing, retry, hint } = place;
-  return await tryAgain(
-    doing,
-    retry,
-    { judge: (error) => verdictOf(place, error), code: "NETWORK", hint },
-    async () => {
-      try {
-        return await work();
-      } catch (error) {
-        await pauseAsAsked(place, error);
-        throw error;
+  const rules = { judge: (error: unknown) => verdictOf(place, error), code: "NETWORK", hint } as const;
+  return await tryAgain(doing, retry, rules, async () => {
+    try {
+      using watch = startSilenceTimeout(place);
+      return await work(watch);
+    } catch (error) {
+      const asked = error instanceof RefusedAnswer && [429, 503].includes(error.answer.status);
+      const pauseMs = asked ? retryAfterMs(error.answer.headers) : 0;
+      if (pauseMs > 0 && pauseMs <= retry.maxSeconds * 1000) {
+        await retry.sleep(Math.min(pauseMs, longestPauseMs));
       }
-    },
-  );
-}
-
-/** Waits as long as a server that limits requests asks for: `Retry-After`, or Hugging Face's `RateLimit`. */
-async function pauseAsAsked({ retry }: HttpEndpoint, error: unknown): Promise<void> {
-  if (!(error instanceof RefusedAnswer) || ![429, 503].includes(error.answer.status)) {
-    return;
-  }
-  const { headers } = error.answer;
-  const [, limit] = /;t=(\d+)/.exec(headers.get("ratelimit") ?? "") ?? [];
-  const seconds = Number(headers.get("retry-after") ?? limit ?? 0);
-  if (seconds > 0 && seconds <= retry.maxSeconds) {
-    await retry.sleep(Math.min(seconds * 1000, longestPauseMs));
-  }
+      throw error;
+    }
+  });
 }

@@ -14,7 +14,7 @@ import { type ModelServer, serversText } from "../served/server.js";
 import { judgeAnswer, type ModelAnswer, type PromptFault, type PromptValues } from "./answer.js";
 import { createBudget } from "./budget.js";
 import { type Asked, openPromptClient } from "./client.js";
-import { count, createKeptAnswers, keyOfNoRow, nothingSpent } from "./kept-answers.js";
+import { count, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
   askPrompt,
   type AskedPrompt,
@@ -54,7 +54,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   const [{ model, most, retry }] = servers;
   const doing = `asking ${serversText(servers)}`;
   const client = openPromptClient(task.kind, servers, () => controlRequest());
-  const budget = createBudget({ doing, limits, price });
+  const budget = createBudget(doing, limits, price);
   const answers = createKeptAnswers(options.flushMs);
   const own = nothingSpent();
   /** Requests that are under way, so that equal ones are sent once. */
@@ -84,14 +84,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
 
   /** Counts an answer that is of no row: what is kept is what was spent. */
   const countAnswer = ({ tokens }: ModelAnswer): void => {
-    const answer = {
-      content: undefined,
-      embedding: undefined,
-      finish: null,
-      isRefusal: false,
-      model: undefined,
-      tokens,
-    };
+    const answer = { ...emptyAnswer, tokens };
     count(own, answer);
     answers.add(keyOfNoRow(), answer);
   };

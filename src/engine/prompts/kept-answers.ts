@@ -41,30 +41,73 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
   const texts = createAnswerTexts();
   const earlier = nothingSpent();
   const before = { all: nothingSpent(), byWorker: nothingSpent() };
-  const writing = createJournalWriting(flushMs);
-  let index = 0;
+  /** undefined: a pipe keeps none. */
+  let store: AnswerStore | undefined;
+  let workerIndex = 0;
+  let pending: KeptAnswer[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let lastWrite = Promise.resolve();
+  /** Whether `lastWrite` has not begun. It writes all that is pending then: slow writes become large, not many. */
+  let isQueued = false;
+  let failure: { readonly error: unknown } | undefined;
+
+  const write = async (to: AnswerStore): Promise<void> => {
+    isQueued = false;
+    const records = pending;
+    pending = [];
+    await (records.length === 0 ? undefined : to.keep(records));
+  };
+
+  const keep = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    const to = store;
+    if (to !== undefined && !isQueued) {
+      isQueued = true;
+      lastWrite = lastWrite.then(() => write(to)); // calls never overlap; after a failure each fails
+      lastWrite.catch((error: unknown) => {
+        failure ??= { error };
+        pending = []; // no write follows
+      });
+    }
+    return lastWrite;
+  };
+
+  const addRecord = (request: string, answer: string): void => {
+    if (store !== undefined) {
+      pending.push({ request, answer });
+      timer ??= setTimeout(() => void awaitedLater(keep()), flushMs ?? store.pauseMs);
+    }
+  };
+
   return {
     earlier,
     before,
-    keep: writing.flush,
-    requireKept: writing.requireKept,
-    find: (request) => parsed(texts.get(request)),
-    add(request, answer) {
-      const text = keptText(answer, index);
-      texts.set(request, text);
-      writing.add({ request, answer: text });
+    keep,
+    requireKept() {
+      if (failure !== undefined) {
+        throw failure.error;
+      }
     },
-    addLost(worst) {
-      const lost = { content: undefined, embedding: undefined, finish: lostFinish, isRefusal: false, model: undefined };
-      writing.add({ request: keyOfNoRow(), answer: keptText({ ...lost, tokens: worst }, index) });
+    find(request) {
+      const text = texts.get(request);
+      return text === undefined ? undefined : parseKept(text);
+    },
+    add(request, answer) {
+      const text = keptText(answer, workerIndex);
+      texts.set(request, text);
+      addRecord(request, text);
+    },
+    addLost(tokens) {
+      addRecord(keyOfNoRow(), keptText({ ...emptyAnswer, finish: lostFinish, tokens }, workerIndex));
     },
     async recount(own, onAnswer) {
-      await writing.flush();
-      if (writing.store === undefined) {
+      await keep();
+      if (store === undefined) {
         return undefined;
       }
       const kept = nothingSpent();
-      for await (const { answer } of readKept(writing.store)) {
+      for await (const { answer } of readKept(store.read())) {
         count(kept, answer);
         onAnswer(answer);
       }
@@ -72,29 +115,36 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
       return kept.answers < known.answers ? known : kept;
     },
     async begin(from, worker, onAnswer) {
-      index = worker;
-      for await (const { answer, request, text } of readKept(from)) {
+      workerIndex = worker;
+      for await (const { answer, request, text } of readKept(from.read())) {
         count(earlier, answer);
         addTokens(before.all, answer);
         addTokens(answer.worker === worker ? before.byWorker : nothingSpent(), answer);
         onAnswer(answer);
         texts.set(request, text);
       }
-      writing.store = from;
+      store = from;
     },
     [Symbol.dispose]: () => texts[Symbol.dispose](),
   };
 }
 
-function parsed(text: string | undefined): PaidAnswer | undefined {
-  return text === undefined ? undefined : parseKept(text);
+/** Adds up the answers that a run has kept. */
+export function lookAtRun(price: Price | undefined): LookAtPaid {
+  return async (kept) => {
+    const sum = nothingSpent();
+    for await (const { answer } of readKept(kept)) {
+      count(sum, answer);
+    }
+    return { kept: sum, price };
+  };
 }
 
-/** Yields the answers of a store that can be read. */
+/** Yields the answers that can be read. */
 async function* readKept(
-  store: Pick<AnswerStore, "read">,
+  kept: AsyncIterable<KeptAnswer>,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
-  for await (const { request, answer: text } of store.read()) {
+  for await (const { request, answer: text } of kept) {
     const answer = parseKept(text);
     if (answer !== undefined) {
       yield { request, text, answer };
@@ -108,6 +158,16 @@ type Sum = { -readonly [K in keyof Spent]: Spent[K] };
 export function nothingSpent(): Sum {
   return { answers: 0, prompt: 0, cached: 0, completion: 0 };
 }
+
+/** An answer that says nothing. */
+export const emptyAnswer: ModelAnswer = {
+  content: undefined,
+  embedding: undefined,
+  finish: null,
+  isRefusal: false,
+  model: undefined,
+  tokens: undefined,
+};
 
 /** In the place of the reason why an answer ended: it never came. */
 const lostFinish = "lost";
@@ -129,73 +189,4 @@ function addTokens(sum: Sum, { tokens }: Pick<ModelAnswer, "tokens">): void {
   sum.prompt += tokens?.prompt ?? 0;
   sum.cached += tokens?.cached ?? 0;
   sum.completion += tokens?.completion ?? 0;
-}
-
-/** Adds up the answers that a run has kept. */
-export function lookAtRun(price: Price | undefined): LookAtPaid {
-  return async (kept) => {
-    const sum = nothingSpent();
-    for await (const { answer } of readKept({ read: () => kept })) {
-      count(sum, answer);
-    }
-    return { kept: sum, price };
-  };
-}
-
-/** Writes what is kept of a run to a store, several records at a time. */
-interface JournalWriting {
-  store: AnswerStore | undefined;
-  /** Adds a record, whose write begins a little later, or when the write before has ended. */
-  add(record: KeptAnswer): void;
-  /** Writes all records so far, and resolves when they are durable. @throws the error of the store, from then on in each call */
-  flush(this: void): Promise<void>;
-  /** @throws the error of the store if records could not be kept */
-  requireKept(this: void): void;
-}
-
-/** @param flushMs how long a record waits before it is written; undefined: the store says it */
-function createJournalWriting(flushMs: number | undefined): JournalWriting {
-  let pending: KeptAnswer[] = [];
-  let timer: NodeJS.Timeout | undefined;
-  let last = Promise.resolve();
-  /** Whether `last` has not begun. It writes all that is pending then: writes that are slow become large, not many. */
-  let isQueued = false;
-  let failure: { readonly error: unknown } | undefined;
-  const write = async (store: AnswerStore): Promise<void> => {
-    isQueued = false;
-    const records = pending;
-    pending = [];
-    await (records.length === 0 ? undefined : store.keep(records));
-  };
-  const flush = (): Promise<void> => {
-    clearTimeout(timer);
-    timer = undefined;
-    const { store } = writing;
-    if (store !== undefined && !isQueued) {
-      isQueued = true;
-      last = last.then(() => write(store)); // calls never overlap; after a failure each fails
-      last.catch((error: unknown) => {
-        failure ??= { error };
-        pending = []; // no write follows
-      });
-    }
-    return last;
-  };
-  const writing: JournalWriting = {
-    store: undefined,
-    flush,
-    add(record) {
-      if (writing.store === undefined) {
-        return; // a pipe keeps none
-      }
-      pending.push(record);
-      timer ??= setTimeout(() => void awaitedLater(flush()), flushMs ?? writing.store.pauseMs);
-    },
-    requireKept() {
-      if (failure !== undefined) {
-        throw failure.error;
-      }
-    },
-  };
-  return writing;
 }

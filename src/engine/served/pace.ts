@@ -1,52 +1,25 @@
 import type { ResponseHeaders } from "../../net/request.js";
 
-/** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
-interface Bucket {
-  /** undefined: the server names no limit. */
-  perMs: number | undefined;
-  capacity: number;
-  level: number;
-  levelMs: number;
-  /** All that was sent so far. */
-  sent: number;
-}
-
-/** A request that was sent. */
-interface PaceMark {
-  readonly sentMs: number;
-  readonly requests: number;
-  readonly tokens: number;
-}
-
 /** Spreads requests as a server's headers say, so that it need not refuse any. */
 interface HeaderPace {
   /** The time from which on a request of so many tokens may be sent. */
   readyMs(tokens: number): number;
-  /** Counts a request that is sent. */
-  sent(tokens: number): PaceMark;
-  /** Learns from the headers of an answer, or of a refusal. */
-  heard(mark: PaceMark, headers: ResponseHeaders): void;
+  /** Counts a request that is sent. Returns what learns from the headers of its answer, or of a refusal. */
+  sent(tokens: number): (headers: ResponseHeaders) => void;
 }
-
-const minuteMs = 60_000;
 
 /** @param nowMs milliseconds of a clock that only grows */
 export function createHeaderPace(nowMs: () => number): HeaderPace {
-  const buckets = { requests: emptyBucket(), tokens: emptyBucket() };
+  const [requests, tokens] = [createBucket("requests", nowMs), createBucket("tokens", nowMs)];
   return {
-    readyMs(tokens) {
-      const now = nowMs();
-      return Math.max(readyMs(buckets.requests, 1, now), readyMs(buckets.tokens, tokens, now));
-    },
-    sent(tokens) {
-      take(buckets.requests, 1, nowMs());
-      take(buckets.tokens, tokens, nowMs());
-      return { sentMs: nowMs(), requests: buckets.requests.sent, tokens: buckets.tokens.sent };
-    },
-    heard(mark, headers) {
-      for (const kind of ["requests", "tokens"] as const) {
-        learn(buckets[kind], { headers, kind, sentMs: mark.sentMs, sentThen: mark[kind], nowMs: nowMs() });
-      }
+    readyMs: (count) => Math.max(requests.readyMs(1), tokens.readyMs(count)),
+    sent(count) {
+      const learn = [requests.take(1), tokens.take(count)];
+      return (headers) => {
+        for (const one of learn) {
+          one(headers);
+        }
+      };
     },
   };
 }
@@ -57,52 +30,48 @@ export function hasRoom(headers: ResponseHeaders): boolean {
   return left.some((one) => one !== null) && left.every((one) => one === null || Number(one) > 0);
 }
 
-function emptyBucket(): Bucket {
-  return { perMs: undefined, capacity: 0, level: 0, levelMs: 0, sent: 0 };
-}
+const minuteMs = 60_000;
 
-function levelAt(bucket: Bucket, nowMs: number): number {
-  return Math.min(bucket.capacity, bucket.level + (nowMs - bucket.levelMs) * (bucket.perMs ?? 0));
-}
+/** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
+function createBucket(kind: "requests" | "tokens", nowMs: () => number) {
+  /** undefined: the server names no limit. */
+  let perMs: number | undefined;
+  /** `sent`: all that was sent so far. */
+  let [capacity, level, levelMs, sent] = [0, 0, 0, 0];
 
-/** From when on so much may be sent. More than the bucket holds waits until it is full. */
-function readyMs(bucket: Bucket, count: number, nowMs: number): number {
-  const { perMs, capacity } = bucket;
-  if (perMs === undefined) {
-    return 0;
-  }
-  const missing = Math.min(count, capacity) - levelAt(bucket, nowMs);
-  return missing <= 0 ? 0 : nowMs + missing / perMs;
-}
+  const levelAt = (ms: number): number => Math.min(capacity, level + (ms - levelMs) * (perMs ?? 0));
 
-function take(bucket: Bucket, count: number, nowMs: number): void {
-  bucket.level = levelAt(bucket, nowMs) - count;
-  bucket.levelMs = nowMs;
-  bucket.sent += count;
-}
+  return {
+    /** From when on so much may be sent. More than the bucket holds waits until it is full. */
+    readyMs(count: number): number {
+      if (perMs === undefined) {
+        return 0;
+      }
+      const ms = nowMs();
+      const missing = Math.min(count, capacity) - levelAt(ms);
+      return missing <= 0 ? 0 : ms + missing / perMs;
+    },
+    take(count: number): (headers: ResponseHeaders) => void {
+      const sentMs = nowMs();
+      [level, levelMs] = [levelAt(sentMs) - count, sentMs];
+      sent += count;
+      const sentThen = sent;
 
-interface Heard {
-  readonly headers: ResponseHeaders;
-  readonly kind: "requests" | "tokens";
-  readonly sentMs: number;
-  /** All that was sent up to the request that is answered. */
-  readonly sentThen: number;
-  readonly nowMs: number;
-}
-
-/** The headers say what was left when the request came; what was sent since then is not in it. */
-function learn(bucket: Bucket, { headers, kind, sentMs, sentThen, nowMs }: Heard): void {
-  const limit = numberOf(headers.get(`x-ratelimit-limit-${kind}`));
-  const remaining = numberOf(headers.get(`x-ratelimit-remaining-${kind}`));
-  if (limit === undefined || remaining === undefined || limit <= 0) {
-    return;
-  }
-  const perMs = limit / minuteMs;
-  const resetMs = durationMs(headers.get(`x-ratelimit-reset-${kind}`));
-  bucket.perMs = perMs;
-  bucket.capacity = Math.max(1, resetMs === undefined ? limit : Math.min(limit, remaining + resetMs * perMs));
-  bucket.level = Math.min(bucket.capacity, remaining + (nowMs - sentMs) * perMs) - (bucket.sent - sentThen);
-  bucket.levelMs = nowMs;
+      // The headers say what was left when the request came; what was sent since then is not in it.
+      return (headers) => {
+        const limit = numberOf(headers.get(`x-ratelimit-limit-${kind}`));
+        const remaining = numberOf(headers.get(`x-ratelimit-remaining-${kind}`));
+        if (limit === undefined || remaining === undefined || limit <= 0) {
+          return;
+        }
+        perMs = limit / minuteMs;
+        const resetMs = durationMs(headers.get(`x-ratelimit-reset-${kind}`));
+        capacity = Math.max(1, resetMs === undefined ? limit : Math.min(limit, remaining + resetMs * perMs));
+        levelMs = nowMs();
+        level = Math.min(capacity, remaining + (levelMs - sentMs) * perMs) - (sent - sentThen);
+      };
+    },
+  };
 }
 
 function numberOf(text: string | null): number | undefined {

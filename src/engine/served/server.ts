@@ -2,7 +2,7 @@ import { unescape } from "node:querystring";
 import type { ConnectionPool } from "../../net/connections.js";
 import { readJson } from "../../net/http.js";
 import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer, retryAfterMs } from "../../net/http-failures.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
@@ -218,23 +218,6 @@ const throttled = /^Throttling/;
 function statusOfModel({ status, said }: Refusal): number {
   const [, original] = status === 424 ? (/"OriginalStatusCode"\s*:\s*(\d{3})/.exec(said) ?? []) : [];
   return original === undefined ? status : Number(original);
-}
-
-/**
- * The pause that the server asks for, in seconds or until a date; 0 if it asks for none. OpenAI and Azure round seconds
- * up, and send milliseconds in a header of their own.
- */
-function retryAfterMs(headers: Refusal["headers"]): number {
-  const exact = headers.get("retry-after-ms") ?? "";
-  if (/^\d+(\.\d+)?$/.test(exact)) {
-    return Number(exact);
-  }
-  const given = headers.get("retry-after") ?? "";
-  if (/^\d+$/.test(given)) {
-    return Number(given) * 1000;
-  }
-  const until = Date.parse(given);
-  return Number.isNaN(until) ? 0 : Math.max(0, until - Date.now());
 }
 
 export type Json = Readonly<Record<string, unknown>>;

@@ -128,7 +128,7 @@ export function openTurns(servers: readonly ModelServer[], doing: string, isEage
 
   const turnAt = (endpoint: Endpoint, { tokens, failed }: Waiting): Turn => {
     const { server, limit, pace, halvings } = endpoint;
-    const mark = pace.sent(tokens);
+    const heard = pace.sent(tokens);
     const isTrial = endpoint.openSinceMs !== undefined;
     endpoint.isTrying = isTrial;
     endpoint.requests += 1;
@@ -143,7 +143,7 @@ export function openTurns(servers: readonly ModelServer[], doing: string, isEage
       countRequest() {
         endpoint.requests += 1;
       },
-      heard: (headers) => pace.heard(mark, headers),
+      heard,
       pause(found, ms) {
         const mostMs = retry.maxSeconds * 1000;
         if (ms > mostMs && endpoints.length === 1) {

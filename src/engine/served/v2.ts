@@ -26,7 +26,7 @@ import {
   type ServerStatistics,
   type UnfitRequest,
 } from "./protocol.js";
-import { ask, type Asked, type Json, listIn, type ModelServer, untilReady, urlAt } from "./server.js";
+import { ask, type Json, listIn, type ModelServer, untilReady, urlAt } from "./server.js";
 
 /** The Open Inference Protocol, version 2, over HTTP. */
 export const v2: Protocol = {
@@ -45,57 +45,38 @@ function modelUrl(server: ModelServer, version: string | undefined, more = ""): 
   return urlAt(server, `/v2/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
 }
 
-/** Asks a server of the Open Inference Protocol for its model. */
+/** Asks a server of the Open Inference Protocol for its model, and waits until it is ready. */
 async function findModel(server: ModelServer, { doing, wanted }: FindRequest): Promise<ServedFacts> {
   const about = await ask(server, doing, urlAt(server, "/v2"));
-  const extensions = new Set("json" in about ? listIn(about.json, "extensions") : []);
-  const found = await metadataOf(server, { doing, wanted });
+  const extensions = "json" in about ? listIn(about.json, "extensions") : [];
+
+  const found = await untilReady(server, doing, () => metadataOf(server, doing, wanted));
   const signature = signatureOf(found.json, doing);
   const version = found.version ?? latest(listIn(found.json, "versions"), doing);
-  await requireReady(server, { doing, url: modelUrl(server, found.version, "/ready") });
-  const isBinary = extensions.has("binary_tensor_data");
-  const mostRows = extensions.has("model_configuration") ? await limitOf(server, { doing, version }) : undefined;
+  const readyUrl = modelUrl(server, found.version, "/ready");
+  await untilReady(server, doing, () => expectReady(server, doing, readyUrl));
+
+  const isBinary = extensions.includes("binary_tensor_data");
+  const mostRows = extensions.includes("model_configuration") ? await limitOf(server, doing, version) : undefined;
   return { signature, version, isVersionInPath: version !== undefined, isBinary, mostRows };
 }
 
-interface Metadata {
-  readonly json: Json;
-  /** The version that the server was asked for; undefined: it was asked for none. */
-  readonly version: string | undefined;
-}
-
-/** Reads the metadata of the wanted version. A server that does not know versions (501) tells what it has. */
+/** Reads the metadata of a version, and says which one the server was asked for. @throws BrokenTransfer if it is starting */
 async function metadataOf(
   server: ModelServer,
-  { doing, wanted }: { readonly doing: string; readonly wanted: string | undefined },
-): Promise<Metadata> {
-  const asked = await askWhenReady(server, doing, modelUrl(server, wanted));
+  doing: string,
+  version: string | undefined,
+): Promise<{ readonly json: Json; readonly version: string | undefined }> {
+  const asked = await ask(server, doing, modelUrl(server, version));
   if ("json" in asked) {
-    return { json: asked.json, version: wanted };
+    return { json: asked.json, version };
   }
-  if (wanted === undefined || asked.refused.status !== 501) {
-    throw asked.error;
+  if (asked.refused.status !== 501) {
+    await expectReady(server, doing, urlAt(server, "/v2/health/ready")); // it does not know its models while it starts
+  } else if (version !== undefined) {
+    return await metadataOf(server, doing, undefined); // it does not know versions, and tells what it has
   }
-  return await metadataOf(server, { doing, wanted: undefined });
-}
-
-/** Asks again while the server is starting: it does not know its models then. */
-async function askWhenReady(server: ModelServer, doing: string, url: string): Promise<Asked> {
-  return await untilReady(server, doing, async () => {
-    const asked = await ask(server, doing, url);
-    if ("refused" in asked && asked.refused.status !== 501) {
-      await expectReady(server, doing, urlAt(server, "/v2/health/ready"));
-    }
-    return asked;
-  });
-}
-
-/** Waits until a model is ready. */
-async function requireReady(
-  server: ModelServer,
-  { doing, url }: { readonly doing: string; readonly url: string },
-): Promise<void> {
-  await untilReady(server, doing, () => expectReady(server, doing, url));
+  throw asked.error;
 }
 
 /** @throws BrokenTransfer if the server says that something is not ready */
@@ -142,10 +123,7 @@ function tensorSignature(given: unknown): TensorSignature {
 }
 
 /** The rows that Triton takes in a request; undefined: it names no limit. */
-async function limitOf(
-  server: ModelServer,
-  { doing, version }: { readonly doing: string; readonly version: string | undefined },
-): Promise<number | undefined> {
+async function limitOf(server: ModelServer, doing: string, version: string | undefined): Promise<number | undefined> {
   const asked = await ask(server, doing, modelUrl(server, version, "/config"));
   const most = "json" in asked ? asked.json["max_batch_size"] : 0;
   return typeof most === "number" && most > 0 ? most : undefined;

@@ -7,13 +7,13 @@ const headers = (given: Readonly<Record<string, string>>): Headers =>
 test("requests wait until the server's headers allow them", () => {
   let nowMs = 0;
   const pace = createHeaderPace(() => nowMs);
-  const mark = pace.sent(10);
+  const heard = pace.sent(10);
   expect(pace.readyMs(10)).toBe(0);
 
   nowMs = 100;
   pace.sent(10); // sent after the request that is answered now: the headers do not count it
   const said = headers({ "limit-requests": "600", "remaining-requests": "1", "reset-requests": "1s" });
-  pace.heard(mark, said);
+  heard(said);
 
   // 600 a minute are 10 a second: 1 was left, 1 came in 100 ms, 1 was sent.
   expect(pace.readyMs(10)).toBe(0);
@@ -26,9 +26,9 @@ test("requests wait until the server's headers allow them", () => {
 test("tokens of a request count as the server counts them", () => {
   let nowMs = 0;
   const pace = createHeaderPace(() => nowMs);
-  const mark = pace.sent(100);
+  const heard = pace.sent(100);
   const said = headers({ "limit-tokens": "60000", "remaining-tokens": "50", "reset-tokens": "6m0s" });
-  pace.heard(mark, said);
+  heard(said);
 
   expect(pace.readyMs(50)).toBe(0);
   expect(pace.readyMs(150)).toBeCloseTo(100);
