@@ -4,8 +4,8 @@ import { blankRows } from "../../columnar/blank-rows.js";
 import { readText } from "../../net/http.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { assertNever, JobError } from "../../util/errors.js";
-import type { Engine, EngineRequest } from "../port.js";
-import { type Asking, openAsking, type RefusedRows, refuseOverload, UnknownModel } from "./asking.js";
+import type { Engine, EngineRequest, ServerTraffic } from "../port.js";
+import { openAsking, type RefusedRows, refuseOverload, UnknownModel } from "./asking.js";
 import { UnfitValue } from "./json-values.js";
 import {
   type Answer,
@@ -53,7 +53,7 @@ export function openServedEngine(
     }
 
     const wanted = outputs.map((name) => known.get(name) ?? { name, dtype: undefined, shape: [] });
-    const outcome = await infer(client, { encoded, rows, isBlank: isBlank === true, wanted });
+    const outcome = await client.infer({ encoded, rows, isBlank: isBlank === true, wanted });
     switch (outcome.kind) {
       case "answered":
         return { kind: "done", outputs: outcome.answer.outputs, ms: outcome.ms, inputs };
@@ -71,7 +71,7 @@ export function openServedEngine(
     provider: protocol.name,
     concurrency: servers[0]?.most ?? 1,
     mostRows: served.mostRows,
-    traffic: client.asking.traffic,
+    traffic: client.traffic,
     run,
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -92,34 +92,15 @@ export async function answeredVersion(
   }
 
   const client = openClient(protocol, [server], served, false);
-  const outcome = await infer(client, { encoded, rows: 1, isBlank: true, wanted });
+  const outcome = await client.infer({ encoded, rows: 1, isBlank: true, wanted });
   return outcome.kind === "answered" ? outcome.answer.version : undefined;
 }
 
-/** What the requests to the servers of a model share. */
-interface Client {
-  readonly protocol: Protocol;
-  readonly version: RequestedVersion;
-  /** Whether servers had the model when an unfinished run was planned. */
-  readonly isPlanned: boolean;
-  readonly asking: Asking;
-  /** Since when a server has answered that it does not know the model. */
-  readonly unknownSinceMs: Map<ModelServer, number>;
-  /** A small request that a server answered. */
-  control: EncodedRequest | undefined;
-  /** The version in the answers so far. */
-  answered: string | undefined;
-}
-
-function openClient(
-  protocol: Protocol,
-  servers: readonly ModelServer[],
-  version: RequestedVersion,
-  isPlanned: boolean,
-): Client {
-  const asking = openAsking(servers, "scoring with", false);
-  return { protocol, version, isPlanned, asking, unknownSinceMs: new Map(), control: undefined, answered: undefined };
-}
+type Outcome =
+  | { readonly kind: "answered"; readonly answer: Answer }
+  | RefusedRows
+  /** The server takes no request of so many rows or bytes. */
+  | { readonly kind: "too large"; readonly message: string };
 
 interface InferenceRequest {
   readonly encoded: EncodedRequest;
@@ -129,69 +110,149 @@ interface InferenceRequest {
   readonly wanted: Expected["outputs"];
 }
 
-type Outcome =
-  | { readonly kind: "answered"; readonly answer: Answer }
-  | RefusedRows
-  /** The server takes no request of so many rows or bytes. */
-  | { readonly kind: "too large"; readonly message: string };
+interface Client {
+  readonly traffic: ServerTraffic;
+  /**
+   * Sends a request until it is answered or refused. Predictions have no effects, so a request whose answer was lost is
+   * sent again.
+   * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
+   */
+  infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }>;
+}
 
 /** Failures of servers on a batch, and on a single row, before it may be the values that make them fail. */
 const [faultsOfBatch, faultsOfRow] = [3, 5];
 
-/**
- * Sends a request until it is answered or refused. Predictions have no effects, so a request whose answer was lost is
- * sent again.
- * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
- */
-async function infer(client: Client, request: InferenceRequest): Promise<Outcome & { readonly ms: number }> {
-  const { asking } = client;
-  try {
-    return await asking.ask<Outcome>({
-      rows: request.rows,
-      tokens: 0,
-      mostFaults: request.rows === 1 ? faultsOfRow : faultsOfBatch,
-      ready: () => Promise.resolve(),
-      send: (turn) => send(client, request, turn),
-      works: (turn) => (request.isBlank ? Promise.resolve(true) : controlAnswers(client, turn)),
-    });
-  } catch (error) {
-    const ending = error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
-    asking.stop(ending);
-    throw ending;
-  }
+/** @param isPlanned whether servers had the model when an unfinished run was planned */
+function openClient(
+  protocol: Protocol,
+  servers: readonly ModelServer[],
+  version: RequestedVersion,
+  isPlanned: boolean,
+): Client {
+  const asking = openAsking(servers, "scoring with", false);
+  /** Since when a server has answered that it does not know the model. */
+  const unknownSinceMs = new Map<ModelServer, number>();
+  /** A copy of the smallest request that was answered: the memory of requests is used again. */
+  let control: EncodedRequest | undefined;
+  /** The version in the answers so far. */
+  let { version: expected } = version;
+
+  const postTo = async (server: ModelServer, encoded: EncodedRequest, mostBytes: number): Promise<Received> =>
+    await post(server, protocol.inferUrl(server, version), encoded, { mayResend: true, mostBytes });
+
+  const send = async (request: InferenceRequest, turn: Turn): Promise<Outcome> => {
+    const { server } = turn;
+    const received = await postTo(server, request.encoded, answerBytes(request));
+    turn.heard(received.headers);
+    const doing = `scoring with ${serverText(server)}`;
+    if (received.status !== 200) {
+      return await refused(turn, doing, received);
+    }
+
+    unknownSinceMs.delete(server);
+    try {
+      const answer = protocol.decode(received, { outputs: request.wanted, rows: request.rows });
+      if (answer.version !== undefined && answer.version !== (expected ?? answer.version)) {
+        const message = `${doing}: version ${answer.version} answered, and this run is scored with version ${expected}`;
+        throw new JobError("MODEL_CHANGED", message, { hint: changedHint });
+      }
+      expected ??= answer.version;
+      if (control === undefined || request.encoded.sizeBytes < control.sizeBytes) {
+        control = { ...request.encoded, body: request.encoded.body.map((piece) => new Uint8Array(piece)) };
+      }
+      return { kind: "answered", answer };
+    } catch (error) {
+      if (error instanceof UnfitValue) {
+        return { kind: "refused", reason: undefined, message: `the answer has ${error.message}` };
+      }
+      if (error instanceof MalformedAnswer) {
+        throw new JobError("MODEL_INVALID", `${doing}: reading the answer: ${error.message}`, {
+          hint: "the server's answers do not match the protocol, or what the metadata or model.server.signature says of the model",
+        });
+      }
+      throw error;
+    }
+  };
+
+  const refused = async (turn: Turn, doing: string, { status, headers, said }: Received): Promise<Outcome> => {
+    const { server } = turn;
+    const refusal = { status, headers, said: said() };
+    const found = refusalKind(refusal);
+    switch (found.kind) {
+      case "values":
+        return { kind: "refused", reason: undefined, message: found.message };
+      case "too large":
+        return { kind: "too large", message: found.message };
+      case "fault":
+        throw new ServerFault(found.message);
+      case "overloaded":
+        return refuseOverload(turn, found, headers);
+      case "gone": {
+        const message = `${doing}: ${found.message}; this run is scored with version ${version.version}`;
+        const error =
+          version.version === undefined
+            ? refusalOf(server, doing, refusal)
+            : new JobError("MODEL_CHANGED", message, { hint: changedHint });
+        if (mayBeLoading(server)) {
+          throw new UnknownModel(found.message, error);
+        }
+        throw (await isReady(server, doing, protocol.readyUrl(server))) ? error : new BrokenTransfer(found.message);
+      }
+      case "other":
+        throw refusalOf(server, doing, refusal);
+      default:
+        return assertNever(found);
+    }
+  };
+
+  /**
+   * Whether a server that does not know the model may have started just now, and answers before it has loaded its models.
+   * The model must have been there before: in an answer, or when the run was planned.
+   */
+  const mayBeLoading = (server: ModelServer): boolean => {
+    const { nowMs } = server.retry;
+    const sinceMs = unknownSinceMs.get(server) ?? nowMs();
+    unknownSinceMs.set(server, sinceMs);
+    return (control !== undefined || isPlanned) && nowMs() - sinceMs < loadingSeconds(server.retry) * 1000;
+  };
+
+  /**
+   * Whether a server answers a request that was answered before: then it works, and the values make it fail. undefined:
+   * none was answered.
+   */
+  const controlAnswers = async (turn: Turn): Promise<boolean | undefined> => {
+    if (control === undefined) {
+      return undefined;
+    }
+    turn.countRequest();
+    const received = await postTo(turn.server, control, largestAnswer).catch(() => undefined);
+    turn.server.signal.throwIfAborted();
+    return received?.status === 200;
+  };
+
+  return {
+    traffic: asking.traffic,
+    async infer(request) {
+      try {
+        return await asking.ask<Outcome>({
+          rows: request.rows,
+          tokens: 0,
+          mostFaults: request.rows === 1 ? faultsOfRow : faultsOfBatch,
+          ready: () => Promise.resolve(),
+          send: (turn) => send(request, turn),
+          works: async (turn) => (request.isBlank ? true : await controlAnswers(turn)),
+        });
+      } catch (error) {
+        const ending = error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
+        asking.stop(ending);
+        throw ending;
+      }
+    },
+  };
 }
 
-async function send(client: Client, request: InferenceRequest, turn: Turn): Promise<Outcome> {
-  const { protocol, version } = client;
-  const { server } = turn;
-  const received = await post(server, protocol.inferUrl(server, version), request.encoded, {
-    mayResend: true,
-    mostBytes: answerBytes(request),
-  });
-  turn.heard(received.headers);
-  if (received.status !== 200) {
-    return await refusedOutcome(client, turn, received);
-  }
-
-  const doing = `scoring with ${serverText(server)}`;
-  client.unknownSinceMs.delete(server);
-  try {
-    const answer = protocol.decode(received, { outputs: request.wanted, rows: request.rows });
-    requireVersion(client, doing, answer.version);
-    keepControl(client, request);
-    return { kind: "answered", answer };
-  } catch (error) {
-    if (error instanceof UnfitValue) {
-      return { kind: "refused", reason: undefined, message: `the answer has ${error.message}` };
-    }
-    if (error instanceof MalformedAnswer) {
-      throw new JobError("MODEL_INVALID", `${doing}: reading the answer: ${error.message}`, {
-        hint: "the server's answers do not match the protocol, or what the metadata or model.server.signature says of the model",
-      });
-    }
-    throw error;
-  }
-}
+const changedHint = "serve that version again and run the same command; or abandon this run with --new-run";
 
 /** A text cannot be longer: 512 MiB. */
 const largestAnswer = constants.MAX_STRING_LENGTH;
@@ -206,93 +267,11 @@ function answerBytes({ wanted, rows, encoded }: InferenceRequest): number {
   return Math.min(largestAnswer, usualAnswerBytes + encoded.sizeBytes + rows * bytesOfRow);
 }
 
-const changedHint = "serve that version again and run the same command; or abandon this run with --new-run";
-
-function requireVersion(client: Client, doing: string, answered: string | undefined): void {
-  const expected = client.version.version ?? client.answered;
-  if (answered !== undefined && expected !== undefined && answered !== expected) {
-    const message = `${doing}: version ${answered} answered, and this run is scored with version ${expected}`;
-    throw new JobError("MODEL_CHANGED", message, { hint: changedHint });
+/** Whether a server says that it is ready. One that cannot say counts as ready. */
+async function isReady(server: ModelServer, doing: string, readyUrl: string | undefined): Promise<boolean> {
+  if (readyUrl === undefined) {
+    return true;
   }
-  client.answered ??= answered;
-}
-
-/** Keeps a copy of the smallest request that was answered: its memory is used again. */
-function keepControl(client: Client, { encoded }: InferenceRequest): void {
-  if (client.control === undefined || encoded.sizeBytes < client.control.sizeBytes) {
-    client.control = { ...encoded, body: encoded.body.map((piece) => new Uint8Array(piece)) };
-  }
-}
-
-/**
- * Whether a server answers a request that was answered before: then it works, and the values make it fail. undefined:
- * none was answered.
- */
-async function controlAnswers({ protocol, version, control }: Client, turn: Turn): Promise<boolean | undefined> {
-  if (control === undefined) {
-    return undefined;
-  }
-
-  const { server } = turn;
-  turn.countRequest();
-  const options = { mayResend: true, mostBytes: largestAnswer };
-  const received = await post(server, protocol.inferUrl(server, version), control, options).catch(() => undefined);
-  server.signal.throwIfAborted();
-  return received?.status === 200;
-}
-
-async function refusedOutcome(client: Client, turn: Turn, received: Received): Promise<Outcome> {
-  const { version } = client.version;
-  const { server } = turn;
-  const { status, headers } = received;
-  const refusal = { status, headers, said: received.said() };
-  const doing = `scoring with ${serverText(server)}`;
-  const found = refusalKind(refusal);
-  switch (found.kind) {
-    case "values":
-      return { kind: "refused", reason: undefined, message: found.message };
-    case "too large":
-      return { kind: "too large", message: found.message };
-    case "fault":
-      throw new ServerFault(found.message);
-    case "overloaded":
-      return refuseOverload(turn, found, headers);
-    case "gone": {
-      const message = `${doing}: ${found.message}; this run is scored with version ${version}`;
-      const error =
-        version === undefined
-          ? refusalOf(server, doing, refusal)
-          : new JobError("MODEL_CHANGED", message, { hint: changedHint });
-      if (mayBeLoading(client, server)) {
-        throw new UnknownModel(found.message, error);
-      }
-      // One that cannot say whether it is ready counts as ready.
-      const readyUrl = client.protocol.readyUrl(server);
-      if (readyUrl !== undefined && !(await isReady(server, doing, readyUrl))) {
-        throw new BrokenTransfer(found.message);
-      }
-      throw error;
-    }
-    case "other":
-      throw refusalOf(server, doing, refusal);
-    default:
-      return assertNever(found);
-  }
-}
-
-/**
- * Whether a server that does not know the model may have started just now, and answers before it has loaded its models.
- * The model must have been there before: in an answer, or when the run was planned.
- */
-function mayBeLoading({ control, isPlanned, unknownSinceMs }: Client, server: ModelServer): boolean {
-  const { retry } = server;
-  const sinceMs = unknownSinceMs.get(server) ?? retry.nowMs();
-  unknownSinceMs.set(server, sinceMs);
-  const isKnown = control !== undefined || isPlanned;
-  return isKnown && retry.nowMs() - sinceMs < loadingSeconds(retry) * 1000;
-}
-
-async function isReady(server: ModelServer, doing: string, readyUrl: string): Promise<boolean> {
   const text = await readText(readyUrl, placeOf(withoutRetry(server), doing)).catch(() => undefined);
   server.signal.throwIfAborted();
   return text !== undefined;
