@@ -90,3 +90,41 @@ function judgeConnection({ doing }: HttpEndpoint, error: unknown): Verdict {
   }
   return { kind: "end", error };
 }
+
+const usualSilenceMs = 30_000;
+
+/** Ends a request in which the server is silent for too long. */
+export interface SilenceTimeout extends Disposable {
+  readonly signal: AbortSignal;
+  readonly reset: () => void;
+}
+
+/** @param signal stops the request too */
+export function startSilenceTimeout({
+  signal,
+  silenceMs = usualSilenceMs,
+}: {
+  readonly signal: AbortSignal;
+  readonly silenceMs?: number | undefined;
+}): SilenceTimeout {
+  const controller = new AbortController();
+  const timer = setTimeout(() => {
+    controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+  }, silenceMs);
+  const stop = (): void => {
+    controller.abort(signal.reason);
+  };
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) {
+    stop();
+  }
+  return {
+    signal: controller.signal,
+    reset: () => timer.refresh(),
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", stop);
+      controller.abort(); // closes a response whose body was not read to its end
+    },
+  };
+}

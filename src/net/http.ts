@@ -3,10 +3,16 @@ import { JobError } from "../util/errors.js";
 import { strictText } from "../util/strict-text.js";
 import { tryAgain } from "../util/retry.js";
 import { writeAll } from "../util/write-all.js";
-import { BrokenTransfer, RefusedAnswer, retryAfterMs, verdictOf } from "./http-failures.js";
+import {
+  BrokenTransfer,
+  RefusedAnswer,
+  retryAfterMs,
+  type SilenceTimeout,
+  startSilenceTimeout,
+  verdictOf,
+} from "./http-failures.js";
 import { headersNow, type HttpAnswer, type HttpEndpoint, withoutValues } from "./http-endpoint.js";
 import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
-import { startSilenceTimeout, type SilenceTimeout } from "./silence-timeout.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {

@@ -42,13 +42,10 @@ export interface HttpResponse {
 /** The error for a proxy that refuses to connect to the server. */
 export class RefusingProxyError extends Error {
   readonly status: number;
-  /** The proxy's origin, without user and password. */
-  readonly proxy: string;
 
   constructor(proxy: URL, status: number) {
     super(`the proxy ${proxy.origin} answered ${status}`);
     this.status = status;
-    this.proxy = proxy.origin;
   }
 }
 

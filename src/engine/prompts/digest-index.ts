@@ -14,25 +14,59 @@ const digestBytes = 8;
 const entryBytes = 16;
 const entriesPerPage = Math.floor((pageBytes - headerBytes) / entryBytes);
 
-interface IndexState {
-  readonly file: number;
-  /** The page for each value of the last `depth` bits of a hash. */
-  directory: Uint32Array;
-  depth: number;
-  pages: number;
-}
-
 /**
  * Extendible hashing (Fagin and others, 1979): a page that is full is divided by one more bit of the hash, so that adding
  * never stops to write the whole index again.
  * @param file an empty file, opened to be read and written
  */
 export function createDigestIndex(file: number): DigestIndex {
-  const state: IndexState = { file, directory: new Uint32Array(1), depth: 0, pages: 1 };
-  writePage(state, 0, emptyPage(0));
+  /** The page for each value of the last `depth` bits of a hash. */
+  let directory = new Uint32Array(1);
+  let [depth, pages] = [0, 1];
+
+  const pageOf = (digest: Buffer): number => directory[hashOf(digest) & (2 ** depth - 1)] as number;
+
+  const readPage = (number: number): Buffer => {
+    const page = Buffer.allocUnsafe(pageBytes);
+    if (readSync(file, page, 0, pageBytes, number * pageBytes) !== pageBytes) {
+      throw new Error(`page ${number} of the index of answers is not there`);
+    }
+    return page;
+  };
+
+  const writePage = (number: number, page: Buffer): void => writeAll(file, page, number * pageBytes);
+
+  /** Divides a full page by the next bit of the hash. */
+  const divide = (number: number, full: Buffer): void => {
+    const shared = full.readUInt32LE(4);
+    if (shared === depth) {
+      const doubled = new Uint32Array(directory.length * 2);
+      doubled.set(directory);
+      doubled.set(directory, directory.length);
+      directory = doubled;
+      depth += 1;
+    }
+
+    const added = pages;
+    pages += 1;
+    const [stays, goes] = [emptyPage(shared + 1), emptyPage(shared + 1)];
+    const bit = 2 ** shared;
+    for (let at = headerBytes; at < pageBytes - (entryBytes - 1); at += entryBytes) {
+      addEntry((hashOf(full, at) & bit) === 0 ? stays : goes, full.subarray(at, at + entryBytes));
+    }
+    for (let index = 0; index < directory.length; index += 1) {
+      if (directory[index] === number && (index & bit) !== 0) {
+        directory[index] = added;
+      }
+    }
+    writePage(number, stays);
+    writePage(added, goes);
+  };
+
+  writePage(0, emptyPage(0));
   return {
     find(digest) {
-      const page = readPage(state, pageOf(state, hashOf(digest)));
+      const page = readPage(pageOf(digest));
       const places: number[] = [];
       for (let at = headerBytes; at < endOf(page); at += entryBytes) {
         if (digest.compare(page, at, at + digestBytes, 0, digestBytes) === 0) {
@@ -46,13 +80,13 @@ export function createDigestIndex(file: number): DigestIndex {
       digest.copy(entry, 0, 0, digestBytes);
       entry.writeUIntLE(place, digestBytes, 6);
       for (;;) {
-        const number = pageOf(state, hashOf(digest));
-        const page = readPage(state, number);
+        const number = pageOf(digest);
+        const page = readPage(number);
         if (addEntry(page, entry)) {
-          writePage(state, number, page);
+          writePage(number, page);
           return;
         }
-        divide(state, number, page);
+        divide(number, page);
       }
     },
   };
@@ -61,37 +95,6 @@ export function createDigestIndex(file: number): DigestIndex {
 /** Digests are as good as random. */
 function hashOf(digest: Buffer, at = 0): number {
   return digest.readUInt32LE(at);
-}
-
-function pageOf({ directory, depth }: IndexState, hash: number): number {
-  return directory[hash & (2 ** depth - 1)] as number;
-}
-
-/** Divides a full page by the next bit of the hash. */
-function divide(state: IndexState, number: number, full: Buffer): void {
-  const shared = full.readUInt32LE(4);
-  if (shared === state.depth) {
-    const { directory } = state;
-    state.directory = new Uint32Array(directory.length * 2);
-    state.directory.set(directory);
-    state.directory.set(directory, directory.length);
-    state.depth += 1;
-  }
-  const other = state.pages;
-  state.pages += 1;
-  const [stays, goes] = [emptyPage(shared + 1), emptyPage(shared + 1)];
-  const bit = 2 ** shared;
-  for (let at = headerBytes; at < pageBytes - (entryBytes - 1); at += entryBytes) {
-    addEntry((hashOf(full, at) & bit) === 0 ? stays : goes, full.subarray(at, at + entryBytes));
-  }
-  const { directory } = state;
-  for (let index = 0; index < directory.length; index += 1) {
-    if (directory[index] === number && (index & bit) !== 0) {
-      directory[index] = other;
-    }
-  }
-  writePage(state, number, stays);
-  writePage(state, other, goes);
 }
 
 function emptyPage(sharedBits: number): Buffer {
@@ -113,18 +116,6 @@ function addEntry(page: Buffer, entry: Buffer): boolean {
   entry.copy(page, endOf(page));
   page.writeUInt32LE(count + 1, 0);
   return true;
-}
-
-function readPage({ file }: IndexState, number: number): Buffer {
-  const page = Buffer.allocUnsafe(pageBytes);
-  if (readSync(file, page, 0, pageBytes, number * pageBytes) !== pageBytes) {
-    throw new Error(`page ${number} of the index of answers is not there`);
-  }
-  return page;
-}
-
-function writePage({ file }: IndexState, number: number, page: Buffer): void {
-  writeAll(file, page, number * pageBytes);
 }
 
 /** Writes all bytes at an offset of a file: on a disk that is full, the system may write a part of them first. */

@@ -112,7 +112,7 @@ export function fitPrompt(task: PromptTask, values: ReadonlyMap<string, string>)
   if (bytes <= mostBytes) {
     return { kind: "values", values };
   }
-  const cut = truncate && cutValue(task, values, { ...truncate, mostBytes });
+  const cut = truncate && cutValue(task, values, truncate, mostBytes);
   const about = `the prompt has about ${Math.ceil(bytes / bytesPerToken)} tokens, and model.prompt.max_input_tokens is ${mostTokens}`;
   return cut === undefined ? { kind: "too long", message: about } : { kind: "values", values: cut };
 }
@@ -131,7 +131,8 @@ function promptBytes(task: PromptTask, values: ReadonlyMap<string, string>): num
 function cutValue(
   task: PromptTask,
   values: ReadonlyMap<string, string>,
-  { column, side, mostBytes }: NonNullable<PromptTask["truncate"]> & { readonly mostBytes: number },
+  { column, side }: NonNullable<PromptTask["truncate"]>,
+  mostBytes: number,
 ): ReadonlyMap<string, string> | undefined {
   const places = [...(task.system?.columns ?? []), ...task.text.columns].filter((name) => name === column).length;
   const left = mostBytes - promptBytes(task, new Map([...values, [column, ""]]));
@@ -140,30 +141,11 @@ function cutValue(
   }
   const value = Buffer.from(values.get(column) ?? "", "utf8");
   const most = Math.floor(left / places);
-  const kept =
-    side === "end"
-      ? value.subarray(0, characterBefore(value, most))
-      : value.subarray(characterFrom(value, value.length - most));
+  let cutAt = side === "end" ? most : value.length - most;
+  // The bytes 10xxxxxx of UTF-8 continue a character.
+  while (((value[cutAt] ?? 0) & 0xc0) === 0x80) {
+    cutAt += side === "end" ? -1 : 1;
+  }
+  const kept = side === "end" ? value.subarray(0, cutAt) : value.subarray(cutAt);
   return new Map([...values, [column, kept.toString("utf8")]]);
-}
-
-/** The last place up to `at` at which a character begins: the bytes 10xxxxxx of UTF-8 continue one. */
-function characterBefore(value: Buffer, at: number): number {
-  let place = at;
-  while (place > 0 && continues(value, place)) {
-    place -= 1;
-  }
-  return place;
-}
-
-function characterFrom(value: Buffer, at: number): number {
-  let place = at;
-  while (place < value.length && continues(value, place)) {
-    place += 1;
-  }
-  return place;
-}
-
-function continues(value: Buffer, at: number): boolean {
-  return ((value[at] ?? 0) & 0xc0) === 0x80;
 }

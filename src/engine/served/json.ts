@@ -21,7 +21,7 @@ import {
   type Protocol,
   type UnfitRequest,
 } from "./protocol.js";
-import { ask, type Json, type ModelServer, untilReady, urlAt } from "./server.js";
+import { ask, type Json, modelUrl, type ModelServer, untilReady } from "./server.js";
 
 /** The body of a request as JSON; a text `{{NAME}}` in it stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
@@ -57,8 +57,8 @@ const places: Readonly<Record<"json" | "v1", JsonPlaces>> = {
   v1: {
     find: findV1,
     inferUrl: (server, { version, isVersionInPath }) =>
-      v1Url(server, isVersionInPath ? version : undefined, ":predict"),
-    readyUrl: (server) => v1Url(server, undefined),
+      modelUrl(server, "v1", isVersionInPath ? version : undefined, ":predict"),
+    readyUrl: (server) => modelUrl(server, "v1", undefined),
   },
 };
 
@@ -105,14 +105,15 @@ function templateRequest(template: RequestTemplate, inputs: readonly NamedTensor
 const placeholder = /"\{\{([^{}"\\]+)\}\}"/g;
 
 function filled(name: string, inputs: readonly RowTexts[]): string | undefined {
-  const [first] = inputs;
+  const [first, second] = inputs;
+  const only = first !== undefined && second === undefined ? list(first.rows) : undefined;
   switch (name) {
     case "instances":
-      return inputs.length === 1 && first !== undefined ? list(first.rows) : records(inputs);
+      return only ?? records(inputs);
     case "records":
       return records(inputs);
     case "inputs":
-      return inputs.length === 1 && first !== undefined ? list(first.rows) : columns(inputs);
+      return only ?? columns(inputs);
     case "dataframe_split": {
       const names = JSON.stringify(inputs.map((input) => input.name));
       return `{"columns":${names},"data":${list(acrossInputs(inputs, (values) => list(values)))}}`;
@@ -240,12 +241,6 @@ function widthOf(row: unknown): number {
   return Array.isArray(row) ? row.length : 1;
 }
 
-/** The URL of a model of V1, or of one of its versions. */
-function v1Url(server: ModelServer, version: string | undefined, more = ""): string {
-  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
-  return urlAt(server, `/v1/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
-}
-
 /** Asks TensorFlow Serving, or a server of KServe's V1 protocol, for its model. @param signature for servers without metadata */
 async function findV1(
   server: ModelServer,
@@ -253,7 +248,7 @@ async function findV1(
   signature: ModelSignature | undefined,
 ): Promise<ServedFacts> {
   const version = await untilReady(server, doing, () => readyVersion(server, { doing, wanted }));
-  const asked = await ask(server, doing, v1Url(server, version, "/metadata"));
+  const asked = await ask(server, doing, modelUrl(server, "v1", version, "/metadata"));
   const described = "json" in asked ? signatureOf(asked.json, doing) : undefined;
   const known = described ?? signature;
   if (known === undefined) {
@@ -270,7 +265,7 @@ async function findV1(
  * without versions (KServe). @throws BrokenTransfer if none is ready yet
  */
 async function readyVersion(server: ModelServer, { doing, wanted }: FindRequest): Promise<string | undefined> {
-  const asked = await ask(server, doing, v1Url(server, undefined));
+  const asked = await ask(server, doing, modelUrl(server, "v1", undefined));
   if ("refused" in asked) {
     throw asked.error;
   }

@@ -83,6 +83,12 @@ export function urlAt({ base }: Pick<ModelServer, "base">, path: string): string
     : `${base.slice(0, end)}${path}${path.includes("?") ? "&" : "?"}${base.slice(end + 1)}`;
 }
 
+/** The URL of the model, or of one of its versions. @param more a path below it */
+export function modelUrl(server: ModelServer, api: "v1" | "v2", version: string | undefined, more = ""): string {
+  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
+  return urlAt(server, `/${api}/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
+}
+
 /** The model as messages name it. */
 export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): string {
   return `${model} on ${url}`;
@@ -175,18 +181,18 @@ export interface Refusal {
   readonly said: string;
 }
 
-/** What a refusal is about. `message` says what the server answered. */
+/**
+ * What a refusal is about: the values of the request; its size; the model or its version, which the server does not know
+ * (gone); a failure of the server, which may be due to the values or not (fault). `message` says what it answered.
+ */
 export type RefusalKind =
-  /** The values of the request. */
   | { readonly kind: "values"; readonly message: string }
   | { readonly kind: "too large"; readonly message: string }
-  /** The server failed, and does not say whether the values are why (500). */
-  | { readonly kind: "fault"; readonly message: string }
-  /** The server takes no more requests now. `isRate`: there were too many in a time */
-  | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean }
-  /** The server does not know the model or its version. */
   | { readonly kind: "gone"; readonly message: string }
-  | { readonly kind: "other"; readonly message: string };
+  | { readonly kind: "fault"; readonly message: string }
+  | { readonly kind: "other"; readonly message: string }
+  /** The server takes no more requests now. `isRate`: there were too many in a time */
+  | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean };
 
 const overloaded: ReadonlySet<number> = new Set([408, 425, 429, 502, 503, 504]);
 

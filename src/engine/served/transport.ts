@@ -1,7 +1,7 @@
 import { Readable } from "node:stream";
 import { headersNow, withoutValues } from "../../net/http-endpoint.js";
 import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
-import { startSilenceTimeout } from "../../net/silence-timeout.js";
+import { startSilenceTimeout } from "../../net/http-failures.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 

@@ -26,24 +26,19 @@ import {
   type ServerStatistics,
   type UnfitRequest,
 } from "./protocol.js";
-import { ask, type Json, listIn, type ModelServer, untilReady, urlAt } from "./server.js";
+import { ask, type Json, listIn, modelUrl, type ModelServer, untilReady, urlAt } from "./server.js";
 
 /** The Open Inference Protocol, version 2, over HTTP. */
 export const v2: Protocol = {
   name: "v2",
   find: findModel,
-  inferUrl: (server, { version, isVersionInPath }) => modelUrl(server, isVersionInPath ? version : undefined, "/infer"),
+  inferUrl: (server, { version, isVersionInPath }) =>
+    modelUrl(server, "v2", isVersionInPath ? version : undefined, "/infer"),
   statistics: readStatistics,
   readyUrl: (server) => urlAt(server, "/v2/health/ready"),
   encode: (parts, { isBinary }) => (isBinary ? binaryRequest(parts) : jsonRequest(parts)),
   decode: (message, { outputs }) => readAnswer(message, outputs),
 };
-
-/** The URL of a model, or of one of its versions. */
-function modelUrl(server: ModelServer, version: string | undefined, more = ""): string {
-  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
-  return urlAt(server, `/v2/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
-}
 
 /** Asks a server of the Open Inference Protocol for its model, and waits until it is ready. */
 async function findModel(server: ModelServer, { doing, wanted }: FindRequest): Promise<ServedFacts> {
@@ -53,7 +48,7 @@ async function findModel(server: ModelServer, { doing, wanted }: FindRequest): P
   const found = await untilReady(server, doing, () => metadataOf(server, doing, wanted));
   const signature = signatureOf(found.json, doing);
   const version = found.version ?? latest(listIn(found.json, "versions"), doing);
-  const readyUrl = modelUrl(server, found.version, "/ready");
+  const readyUrl = modelUrl(server, "v2", found.version, "/ready");
   await untilReady(server, doing, () => expectReady(server, doing, readyUrl));
 
   const isBinary = extensions.includes("binary_tensor_data");
@@ -67,7 +62,7 @@ async function metadataOf(
   doing: string,
   version: string | undefined,
 ): Promise<{ readonly json: Json; readonly version: string | undefined }> {
-  const asked = await ask(server, doing, modelUrl(server, version));
+  const asked = await ask(server, doing, modelUrl(server, "v2", version));
   if ("json" in asked) {
     return { json: asked.json, version };
   }
@@ -124,7 +119,7 @@ function tensorSignature(given: unknown): TensorSignature {
 
 /** The rows that Triton takes in a request; undefined: it names no limit. */
 async function limitOf(server: ModelServer, doing: string, version: string | undefined): Promise<number | undefined> {
-  const asked = await ask(server, doing, modelUrl(server, version, "/config"));
+  const asked = await ask(server, doing, modelUrl(server, "v2", version, "/config"));
   const most = "json" in asked ? asked.json["max_batch_size"] : 0;
   return typeof most === "number" && most > 0 ? most : undefined;
 }
@@ -134,33 +129,27 @@ async function limitOf(server: ModelServer, doing: string, version: string | und
  * none, or refuses it.
  */
 async function readStatistics(server: ModelServer, version: string | undefined): Promise<ServerStatistics | undefined> {
-  const asked = await ask(server, "asking for statistics", modelUrl(server, version, "/stats")).catch(() => undefined);
+  const asked = await ask(server, "asking for statistics", modelUrl(server, "v2", version, "/stats")).catch(
+    () => undefined,
+  );
   const all = asked !== undefined && "json" in asked ? asked.json["model_stats"] : undefined;
   if (!Array.isArray(all) || all.length === 0) {
     return undefined;
   }
-  const models = all.map((one) => Object(one) as Json);
-  const sum = (read: (model: Json) => number): number => models.reduce((total, model) => total + read(model), 0);
+  const sum = (...path: readonly string[]): number =>
+    all.reduce<number>((total, model) => total + numberAt(model, path), 0);
+  const seconds = (name: string): number => sum("inference_stats", name, "ns") / 1e9;
   return {
-    executions: sum((model) => numberIn(model, "execution_count")),
-    requests: sum((model) => numberIn(statOf(model, "success"), "count")),
-    queueSeconds: sum((model) => secondsIn(model, "queue")),
-    computeSeconds: sum((model) =>
-      ["compute_input", "compute_infer", "compute_output"].reduce((total, name) => total + secondsIn(model, name), 0),
-    ),
+    executions: sum("execution_count"),
+    requests: sum("inference_stats", "success", "count"),
+    queueSeconds: seconds("queue"),
+    computeSeconds: seconds("compute_input") + seconds("compute_infer") + seconds("compute_output"),
   };
 }
 
-function statOf(model: Json, name: string): Json {
-  return Object((Object(model["inference_stats"]) as Json)[name]) as Json;
-}
-
-function secondsIn(model: Json, name: string): number {
-  return numberIn(statOf(model, name), "ns") / 1e9;
-}
-
-function numberIn(json: Json, key: string): number {
-  const value = json[key];
+/** The number at a path of keys; 0 if there is none. */
+function numberAt(json: unknown, path: readonly string[]): number {
+  const value = path.reduce<unknown>((holder, key) => (Object(holder) as Json)[key], json);
   return typeof value === "number" ? value : 0;
 }
 
