@@ -19,19 +19,18 @@ export function tensorJson(tensor: Tensor): string | undefined {
 
 /** The text in JSON of each element of a tensor; undefined if one of them is NaN or infinite, which JSON lacks. */
 export function elementTexts(tensor: Tensor): string[] | undefined {
-  switch (tensor.dtype) {
-    case "string":
-      return decodeTexts(tensor.data).map((text) => JSON.stringify(text));
-    case "bool":
-      return Array.from(tensor.data as Uint8Array, (value) => (value === 0 ? "false" : "true"));
-    case "float16":
-      return finiteTexts(Float32Array.from(tensor.data as Uint16Array<ArrayBuffer>, (bits) => fromFloat16Bits(bits)));
-    case "float32":
-    case "float64":
-      return finiteTexts(tensor.data as Float32Array | Float64Array);
-    default: // integers
-      return Array.from(tensor.data as ArrayLike<number | bigint>, String);
+  if (tensor.dtype === "string") {
+    return decodeTexts(tensor.data).map((text) => JSON.stringify(text));
   }
+  if (tensor.dtype === "bool") {
+    return Array.from(tensor.data as Uint8Array, (value) => (value === 0 ? "false" : "true"));
+  }
+  if (tensor.dtype === "float16") {
+    return finiteTexts(Float32Array.from(tensor.data as Uint16Array<ArrayBuffer>, (bits) => fromFloat16Bits(bits)));
+  }
+  return isInteger(tensor.dtype)
+    ? Array.from(tensor.data as ArrayLike<number | bigint>, String)
+    : finiteTexts(tensor.data as Float32Array | Float64Array);
 }
 
 function finiteTexts(values: Float32Array | Float64Array): string[] | undefined {
@@ -128,26 +127,22 @@ function isInteger(dtype: TensorType): boolean {
 
 /** Reads a value of JSON as an element of a tensor; undefined if it is none. */
 function elementReader(dtype: Exclude<TensorType, "string">): (value: unknown) => number | bigint | undefined {
-  switch (dtype) {
-    case "bool":
-      return (value) => (value === true || value === 1 ? 1 : value === false || value === 0 ? 0 : undefined);
-    case "float32":
-    case "float64":
-      return numberOf;
-    case "float16":
-      return (value) => {
-        const number = numberOf(value);
-        return number === undefined ? undefined : toFloat16Bits(number);
-      };
-    case "int64":
-    case "uint64":
-      return (value) =>
-        Number.isSafeInteger(value) || (typeof value === "string" && asText.test(value) && /\d$/.test(value))
-          ? BigInt(value as number | string)
-          : undefined;
-    default: // shorter integers
-      return (value) => (Number.isInteger(value) ? (value as number) : undefined);
+  if (dtype === "bool") {
+    return (value) => (value === true || value === 1 ? 1 : value === false || value === 0 ? 0 : undefined);
   }
+  if (dtype === "int64" || dtype === "uint64") {
+    return (value) =>
+      Number.isSafeInteger(value) || (typeof value === "string" && asText.test(value) && /\d$/.test(value))
+        ? BigInt(value as number | string)
+        : undefined;
+  }
+  if (isInteger(dtype)) {
+    return (value) => (Number.isInteger(value) ? (value as number) : undefined);
+  }
+  return (value) => {
+    const number = numberOf(value);
+    return number === undefined || dtype !== "float16" ? number : toFloat16Bits(number);
+  };
 }
 
 /** Numbers that JSON lacks are texts here; null, which some servers send for them, could be any of these. */
