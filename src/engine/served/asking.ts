@@ -39,6 +39,9 @@ export interface RefusedRows {
   readonly message: string;
 }
 
+/** An outcome, and how long it took to send the request and to read the answer. */
+type Timed<T> = (T | RefusedRows) & { readonly ms: number };
+
 /** Asks the servers that have a model. */
 export interface Asking {
   readonly traffic: ServerTraffic;
@@ -50,7 +53,7 @@ export interface Asking {
    * @returns the outcome of `send`, and how long that took; an outcome of the kind "answered" is one with predictions
    * @throws JobError NETWORK (75) after all retries; what `send` throws
    */
-  ask<T extends { readonly kind: string }>(question: Question<T>): Promise<(T | RefusedRows) & { readonly ms: number }>;
+  ask<T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>>;
   /** Ends all requests with the first error that ends the attempt: each of them could cost money. */
   stop(this: void, error: unknown): void;
 }
@@ -115,16 +118,14 @@ export function openAsking(servers: readonly ModelServer[], doing: string, isEag
       ? { kind: "again", found: error.message }
       : verdictOf(placeOf(server, `${doing} ${serverText(server)}`), error);
 
-  const ask = async <T extends { readonly kind: string }>(
-    question: Question<T>,
-  ): Promise<(T | RefusedRows) & { readonly ms: number }> => {
+  const ask = async <T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>> => {
     let last: ModelServer | undefined;
     let verdict: Verdict | undefined;
     /** Failures of servers on this request; answers of others before the first one, and before the last try. */
     let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
     const { retry } = servers[0] as ModelServer;
 
-    const tryOnce = async (): Promise<(T | RefusedRows) & { readonly ms: number }> => {
+    const tryOnce = async (): Promise<Timed<T>> => {
       verdict = undefined;
       await (waitMs > 0 ? retry.sleep(waitMs) : undefined);
       await question.ready();

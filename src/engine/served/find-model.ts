@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
-import { tryAgain } from "../../util/retry.js";
+import { tryAgain, type Verdict } from "../../util/retry.js";
 import { answeredVersion } from "./engine.js";
 import type { Protocol } from "./protocol.js";
 import { loadingSeconds, type ModelServer, serversText, serverText, untilReady, withoutRetry } from "./server.js";
@@ -115,19 +115,17 @@ async function untilLoaded<T>(isPlanned: boolean, servers: readonly ModelServer[
   if (!isPlanned || first === undefined) {
     return await work();
   }
-  const { retry } = first;
-  const rules = {
-    judge: (error: unknown) =>
-      isMissing(error) ? ({ kind: "again", found: error.message } as const) : ({ kind: "end", error } as const),
-    code: "FILE_MISSING",
-    hint: "",
-  } as const;
+  const retry = { ...first.retry, maxSeconds: loadingSeconds(first.retry) };
   const doing = "waiting for a model that may be loading";
   try {
-    return await tryAgain(doing, { ...retry, maxSeconds: loadingSeconds(retry) }, rules, work);
+    return await tryAgain(doing, retry, { judge: judgeMissing, code: "FILE_MISSING", hint: "" }, work);
   } catch (error) {
     throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
   }
+}
+
+function judgeMissing(error: unknown): Verdict {
+  return isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
 }
 
 function isMissing(error: unknown): error is JobError {

@@ -6,7 +6,7 @@ import { BrokenTransfer, retryAfterMs } from "../../net/http-failures.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
-import { type RetryTools, tryAgain } from "../../util/retry.js";
+import { type RetryTools, tryAgain, type Verdict } from "../../util/retry.js";
 
 /** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
 export type SignRequest = (request: {
@@ -259,16 +259,11 @@ export async function ask(
 
 /** Repeats `work` while it throws BrokenTransfer: a server that is starting does not know its models yet. */
 export async function untilReady<T>(server: ModelServer, doing: string, work: () => Promise<T>): Promise<T> {
-  const { hint } = placeOf(server, doing);
-  const rules = {
-    judge: (error: unknown) =>
-      error instanceof BrokenTransfer
-        ? ({ kind: "again", found: error.message } as const)
-        : ({ kind: "end", error } as const),
-    code: "NETWORK",
-    hint,
-  } as const;
-  return await tryAgain(doing, server.retry, rules, work);
+  return await tryAgain(doing, server.retry, { judge: judgeBroken, code: "NETWORK", hint: serverAway }, work);
+}
+
+function judgeBroken(error: unknown): Verdict {
+  return error instanceof BrokenTransfer ? { kind: "again", found: error.message } : { kind: "end", error };
 }
 
 /**
