@@ -3,9 +3,9 @@
 // usage: client_v2.mjs URL BATCH_SIZE REQUESTS
 import { openServedEngine } from "../../dist/engine/served/engine.js";
 import { findServedModel } from "../../dist/engine/served/find-model.js";
-import { v2 } from "../../dist/engine/served/v2/v2.js";
+import { v2 } from "../../dist/engine/served/v2.js";
 import { placeAt } from "../../dist/engine/served/server.js";
-import { openConnectionPool } from "../../dist/net/exchange.js";
+import { openConnectionPool } from "../../dist/net/connections.js";
 
 const [url, ...numbers] = process.argv.slice(2);
 const [batchSize, requests] = numbers.map(Number);

@@ -1,5 +1,6 @@
-import { downloadTo, fileOf, headOf, type HttpAnswer, type HttpEndpoint } from "../net/http.js";
-import type { FindProxy } from "../net/request.js";
+import { downloadTo, fileOf, headOf } from "../net/http.js";
+import { type HttpAnswer, type HttpEndpoint } from "../net/http-endpoint.js";
+import type { FindProxy } from "../net/proxy.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import type { ModelCache } from "./cache.js";

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { normalize } from "node:path";
-import { downloadTo, headOf, type HttpAnswer, type HttpEndpoint, readJson } from "../net/http.js";
-import type { FindProxy } from "../net/request.js";
+import { downloadTo, headOf, readJson } from "../net/http.js";
+import { type HttpAnswer, type HttpEndpoint } from "../net/http-endpoint.js";
+import type { FindProxy } from "../net/proxy.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";

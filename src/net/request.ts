@@ -5,9 +5,6 @@ import type { Readable } from "node:stream";
 import { connect as tlsConnect } from "node:tls";
 import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 
-/** A transfer that ended early, timed out or did not follow the protocol. It is always transient. */
-export class BrokenTransfer extends Error {}
-
 /** How a server's certificate is checked, and what is shown to it. */
 export interface TlsSettings {
   /** Certificates of authorities in PEM, used instead of Node's. */
@@ -45,13 +42,10 @@ export interface HttpResponse {
 /** The error for a proxy that refuses to connect to the server. */
 export class RefusingProxyError extends Error {
   readonly status: number;
-  /** The proxy's origin, without user and password. */
-  readonly proxy: string;
 
   constructor(proxy: URL, status: number) {
     super(`the proxy ${proxy.origin} answered ${status}`);
     this.status = status;
-    this.proxy = proxy.origin;
   }
 }
 
@@ -73,7 +67,12 @@ export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpR
     const { headers: received } = response;
     // Node's `Headers` would load the whole of `fetch`.
     const headers = { get: (name: string) => received[name]?.toString() ?? null };
-    return { status: response.statusCode ?? 0, headers, url, body: decompressed(response) };
+    return {
+      status: response.statusCode ?? 0,
+      headers,
+      url,
+      body: decompressed(response, received["content-encoding"] ?? ""),
+    };
   } catch (error) {
     signal.throwIfAborted();
     throw error;
@@ -153,17 +152,17 @@ function loginTo({ username, password }: URL): { readonly "proxy-authorization"?
 }
 
 /**
- * Decompresses the body. The request asks for no compression, but some servers store files compressed and send them
- * like that.
+ * Decompresses a body. The request asks for no compression, but some servers store files compressed and send them like
+ * that.
  */
-function decompressed(response: IncomingMessage): Readable {
-  const decoder = decoders.get(response.headers["content-encoding"] ?? "");
+export function decompressed(body: Readable, encoding: string): Readable {
+  const decoder = decoders.get(encoding);
   if (decoder === undefined) {
-    return response;
+    return body;
   }
   const plain = decoder();
-  response.once("error", (error) => plain.destroy(error));
-  return response.pipe(plain);
+  body.once("error", (error) => plain.destroy(error));
+  return body.pipe(plain);
 }
 
 const decoders: ReadonlyMap<string, () => ReturnType<typeof createGunzip>> = new Map([
@@ -172,78 +171,3 @@ const decoders: ReadonlyMap<string, () => ReturnType<typeof createGunzip>> = new
   ["deflate", createInflate],
   ["br", createBrotliDecompress],
 ]);
-
-/** Finds the proxy of a request; undefined: the request goes directly to the server. */
-export type FindProxy = (url: URL) => URL | undefined;
-
-/**
- * Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY, also in lower case. NO_PROXY is `*`, or a list of hosts with or without a
- * port; a host includes its subdomains.
- */
-export function proxiesOf(env: Readonly<Record<string, string | undefined>>): FindProxy {
-  const read = (name: string): string => env[name.toLowerCase()] ?? env[name] ?? "";
-  const none = read("NO_PROXY")
-    .split(/[\s,]+/)
-    .filter((entry) => entry !== "");
-  return (url) => {
-    const proxy = read(url.protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY");
-    return proxy === "" || none.some((entry) => covers(entry, url))
-      ? undefined
-      : new URL(proxy.includes("://") ? proxy : `http://${proxy}`);
-  };
-}
-
-function covers(entry: string, { hostname, port, protocol }: URL): boolean {
-  if (entry === "*") {
-    return true;
-  }
-  const [, name = "", ofPort] = /^\*?\.?(.*?)(?::(\d+))?$/.exec(entry.toLowerCase()) ?? [];
-  const used = port === "" ? (protocol === "https:" ? "443" : "80") : port;
-  return (ofPort === undefined || ofPort === used) && (hostname === name || hostname.endsWith(`.${name}`));
-}
-
-const usualSilenceMs = 30_000;
-
-/** Ends a request in which the server is silent for too long. */
-export interface SilenceTimeout extends Disposable {
-  readonly signal: AbortSignal;
-  readonly reset: () => void;
-}
-
-/** @param signal stops the request too */
-export function startSilenceTimeout({
-  signal,
-  silenceMs = usualSilenceMs,
-}: {
-  readonly signal: AbortSignal;
-  readonly silenceMs?: number | undefined;
-}): SilenceTimeout {
-  const controller = new AbortController();
-  // While something blocks the thread, received bytes wait unread: they are read before this decides that there were none.
-  let pending: NodeJS.Immediate | undefined;
-  const timer = setTimeout(() => {
-    pending = setImmediate(() => {
-      controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
-    });
-  }, silenceMs);
-  const stop = (): void => {
-    controller.abort(signal.reason);
-  };
-  signal.addEventListener("abort", stop, { once: true });
-  if (signal.aborted) {
-    stop();
-  }
-  return {
-    signal: controller.signal,
-    reset() {
-      clearImmediate(pending);
-      timer.refresh();
-    },
-    [Symbol.dispose]() {
-      clearTimeout(timer);
-      clearImmediate(pending);
-      signal.removeEventListener("abort", stop);
-      controller.abort(); // closes a response whose body was not read to its end
-    },
-  };
-}

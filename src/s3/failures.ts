@@ -1,4 +1,4 @@
-import { BrokenTransfer } from "../net/request.js";
+import { BrokenTransfer } from "../net/http-failures.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { s3UriText, type S3Uri } from "../spec/s3/s3-uri.js";

@@ -1,16 +1,8 @@
 import { writeSync } from "node:fs";
 import { Readable } from "node:stream";
 import { GetObjectCommand } from "@aws-sdk/client-s3";
-import { buildQueryString } from "@smithy/core/protocols";
-import {
-  type ConnectionPool,
-  exchange,
-  type ExchangeOptions,
-  type HttpResponse,
-  type Origin,
-  StaleConnectionError,
-} from "../net/exchange.js";
-import { BrokenTransfer, startSilenceTimeout } from "../net/request.js";
+import type { ConnectionPool, Exchange, HttpResponse, Origin } from "../net/connections.js";
+import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import type { S3Call } from "./failures.js";
 import { objectChangedError, ObjectMissingError, type SendRequest } from "./requests.js";
@@ -125,7 +117,7 @@ interface SignedRequest {
   readonly hostname: string;
   readonly port?: number;
   readonly path: string;
-  readonly query?: Parameters<typeof buildQueryString>[0];
+  readonly query?: Readonly<Record<string, string | readonly string[] | null>>;
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -137,23 +129,14 @@ interface SignedRequest {
 function sendOverPool(
   pool: ConnectionPool,
   command: GetObjectCommand,
-  options: Pick<ExchangeOptions, "onHeaders" | "onData" | "signal">,
+  options: Pick<Exchange, "onHeaders" | "onData" | "signal">,
 ): void {
   command.middlewareStack.add(
     () =>
       async ({ request }) => {
         const signed = request as SignedRequest;
-        const origin = originOf(signed);
-        const text = requestText(signed);
-        const send = (forceNew: boolean): ReturnType<typeof exchange> =>
-          exchange(pool.acquire(origin, { forceNew }), { text, ...options });
-        const response = await send(false).catch((error: unknown) => {
-          if (error instanceof StaleConnectionError) {
-            return send(true);
-          }
-          throw error;
-        });
-        const { status: statusCode, headers, body } = response;
+        const exchange = { text: requestText(signed), mayResend: true, ...options };
+        const { status: statusCode, headers, body } = await pool.exchange(originOf(signed), exchange);
         return { response: { statusCode, headers, body: Readable.from([body], { objectMode: false }) } };
       },
     { step: "deserialize", priority: "low", name: "sendOverPool" },
@@ -166,15 +149,27 @@ function originOf({ protocol, hostname, port }: SignedRequest): Origin {
 }
 
 function requestText({ method, path, query = {}, headers }: SignedRequest): string {
-  const search = buildQueryString(query);
+  const fields = Object.entries(query)
+    .toSorted(([one], [other]) => (one < other ? -1 : 1))
+    .flatMap(([name, value]) =>
+      value === null
+        ? [percentEncode(name)]
+        : [value].flat().map((one) => `${percentEncode(name)}=${percentEncode(one)}`),
+    );
+  const target = fields.length === 0 ? path : `${path}?${fields.join("&")}`;
   const lines = [
-    `${method} ${search === "" ? path : `${path}?${search}`} HTTP/1.1`,
+    `${method} ${target} HTTP/1.1`,
     ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
   ];
   if (lines.some((line) => /[^\t -~\u0080-\u00ff]/.test(line))) {
     throw new Error("a request has characters that HTTP does not allow");
   }
   return `${lines.join("\r\n")}\r\n\r\n`;
+}
+
+/** Percent-encodes all that RFC 3986 reserves, as AWS signatures require. */
+function percentEncode(text: string): string {
+  return encodeURIComponent(text).replaceAll(/[!'()*]/g, (one) => `%${one.codePointAt(0)?.toString(16).toUpperCase()}`);
 }
 
 /** The most bytes that one request asks for: parallel requests fill the network, and a failed one costs little. */

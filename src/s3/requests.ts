@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import { S3Client } from "@aws-sdk/client-s3";
 import { loadConfig, NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS } from "@smithy/core/config";
-import { BrokenTransfer } from "../net/request.js";
+import { BrokenTransfer } from "../net/http-failures.js";
 import { JobError } from "../util/errors.js";
 import { createLimit } from "../util/limit.js";
 import { type RetryTools, tryAgain, type Verdict } from "../util/retry.js";

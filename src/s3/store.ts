@@ -14,8 +14,8 @@ import {
   type PutObjectCommandInput,
   type S3Client,
 } from "@aws-sdk/client-s3";
-import { openConnectionPool } from "../net/exchange.js";
-import { BrokenTransfer } from "../net/request.js";
+import { openConnectionPool } from "../net/connections.js";
+import { BrokenTransfer } from "../net/http-failures.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import { classify, isNotImplemented, type S3Call, s3Call } from "./failures.js";
 import { objectInput, type ObjectVersion, type RangeTools, type ReadRequest, readRange } from "./read-range.js";

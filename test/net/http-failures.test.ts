@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { type HttpEndpoint, verdictOf } from "#src/net/http.js";
+import { verdictOf } from "#src/net/http-failures.js";
+import type { HttpEndpoint } from "#src/net/http-endpoint.js";
 
 const place = {
   doing: "loading model https://models.example/net.onnx",

@@ -31,7 +31,7 @@ export type Misbehaviour =
   /** The connection is reset before the answer, or in the middle of its body. */
   | { readonly reset: "before" | "in the body" }
   | { readonly silent: true }
-  | { readonly text: string | Uint8Array }
+  | { readonly text: string | Uint8Array; readonly encoding?: string }
   | { readonly outputs: (outputs: readonly V2Tensor[]) => readonly V2Tensor[] }
   | { readonly delayMs: number }
   /** The answer waits for this. */
@@ -88,6 +88,7 @@ export async function serveV2(model: V2Model, options: V2Options = {}): Promise<
     } else if (found !== undefined && "reset" in found && found.reset === "before") {
       request.socket.resetAndDestroy();
     } else if (found !== undefined && "text" in found) {
+      response.writeHead(200, found.encoding === undefined ? {} : { "content-encoding": found.encoding });
       response.end(found.text);
     } else if (found === undefined || !("silent" in found)) {
       await (found !== undefined && "after" in found

@@ -86,7 +86,7 @@ function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPai
     ? {}
     : {
         async lookAtPaid(...look) {
-          const { lookAtRun } = await import("../../engine/prompts/look-at-run.js");
+          const { lookAtRun } = await import("../../engine/prompts/kept-answers.js");
           return await lookAtRun(model.budget?.price)(...look);
         },
       };

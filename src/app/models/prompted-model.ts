@@ -1,11 +1,18 @@
 import { createHash } from "node:crypto";
 import { unknownTraits } from "../../binding/served-model.js";
-import { ask } from "../../engine/served/ask.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
-import { type ModelServer, placeAt, serversText, serverText, urlAt, withoutRetry } from "../../engine/served/server.js";
+import {
+  ask,
+  type ModelServer,
+  placeAt,
+  serversText,
+  serverText,
+  urlAt,
+  withoutRetry,
+} from "../../engine/served/server.js";
 import { openPromptEngine } from "../../engine/prompts/engine.js";
 import { promptSignature } from "../../engine/prompts/signature.js";
-import type { PromptTask } from "../../engine/prompts/request.js";
+import type { PromptTask } from "../../engine/prompts/prompt.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import type { ModelSpec } from "../../spec/model-spec.js";

@@ -5,14 +5,13 @@ import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
 import { type ModelServer, placeAt, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
-import { json } from "../../engine/served/json/json.js";
-import { v1 } from "../../engine/served/v1/v1.js";
-import { v2 } from "../../engine/served/v2/v2.js";
+import { json } from "../../engine/served/json.js";
+import { v2 } from "../../engine/served/v2.js";
 import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
-import type { RequestHeaders } from "../../net/http.js";
-import { proxiesOf } from "../../net/request.js";
-import { openConnectionPool } from "../../net/exchange.js";
+import type { RequestHeaders } from "../../net/http-endpoint.js";
+import { proxiesOf } from "../../net/proxy.js";
+import { openConnectionPool } from "../../net/connections.js";
 import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { templateOf } from "../../spec/server/request-template.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
@@ -64,20 +63,11 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
   switch (protocol) {
     case "v2":
       return v2;
-    case "v1": {
-      const layout = request === "inputs" ? "inputs" : "instances";
-      return v1({
-        request: layout,
-        response: response ?? [layout === "inputs" ? "outputs" : "predictions"],
-        signature,
-      });
+    case "v1":
+    case "json": {
+      const usual = protocol === "v1" && request === "inputs" ? "outputs" : "predictions";
+      return json(protocol, { request: templateOf(request), response: response ?? [usual], signature });
     }
-    case "json":
-      return json({
-        request: templateOf(request),
-        response: response ?? ["predictions"],
-        signature: signature ?? { inputs: [], outputs: [] },
-      });
     case "openai":
       throw new RangeError("a language model is asked for one row at a time");
     default:

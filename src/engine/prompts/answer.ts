@@ -1,8 +1,10 @@
+import type { AnswerFault } from "../../columnar/types.js";
+import { readAnswer, type ResponseValue } from "../../text/response.js";
 import { fieldsOf, isCount } from "../../util/checks.js";
 import { strictText } from "../../util/strict-text.js";
-import { MalformedAnswer, ServerFault } from "../served/message.js";
 import type { TokenCount } from "../paid-engine.js";
-import type { PromptTask } from "./request.js";
+import { MalformedAnswer, ServerFault } from "../served/protocol.js";
+import type { PromptTask } from "./prompt.js";
 
 /** The answer of a language model to one request. */
 export interface ModelAnswer {
@@ -39,22 +41,15 @@ export function readAnswerBody(body: Uint8Array, kind: PromptTask["kind"]): Mode
   } catch {
     throw new ServerFault("the answer is not JSON"); // of a proxy, or cut off
   }
-  return readAnswer(json, kind);
-}
 
-/**
- * Reads an answer.
- * @throws MalformedAnswer if it has no answer to a prompt; ServerFault if it has an error in its place
- */
-function readAnswer(json: unknown, kind: PromptTask["kind"]): ModelAnswer {
   const answer = fieldsOf(json);
   const { model, usage, error } = answer;
   if (error !== undefined && error !== null) {
     throw new ServerFault(`the answer has an error in place of a result${codeIn(error)}`); // some gateways answer 200 to it
   }
   const named = typeof model === "string" && model !== "" ? model : undefined;
-  const common = { model: named, tokens: tokensOf(usage) };
-  return kind === "embedding" ? { ...common, ...readEmbedding(answer) } : { ...common, ...readChoice(answer) };
+  const read = kind === "embedding" ? readEmbedding(answer) : readChoice(answer);
+  return { model: named, tokens: tokensOf(usage), ...read };
 }
 
 /** The code of an error. Its message may quote the row, which belongs in no log. */
@@ -155,4 +150,54 @@ export function parseKept(text: string): PaidAnswer | undefined {
 function vectorOf(base64: string): Float32Array<ArrayBuffer> {
   const bytes = new Uint8Array(Buffer.from(base64, "base64"));
   return new Float32Array(bytes.buffer, 0, Math.floor(bytes.length / 4));
+}
+
+/** What an answer says of its row. */
+export interface PromptValues {
+  readonly kind: "values";
+  readonly values: ReadonlyMap<string, ResponseValue>;
+  readonly embedding: ModelAnswer["embedding"];
+}
+
+/** Why a row has no prediction. */
+export interface PromptFault {
+  readonly kind: "fault";
+  /** undefined: the server fails on the row. */
+  readonly reason: AnswerFault | undefined;
+  readonly message: string;
+}
+
+export type JudgedAnswer = PromptValues | PromptFault;
+
+/** Reads the values of an answer. @param widthOf takes the width of a vector, and returns the one that all must have */
+export function judgeAnswer(
+  { kind, response }: PromptTask,
+  answer: ModelAnswer,
+  widthOf: (found: number) => number,
+): JudgedAnswer {
+  const { content, embedding, finish, isRefusal } = answer;
+  if (kind === "embedding") {
+    if (embedding === undefined || !embedding.every((value) => Number.isFinite(value))) {
+      return fault("answer_invalid", "the answer is no vector of finite numbers");
+    }
+    const width = widthOf(embedding.length);
+    return embedding.length === width
+      ? { kind: "values", values: new Map(), embedding }
+      : fault("answer_invalid", `the vector has ${embedding.length} values, and others have ${width}`);
+  }
+  if (isRefusal) {
+    return fault("answer_refused", finish === "content_filter" ? "its answer was filtered" : "its answer is a refusal");
+  }
+  if (finish === "length") {
+    return fault("answer_cut_off", "the answer is longer than model.sampling or the context allows");
+  }
+  if (content === undefined) {
+    return fault("answer_invalid", "the answer has no text");
+  }
+  const read = readAnswer(content, response);
+  return "problem" in read ? fault("answer_invalid", read.problem) : { kind: "values", values: read.values, embedding };
+}
+
+function fault(reason: AnswerFault, message: string): PromptFault {
+  return { kind: "fault", reason, message };
 }

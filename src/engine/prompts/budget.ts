@@ -1,4 +1,4 @@
-import { type Condition, createCondition } from "../../util/condition.js";
+import { createCondition } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
 import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid-engine.js";
 
@@ -32,133 +32,97 @@ export interface Budget {
   reserve(worst: TokenCount): Promise<Reservation>;
 }
 
-export interface BudgetOptions {
-  readonly doing: string;
-  /** What a run may spend in all. */
-  readonly limits: SpendingLimits;
-  readonly price: Price | undefined;
-}
-
 interface Amount {
   readonly tokens: number;
   readonly cost: number;
 }
 
-interface BudgetState extends BudgetOptions {
-  readonly changed: Condition;
-  /** What this attempt may spend. */
-  allowed: SpendingLimits;
-  /** What was spent before, by all workers. */
-  earlier: Amount;
-  workers: number;
-  readonly used: { tokens: number; cost: number };
-  /** The worst cases of requests in flight, and how many these are; some of them wait to be sent again. */
-  readonly held: { tokens: number; cost: number; count: number; waiting: number };
-}
+/** Sums of costs are off by less than this. */
+const roundingError = 1e-9;
 
-export function createBudget(options: BudgetOptions): Budget {
-  const state: BudgetState = {
-    ...options,
-    changed: createCondition(),
-    allowed: options.limits,
-    earlier: nothing,
-    workers: 1,
-    used: { tokens: 0, cost: 0 },
-    held: { tokens: 0, cost: 0, count: 0, waiting: 0 },
+/** @param doing the act that messages begin with; @param limits what a run may spend in all */
+export function createBudget(doing: string, limits: SpendingLimits, price: Price | undefined): Budget {
+  const changed = createCondition();
+  /** What this attempt may spend, what all workers had spent before it, and what it has spent. */
+  let [allowed, earlier, workers] = [limits, { tokens: 0, cost: 0 }, 1];
+  const used = { tokens: 0, cost: 0 };
+  /** The worst cases of requests in flight, and how many these are; some of them wait to be sent again. */
+  const held = { tokens: 0, cost: 0 };
+  let [holders, waiting] = [0, 0];
+
+  const amountOf = (count: TokenCount): Amount => ({
+    tokens: count.prompt + count.completion,
+    cost: price === undefined ? 0 : costOf(count, price),
+  });
+
+  const fits = ({ tokens, cost }: Amount): boolean =>
+    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
+    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
+
+  const spentError = (): JobError => {
+    const { tokens, cost } = limits;
+    const limit = [
+      ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
+      ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
+    ].join("; ");
+    const what = "paid, and the most that requests without an answer may have cost";
+    const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
+    return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
+      hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
+    });
   };
+
   return {
-    begin({ all, byWorker }, workers) {
-      const { limits } = options;
-      const spent = amountOf(state, all);
-      const own = amountOf(state, byWorker);
-      [state.earlier, state.workers] = [spent, workers];
+    begin({ all, byWorker }, count) {
+      const own = amountOf(byWorker);
+      [earlier, workers] = [amountOf(all), count];
       // A part of what is left, and no more than this worker's part of the whole: what the others have begun to spend is
       // not known yet, and this worker may have started several times.
       const shareOf = (limit: number | undefined, by: number, byThis: number): number | undefined =>
-        limit === undefined ? undefined : Math.max(0, Math.min((limit - by) / workers, limit / workers - byThis));
-      state.allowed = {
-        tokens: shareOf(limits.tokens, spent.tokens, own.tokens),
-        cost: shareOf(limits.cost, spent.cost, own.cost),
+        limit === undefined ? undefined : Math.max(0, Math.min((limit - by) / count, limit / count - byThis));
+      allowed = {
+        tokens: shareOf(limits.tokens, earlier.tokens, own.tokens),
+        cost: shareOf(limits.cost, earlier.cost, own.cost),
       };
     },
-    reserve: (count) => reserve(state, amountOf(state, count)),
-  };
-}
-
-/** @throws JobError BUDGET if the amount does not fit although nothing is in flight */
-async function reserve(state: BudgetState, worst: Amount): Promise<Reservation> {
-  const { held, changed } = state;
-  while (!fits(state, worst)) {
-    if (held.count === held.waiting) {
-      throw spentError(state);
-    }
-    await changed.wait();
-  }
-  return hold(state, worst); // at once: others that wait here must find it held
-}
-
-/** @throws JobError BUDGET if what is held does not fit, and all of it waits */
-async function untilHeldFits(state: BudgetState): Promise<void> {
-  const { held, changed } = state;
-  while (!fits(state, nothing)) {
-    if (held.waiting + 1 === held.count) {
-      throw spentError(state);
-    }
-    held.waiting += 1;
-    await changed.wait();
-  }
-}
-
-const nothing: Amount = { tokens: 0, cost: 0 };
-
-function hold(state: BudgetState, worst: Amount): Reservation {
-  const { held, used, changed } = state;
-  add(held, worst);
-  held.count += 1;
-  return {
-    spent: (tokens) => add(used, amountOf(state, tokens)),
-    lost: () => add(used, worst),
-    ready: () => untilHeldFits(state),
-    end() {
-      add(held, worst, -1);
-      held.count -= 1;
-      if (held.count === 0) {
-        [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
+    async reserve(count) {
+      const worst = amountOf(count);
+      while (!fits(worst)) {
+        if (holders === waiting) {
+          throw spentError();
+        }
+        await changed.wait();
       }
-      held.waiting = 0; // all check again: until they have, none of them counts as one that can free nothing
-      changed.notify();
+
+      add(held, worst); // at once: others that wait here must find it held
+      holders += 1;
+      return {
+        spent: (tokens) => add(used, amountOf(tokens)),
+        lost: () => add(used, worst),
+        async ready() {
+          while (!fits({ tokens: 0, cost: 0 })) {
+            if (waiting + 1 === holders) {
+              throw spentError();
+            }
+            waiting += 1;
+            await changed.wait();
+          }
+        },
+        end() {
+          add(held, worst, -1);
+          holders -= 1;
+          if (holders === 0) {
+            [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
+          }
+          waiting = 0; // all check again: until they have, none of them counts as one that can free nothing
+          changed.notify();
+        },
+      };
     },
   };
-}
-
-function amountOf({ price }: BudgetState, count: TokenCount): Amount {
-  return { tokens: count.prompt + count.completion, cost: price === undefined ? 0 : costOf(count, price) };
-}
-
-function fits({ used, held, allowed }: BudgetState, { tokens, cost }: Amount): boolean {
-  return (
-    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
-    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError
-  );
 }
 
 function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {
   to.tokens += sign * tokens;
   to.cost += sign * cost;
-}
-
-/** Sums of costs are off by less than this. */
-const roundingError = 1e-9;
-
-function spentError({ doing, limits, earlier, used, workers }: BudgetState): JobError {
-  const { tokens, cost } = limits;
-  const limit = [
-    ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
-    ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
-  ].join("; ");
-  const what = "paid, and the most that requests without an answer may have cost";
-  const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
-  return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
-    hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
-  });
 }

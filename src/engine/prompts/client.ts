@@ -1,31 +1,21 @@
-import { BrokenTransfer } from "../../net/request.js";
+import type { AnswerFault } from "../../columnar/types.js";
 import { assertNever, JobError } from "../../util/errors.js";
-import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
-import { type Endpoint, openEndpoint, trafficOf } from "../served/client-state.js";
-import type { RequestEnd } from "../served/in-flight-limit.js";
-import { MalformedAnswer, ServerFault } from "../served/message.js";
-import { judge, pauseAsAsked } from "../served/outcome.js";
-import { createPool } from "../served/pool.js";
-import { placeOf, refusalOf, serversText } from "../served/server.js";
-import { countTraffic } from "../served/traffic.js";
-import { readAnswerBody } from "./answer.js";
+import { openAsking, type RefusedRows, refuseOverload, wasUnsent } from "../served/asking.js";
+import { encodedRequest, MalformedAnswer, ServerFault } from "../served/protocol.js";
+import { type ModelServer, type Refusal, refusalKind, refusalOf, saidIn, serverText, urlAt } from "../served/server.js";
+import { post, usualAnswerBytes } from "../served/transport.js";
+import type { Turn } from "../served/turns.js";
+import { type ModelAnswer, readAnswerBody } from "./answer.js";
 import type { Reservation } from "./budget.js";
-import {
-  type Asked,
-  type ClientState,
-  type PromptEndpoint,
-  countRefusal,
-  lostUnlessUnsent,
-  failureOf,
-  postPrompt,
-  type PromptClientOptions,
-  RateLimited,
-  type Tries,
-} from "./client-failures.js";
-import { createHeaderPace, hasRoom, type PaceMark } from "./pace.js";
-import { type PromptRefusal, promptRefusal } from "./refusals.js";
-import type { AskedPrompt, RequestForm } from "./request.js";
+import type { AskedPrompt, PromptTask, RequestForm } from "./prompt.js";
+
+/** What became of a request, after retries. */
+export type Asked =
+  | { readonly kind: "answered"; readonly answer: ModelAnswer }
+  | RefusedRows
+  /** The server may take the request in another form. `message`: what it says of this one */
+  | { readonly kind: "form"; readonly form: RequestForm; readonly message: string };
 
 export interface PromptRequest {
   readonly asked: AskedPrompt;
@@ -38,6 +28,15 @@ export interface PromptRequest {
   readonly tokens: number;
 }
 
+/** A small request of no row, which costs next to nothing: its answer shows that a server works. */
+export interface ControlRequest {
+  readonly asked: AskedPrompt;
+  /** Called when its answer was lost. */
+  readonly onLost: () => void;
+  /** Counts its answer. */
+  readonly answered: (answer: ModelAnswer) => void;
+}
+
 /** Sends prompts. */
 export interface PromptClient {
   readonly traffic: ServerTraffic;
@@ -45,174 +44,179 @@ export interface PromptClient {
    * Sends a request until it is answered or refused.
    * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
    */
-  ask(request: PromptRequest): Promise<Asked>;
+  ask(request: PromptRequest): Promise<Asked & { readonly ms: number }>;
+  /** Ends all requests with the first error that ends the attempt: each of them would cost money. */
+  stop(error: unknown): void;
 }
 
-export function openPromptClient(options: PromptClientOptions): PromptClient {
-  const { servers } = options;
-  const [{ retry }] = servers;
-  const endpoints = servers.map((server) => ({
-    ...openEndpoint(server, { hasOthers: servers.length > 1, isEager: true }),
-    pace: createHeaderPace(retry.nowMs),
-  }));
-  const place = placeOf(servers[0], `asking ${serversText(servers)}`);
-  const pool = createPool({ servers: endpoints, retry, doing: place.doing, hint: place.hint });
-  const state: ClientState = {
-    ...options,
-    endpoints,
-    pool,
-    place,
-    counter: countTraffic(),
-    answers: 0,
-    refusals: new Map(),
-  };
-  return {
-    traffic: trafficOf(state),
-    ask: (request) => ask(state, request),
-  };
-}
+/** Failures of servers on a row, before it may be the row that makes them fail. */
+const faultsOfRow = 5;
+/** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
+const equalRefusals = 20;
 
-async function ask(state: ClientState, request: PromptRequest): Promise<Asked> {
-  const { place } = state;
-  const tries: Tries = { faults: 0, answersBefore: 0, answersAtFailure: state.answers, last: undefined, waitMs: 0 };
-  const rules = {
-    judge: (error: unknown) => judgeTry(state, tries, error),
-    code: "NETWORK",
-    hint: place.hint,
-  } as const;
-  return await tryAgain(place.doing, place.retry, rules, async () => {
-    state.gate.requireOpen();
-    await (tries.waitMs > 0 ? place.retry.sleep(tries.waitMs) : undefined);
-    await request.ready(); // before the turn: a request that waits must not hold up those it waits for
-    const turn = await state.pool.begin(tries.last, request.tokens);
-    const { server: endpoint } = turn;
-    const mark = turn.mark as PaceMark; // what the endpoint's own pace made
-    const isRetry = tries.last !== undefined;
-    tries.last = endpoint;
-    let end: RequestEnd = { kind: "other" };
+/** @param servers at least one; all have the same model */
+export function openPromptClient(
+  kind: PromptTask["kind"],
+  servers: readonly ModelServer[],
+  openControl: () => ControlRequest,
+): PromptClient {
+  const asking = openAsking(servers, "asking", true);
+  /** How often the server refused a row before it answered any, by what it said. */
+  const refusals = new Map<string, number>();
+
+  const postTo = ({ server }: Turn, { body }: AskedPrompt): ReturnType<typeof post> => {
+    const url = urlAt(server, kind === "embedding" ? "/embeddings" : "/chat/completions");
+    const encoded = encodedRequest([body], { "content-type": "application/json" });
+    return post(server, url, encoded, { mayResend: false, mostBytes: usualAnswerBytes });
+  };
+
+  /** @throws JobError MODEL_INVALID if each of the first requests was refused, for the same reason */
+  const countRefusal = (doing: string, message: string, hint: string): void => {
+    const count = asking.answers > 0 ? 0 : (refusals.get(message) ?? 0) + 1;
+    refusals.set(message, count);
+    if (count >= equalRefusals) {
+      const all = `${doing}: none of the first ${count} requests has a result: ${message}`;
+      throw new JobError("MODEL_INVALID", all, { hint });
+    }
+  };
+
+  const send = async (request: PromptRequest, turn: Turn): Promise<Asked> => {
+    const doing = `asking ${serverText(turn.server)}`;
+    const received = await postTo(turn, request.asked).catch((error: unknown) => {
+      noteLost(request, error);
+      throw error;
+    });
+    const { status, headers, body } = received;
+    turn.heard(headers);
+
+    if (status !== 200) {
+      const refusal = { status, headers, said: received.said() };
+      const found = refusalOfPrompt(refusal, request.form);
+      switch (found.kind) {
+        case "row":
+          if (found.reason === undefined) {
+            const hint = "check model.sampling, model.response and model.server.name: only what they name is sent";
+            countRefusal(doing, found.message, hint);
+          }
+          return { kind: "refused", reason: found.reason, message: found.message };
+        case "form":
+          return found;
+        case "quota":
+          throw new JobError("QUOTA", `${doing}: ${found.message}`, {
+            hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
+          });
+        case "fault":
+          throw new ServerFault(found.message);
+        case "overloaded":
+          return refuseOverload(turn, found, headers);
+        case "gone":
+        case "other":
+          throw refusalOf(turn.server, doing, refusal);
+        default:
+          return assertNever(found);
+      }
+    }
+
     try {
-      requireWanted(state);
-      const outcome = await send(state, request, { endpoint, isRetry, mark });
-      endpoint.breaker.answered();
-      end = outcome.kind === "answered" ? { kind: "answered", rows: 1 } : end;
-      return outcome;
+      return { kind: "answered", answer: readAnswerBody(body, kind) };
     } catch (error) {
-      const failed = await failureOf(state, error, { tries, turn });
-      end = failed.end;
-      if (failed.outcome !== undefined) {
-        return failed.outcome;
+      noteLost(request, error);
+      if (error instanceof MalformedAnswer) {
+        const hint =
+          "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input";
+        countRefusal(`${doing}: reading the answer`, error.message, hint);
+        return { kind: "refused", reason: "answer_invalid", message: `reading the answer: ${error.message}` };
       }
       throw error;
-    } finally {
-      turn.end(end);
     }
-  });
-}
+  };
 
-/**
- * Whether a request is sent again. A refusal for its rate begins the time of retries anew where other requests were
- * answered since the last failure: the server is there, and requests may wait longer for their turn than for a server
- * that is away.
- */
-function judgeTry(state: ClientState, tries: Tries, error: unknown): Verdict {
-  const { answersAtFailure } = tries;
-  tries.answersAtFailure = state.answers;
-  const verdict = judge(state.place, error);
-  return verdict.kind === "again" && error instanceof RateLimited
-    ? { ...verdict, isNew: state.answers > answersAtFailure }
-    : verdict;
-}
-
-/** @throws the reason why the attempt ends */
-function requireWanted({ place, gate }: Pick<ClientState, "place" | "gate">): void {
-  place.signal.throwIfAborted();
-  gate.requireOpen();
-}
-
-interface SendingTo {
-  readonly endpoint: PromptEndpoint;
-  readonly isRetry: boolean;
-  readonly mark: PaceMark;
-}
-
-async function send(
-  state: ClientState,
-  request: PromptRequest,
-  { endpoint, isRetry, mark }: SendingTo,
-): Promise<Asked> {
-  const { server } = endpoint;
-  const { nowMs } = server.retry;
-  state.counter.sent(isRetry);
-  endpoint.counter.sent(isRetry);
-  const startedMs = nowMs();
-  const received = await postPrompt(state, server, request.asked).catch((error: unknown) => {
-    lostUnlessUnsent(request.onLost, error);
-    throw error;
-  });
-  const { status, headers, body } = received;
-  const refusal = status === 200 ? undefined : { status, headers, said: received.said() };
-  const found = refusal && promptRefusal(refusal, request.form);
-  endpoint.pace.heard(mark, headers);
-  if (refusal !== undefined && found !== undefined) {
-    return found.kind === "final"
-      ? refuse(endpoint, refusal)
-      : refusedOutcome(state, endpoint, { ...found, isAlone: hasRoom(headers) });
-  }
-  const ms = nowMs() - startedMs;
-  try {
-    const answer = readAnswerBody(body, state.kind);
-    state.counter.answered(ms);
-    endpoint.counter.answered(ms);
-    state.answers += 1;
-    return { kind: "answered", answer, ms };
-  } catch (error) {
-    lostUnlessUnsent(request.onLost, error);
-    if (error instanceof MalformedAnswer) {
-      const { message } = error;
-      countRefusal(state, `${endpoint.place.doing}: reading the answer`, {
-        message,
-        hint: "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input",
-      });
-      return { kind: "refused", reason: "answer_invalid", message: `reading the answer: ${message}` };
+  /** Whether a server answers a small request. */
+  const answersControl = async (turn: Turn): Promise<boolean> => {
+    const control = openControl();
+    turn.countRequest();
+    try {
+      const received = await postTo(turn, control.asked);
+      if (received.status !== 200) {
+        return false;
+      }
+      control.answered(readAnswerBody(received.body, kind));
+      return true;
+    } catch (error) {
+      noteLost(control, error);
+      turn.server.signal.throwIfAborted();
+      return false;
     }
-    throw error;
+  };
+
+  return {
+    traffic: asking.traffic,
+    stop: asking.stop,
+    ask: (request) =>
+      asking.ask<Asked>({
+        rows: 1,
+        tokens: request.tokens,
+        mostFaults: faultsOfRow,
+        ready: request.ready,
+        send: (turn) => send(request, turn),
+        works: async (turn, answered) => answered || (await answersControl(turn)),
+      }),
+  };
+}
+
+/** Counts a request whose answer was lost, unless it was never sent. */
+function noteLost({ onLost }: Pick<PromptRequest, "onLost">, error: unknown): void {
+  if (!wasUnsent(error)) {
+    onLost();
   }
 }
 
-function refuse(endpoint: Endpoint, refusal: Parameters<typeof refusalOf>[2]): never {
-  throw refusalOf(endpoint.server, endpoint.place.doing, refusal);
-}
+/** An answer without a result. */
+type PromptRefusal =
+  /** The request of this row. */
+  | { readonly kind: "row"; readonly reason: AnswerFault | undefined; readonly message: string }
+  | Extract<Asked, { readonly kind: "form" }>
+  /** The account has no money left. */
+  | { readonly kind: "quota"; readonly message: string }
+  | Exclude<ReturnType<typeof refusalKind>, { readonly kind: "values" | "too large" }>;
 
-function refusedOutcome(
-  state: ClientState,
-  endpoint: Endpoint,
-  found: Exclude<PromptRefusal, { kind: "final" }> & { readonly isAlone: boolean },
-): Asked {
-  const { doing } = endpoint.place;
-  switch (found.kind) {
-    case "row":
-      if (found.reason === undefined) {
-        countRefusal(state, doing, {
-          message: found.message,
-          hint: "check model.sampling, model.response and model.server.name: only what they name is sent",
-        });
-      }
-      return { kind: "refused", reason: found.reason, message: found.message };
-    case "form":
-      return found;
-    case "quota":
-      throw new JobError("QUOTA", `${doing}: ${found.message}`, {
-        hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
-      });
-    case "fault":
-      throw new ServerFault(found.message);
-    case "overloaded":
-      if (found.isRate && found.isAlone) {
-        throw new RateLimited(found.message, Math.min(found.retryAfterMs, endpoint.server.retry.maxSeconds * 1000));
-      }
-      pauseAsAsked(state, endpoint, found);
-      throw found.isRate ? new RateLimited(found.message, 0) : new BrokenTransfer(found.message);
-    default:
-      return assertNever(found);
+const quota =
+  /insufficient_quota|billing_hard_limit|billing_not_active|insufficient (balance|credits|funds)|exceeded your current quota|credit balance is too low|out of credits/i;
+const tooLong =
+  /context_length_exceeded|exceed_context_size|maximum context|context (length|size|window)|prompt is too long|input (is )?too long|maximum (input|sequence) length|too many input tokens/i;
+/** OpenAI's 429 to a request with more tokens than an account may send in a minute: it is never taken. */
+const neverTaken = /request too large for .* tokens per min/i;
+const policy = /content_filter|content_policy|content management policy|invalid_prompt|flagged/i;
+const structured = /response_format|json_?\s?schema|structured output|grammar|guided/i;
+
+/** Classifies an answer without a result. @param form the form of the request */
+function refusalOfPrompt(refusal: Refusal, form: RequestForm): PromptRefusal {
+  const { status, said } = refusal;
+  const found = refusalKind(refusal);
+  if (status === 402 || ((status === 429 || status === 403) && quota.test(said))) {
+    return { kind: "quota", message: found.message };
   }
+  if (status === 429 && neverTaken.test(said)) {
+    return { kind: "row", reason: "prompt_too_long", message: `the server answered ${status}: ${saidIn(said)}` };
+  }
+  if (found.kind === "too large") {
+    return { kind: "row", reason: "prompt_too_long", message: found.message };
+  }
+  if (found.kind !== "values") {
+    return found;
+  }
+
+  const { message } = found;
+  if (form.tokensKey === "max_tokens" && /max_completion_tokens/.test(said)) {
+    return { kind: "form", form: { ...form, tokensKey: "max_completion_tokens" }, message };
+  }
+  if (tooLong.test(said)) {
+    return { kind: "row", reason: "prompt_too_long", message };
+  }
+  if (policy.test(said)) {
+    return { kind: "row", reason: "answer_refused", message };
+  }
+  return form.isStructured && structured.test(said)
+    ? { kind: "form", form: { ...form, isStructured: false }, message }
+    : { kind: "row", reason: undefined, message };
 }

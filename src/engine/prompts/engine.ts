@@ -1,75 +1,217 @@
+import { createHash } from "node:crypto";
 import type { NamedTensor } from "../../columnar/tensor.js";
-import { type PaidEngine, type Spending, sumOfSpent } from "../paid-engine.js";
-import type { Engine, EngineResponse } from "../port.js";
-import { serversText } from "../served/server.js";
-import { answerOf, type PromptEngineOptions, type PromptState, requireModel, valuesOf } from "./ask-row.js";
+import { JobError } from "../../util/errors.js";
+import {
+  type PaidEngine,
+  type Price,
+  type SpendingLimits,
+  type Spent,
+  sumOfSpent,
+  type TokenCount,
+} from "../paid-engine.js";
+import type { Engine } from "../port.js";
+import { type ModelServer, serversText } from "../served/server.js";
+import { judgeAnswer, type ModelAnswer, type PromptFault, type PromptValues } from "./answer.js";
 import { createBudget } from "./budget.js";
-import { openPromptClient } from "./client.js";
-import { createGate } from "./gate.js";
-import { openControl } from "./control-request.js";
-import { createKeptAnswers, nothingSpent } from "./kept-answers.js";
-import { fitPrompt, promptTexts } from "./fit-prompt.js";
-import { firstForm, mostCompletionTokens, type PromptTask, templateTokens } from "./request.js";
-import { promptSignature, tensorOf } from "./signature.js";
+import { type Asked, openPromptClient } from "./client.js";
+import { count, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
+import {
+  askPrompt,
+  type AskedPrompt,
+  bytesPerToken,
+  firstForm,
+  fitPrompt,
+  mostCompletionTokens,
+  type PromptTask,
+  promptTexts,
+  templateTokens,
+} from "./prompt.js";
+import { promptSignature, tensorOf, textOf } from "./signature.js";
 
-/** Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. */
-export function openPromptEngine(options: PromptEngineOptions): Engine {
-  const { task, servers, limits, price, version, flushMs } = options;
-  const doing = `asking ${serversText(servers)}`;
-  const form = firstForm(task);
-  const gate = createGate();
-  const client = openPromptClient({
-    kind: task.kind,
-    servers,
-    control: () => openControl(state),
-    gate,
-  });
-  const budget = createBudget({ doing, limits, price });
-  const state: PromptState = {
-    ...options,
-    doing,
-    form,
-    gate,
-    client,
-    answers: createKeptAnswers(flushMs),
-    budget,
-    underWay: new Map(),
-    own: nothingSpent(),
-    run: undefined,
-    lost: 0,
-    answered: version === "*" ? undefined : version,
-    reused: 0,
-    width: undefined,
-  };
-  return {
-    signature: promptSignature(task),
-    provider: "openai",
-    // More rows than requests in flight: those that wait for a retry must not hold up others.
-    concurrency: 2 * servers[0].most,
-    mostRows: 1,
-    traffic: client.traffic,
-    paid: paidPart(state),
-    run: (request) => run(state, request),
-    [Symbol.asyncDispose]() {
-      state.answers[Symbol.dispose]();
-      return Promise.resolve();
-    },
-  };
+export interface PromptEngineOptions {
+  readonly task: PromptTask;
+  /** At least one; all have the same model. */
+  readonly servers: readonly [ModelServer, ...ModelServer[]];
+  /** The name of the model that answers must have; "*": any; undefined: that of the first answer. */
+  readonly version: string | undefined;
+  /** How often a row is asked until its answer is valid. */
+  readonly tries: number;
+  /** How long an answer waits before it is written, at most; undefined: the store says it. */
+  readonly flushMs: number | undefined;
+  readonly limits: SpendingLimits;
+  readonly price: Price | undefined;
 }
 
-function paidPart(state: PromptState): PaidEngine {
-  const { answers, limits, budget, price, task } = state;
-  return {
+/** What became of a row. `ms`: milliseconds that its requests took. */
+type AnsweredRow = (PromptFault | (PromptValues & { readonly answer: ModelAnswer })) & { readonly ms: number };
+
+/**
+ * Asks a language model for each row. A batch is one row: rows are answered, and rejected, one by one. The answer to a row
+ * is kept, or that to an equal prompt under way, or asked for.
+ */
+export function openPromptEngine(options: PromptEngineOptions): Engine {
+  const { task, servers, version, tries, limits, price } = options;
+  const [{ model, most, retry }] = servers;
+  const doing = `asking ${serversText(servers)}`;
+  const client = openPromptClient(task.kind, servers, () => controlRequest());
+  const budget = createBudget(doing, limits, price);
+  const answers = createKeptAnswers(options.flushMs);
+  const own = nothingSpent();
+  /** Requests that are under way, so that equal ones are sent once. */
+  const underWay = new Map<string, Promise<AnsweredRow>>();
+  let form = firstForm(task);
+  /** The model in the answers so far. */
+  let answered = version === "*" ? undefined : version;
+  /** Values of the vectors so far. */
+  let width: number | undefined;
+  /** What all workers have spent, once it was counted. */
+  let ofRun: Spent | undefined;
+  let [lost, reused] = [0, 0];
+
+  /** @throws JobError MODEL_CHANGED if another model has answered before */
+  const requireModel = ({ model: named }: ModelAnswer): void => {
+    if (named === undefined || version === "*") {
+      return;
+    }
+    answered ??= named;
+    if (named !== answered) {
+      const due = version === undefined ? "earlier answers of this run name" : "model.server.version is";
+      throw new JobError("MODEL_CHANGED", `${doing}: the answer names model ${named}, and ${due} ${answered}`, {
+        hint: 'serve that model again and run the same command; abandon this run with --new-run; or allow any name with model.server.version: "*"',
+      });
+    }
+  };
+
+  /** Counts an answer that is of no row: what is kept is what was spent. */
+  const countAnswer = ({ tokens }: ModelAnswer): void => {
+    const answer = { ...emptyAnswer, tokens };
+    count(own, answer);
+    answers.add(keyOfNoRow(), answer);
+  };
+
+  /** Counts a request whose answer was lost: it may have been paid for. @param worst the most that it may have taken */
+  const countLost = (worst: TokenCount): void => {
+    lost += 1;
+    answers.addLost(worst);
+  };
+
+  /** A request of a few tokens, of no row. */
+  const controlRequest = (): ReturnType<Parameters<typeof openPromptClient>[2]> => {
+    const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
+    const small = { ...task, system: undefined, text: { texts: ["1"], columns: [] }, sampling, response: undefined };
+    const asked = askPrompt(small, model, form, new Map());
+    return { asked, answered: countAnswer, onLost: () => countLost(worstCase(asked, 1)) };
+  };
+
+  /** Sends a request within the budget. @param key under which the answer is kept */
+  const send = async (asked: AskedPrompt, key: string): Promise<Asked & { readonly ms: number }> => {
+    answers.requireKept();
+    const worst = worstCase(asked, mostCompletionTokens(task) ?? 0);
+    const reservation = await budget.reserve(worst);
+    const onLost = (): void => {
+      reservation.lost();
+      countLost(worst);
+    };
+
+    try {
+      const outcome = await client.ask({ asked, form, ready: reservation.ready, onLost, tokens: likelyTokens(worst) });
+      if (outcome.kind !== "answered") {
+        return outcome;
+      }
+
+      // Where the server names no tokens, a later attempt must find what the budget has counted.
+      const isBounded = limits.tokens !== undefined || limits.cost !== undefined;
+      const answer = { ...outcome.answer, tokens: outcome.answer.tokens ?? (isBounded ? worst : undefined) };
+      reservation.spent(answer.tokens ?? worst);
+      try {
+        requireModel(answer);
+      } catch (error) {
+        countAnswer(answer);
+        throw error;
+      }
+      count(own, answer);
+      answers.add(key, answer);
+      return { ...outcome, answer };
+    } finally {
+      reservation.end();
+    }
+  };
+
+  /** Asks once, in the form that the server takes; or takes the answer that is kept. @param number counts tries from 1 */
+  const askOnce = async (
+    values: ReadonlyMap<string, string>,
+    number: number,
+  ): Promise<Exclude<Asked, { readonly kind: "form" }> & { readonly ms: number }> => {
+    for (;;) {
+      const before = form;
+      const asked = askPrompt(task, model, before, values);
+      const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+      const kept = answers.find(key);
+      if (kept !== undefined) {
+        reused += number === 1 ? 1 : 0;
+        return { kind: "answered", answer: kept, ms: 0 };
+      }
+
+      const outcome = await send(asked, key);
+      if (outcome.kind !== "form") {
+        return outcome;
+      }
+      if (form === before) {
+        form = outcome.form;
+        retry.warn(
+          before.isStructured === form.isStructured
+            ? `the server takes no max_tokens (${outcome.message}): max_completion_tokens is sent in its place`
+            : `the server takes no response_format (${outcome.message}): answers are checked, but the server does not hold the model to the columns; tell it in model.prompt to answer in JSON`,
+        );
+      }
+    }
+  };
+
+  const askUntilValid = async (values: ReadonlyMap<string, string>): Promise<AnsweredRow> => {
+    let ms = 0;
+    for (let number = 1; ; number += 1) {
+      const asked = await askOnce(values, number);
+      ms += asked.ms;
+      const judged =
+        asked.kind === "answered"
+          ? judgeAnswer(task, asked.answer, (found) => (width ??= found))
+          : ({ kind: "fault", reason: asked.reason, message: asked.message } as const);
+      if (judged.kind === "values" && asked.kind === "answered") {
+        return { ...judged, answer: asked.answer, ms };
+      }
+      if (judged.kind === "fault" && (judged.reason !== "answer_invalid" || number >= tries)) {
+        return { ...judged, ms };
+      }
+    }
+  };
+
+  const answerOf = async (values: ReadonlyMap<string, string>): Promise<AnsweredRow> => {
+    const { sha256: request } = askPrompt(task, model, form, values);
+    const same = underWay.get(request);
+    if (same !== undefined) {
+      reused += 1;
+      return await same;
+    }
+
+    const asking = askUntilValid(values);
+    underWay.set(request, asking);
+    try {
+      return await asking;
+    } finally {
+      underWay.delete(request);
+    }
+  };
+
+  const paid: PaidEngine = {
     limits,
-    get spending(): Spending {
-      const { own, lost, reused } = state;
+    get spending() {
       const { earlier } = answers;
-      return { own: { ...own }, earlier, run: state.run ?? sumOfSpent(own, earlier), lost, reused, price };
+      return { own: { ...own }, earlier, run: ofRun ?? sumOfSpent(own, earlier), lost, reused, price };
     },
     async recount(recorded) {
-      const found = await answers.recount(state.own, (answer) => requireModel(state, answer));
+      const found = await answers.recount(own, requireModel);
       const other = await recorded(); // read later: who finishes the run records this before it removes the answers
-      state.run = found && other && other.answers > found.answers ? other : found;
+      ofRun = found && other && other.answers > found.answers ? other : found;
     },
     keep: () => answers.keep(),
     promptTexts(inputs) {
@@ -77,12 +219,19 @@ function paidPart(state: PromptState): PaidEngine {
       return fitted.kind === "values" ? promptTexts(task, fitted.values) : []; // it is not asked
     },
     addsSpecialTokens: task.kind === "embedding",
-    ...(task.mostTokens === undefined ? {} : { unaskable: (inputs) => tooLong(task, inputs) }),
+    ...(task.mostTokens === undefined
+      ? {}
+      : {
+          unaskable(inputs) {
+            const fitted = fitPrompt(task, valuesOf(inputs));
+            return fitted.kind === "too long" ? { reason: "prompt_too_long", message: fitted.message } : undefined;
+          },
+        }),
     templateTokens: templateTokens(task),
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
       if (store !== undefined) {
-        await answers.begin(store, worker.index, (answer) => requireModel(state, answer));
+        await answers.begin(store, worker.index, requireModel);
       }
       budget.begin(answers.before, worker.count);
       return {
@@ -92,31 +241,62 @@ function paidPart(state: PromptState): PaidEngine {
       };
     },
   };
+
+  return {
+    signature: promptSignature(task),
+    provider: "openai",
+    // More rows than requests in flight: those that wait for a retry must not hold up others.
+    concurrency: 2 * most,
+    mostRows: 1,
+    traffic: client.traffic,
+    paid,
+    async run({ inputs, outputs, isBlank }) {
+      if (isBlank === true) {
+        return { kind: "failed", message: "made-up rows are not asked: answers cost money", inputs };
+      }
+      const values = valuesOf(inputs);
+      const fitted = fitPrompt(task, values);
+      if (fitted.kind === "too long") {
+        return { kind: "failed", message: fitted.message, reason: "prompt_too_long", inputs };
+      }
+
+      const answer = await answerOf(fitted.values).catch((error: unknown) => {
+        client.stop(error);
+        throw error;
+      });
+      if (answer.kind === "fault") {
+        const message = withoutValues(answer.message, [values, fitted.values]);
+        return { kind: "failed", message, reason: answer.reason, inputs };
+      }
+      return { kind: "done", outputs: outputs.map((name) => tensorOf(task, answer, name)), ms: answer.ms, inputs };
+    },
+    [Symbol.asyncDispose]() {
+      answers[Symbol.dispose]();
+      return Promise.resolve();
+    },
+  };
 }
 
-function tooLong(task: PromptTask, inputs: readonly NamedTensor[]): ReturnType<NonNullable<PaidEngine["unaskable"]>> {
-  const fitted = fitPrompt(task, valuesOf(inputs));
-  return fitted.kind === "too long" ? { reason: "prompt_too_long", message: fitted.message } : undefined;
+/** The values of a row by column. */
+function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
+  return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
 
-async function run(
-  state: PromptState,
-  { inputs, outputs, isBlank }: Parameters<Engine["run"]>[0],
-): Promise<EngineResponse> {
-  if (isBlank === true) {
-    return { kind: "failed", message: "made-up rows are not asked: answers cost money", inputs };
-  }
-  const values = valuesOf(inputs);
-  const answer = await answerOf(state, values).catch((error: unknown) => {
-    state.gate.close(error);
-    throw error;
-  });
-  if (answer.kind === "fault") {
-    const sent = fitPrompt(state.task, values);
-    const all = [values, ...(sent.kind === "values" ? [sent.values] : [])];
-    return { kind: "failed", message: withoutValues(answer.message, all), reason: answer.reason, inputs };
-  }
-  return { kind: "done", outputs: outputs.map((name) => tensorOf(state.task, answer, name)), ms: answer.ms, inputs };
+/** Tokens that chat templates add, at most. */
+const mostTemplateTokens = 64;
+
+/** The most tokens that a request can take: a token has at least one byte. */
+function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
+  return { prompt: body.length + mostTemplateTokens, cached: 0, completion };
+}
+
+/** Tokens as servers count them before they answer: a token has about four bytes, and the answer may be as long as allowed. */
+function likelyTokens({ prompt, completion }: TokenCount): number {
+  return Math.ceil(prompt / bytesPerToken) + completion;
+}
+
+function sha256(text: string): string {
+  return createHash("sha256").update(text).digest("hex");
 }
 
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */

@@ -1,8 +1,16 @@
 import { createHash, randomUUID } from "node:crypto";
-import { type AnswerStore, type Spent, sumOfSpent, type TokenCount } from "../paid-engine.js";
-import { createAnswerTexts } from "./texts/answer-texts.js";
+import { awaitedLater } from "../../util/promises.js";
+import {
+  type AnswerStore,
+  type KeptAnswer,
+  type LookAtPaid,
+  type Price,
+  type Spent,
+  sumOfSpent,
+  type TokenCount,
+} from "../paid-engine.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./answer.js";
-import { createJournalWriting } from "./journal-writing.js";
+import { createAnswerTexts } from "./answer-texts.js";
 
 /** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
 export interface KeptAnswers extends Disposable {
@@ -33,30 +41,73 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
   const texts = createAnswerTexts();
   const earlier = nothingSpent();
   const before = { all: nothingSpent(), byWorker: nothingSpent() };
-  const writing = createJournalWriting(flushMs);
-  let index = 0;
+  /** undefined: a pipe keeps none. */
+  let store: AnswerStore | undefined;
+  let workerIndex = 0;
+  let pending: KeptAnswer[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let lastWrite = Promise.resolve();
+  /** Whether `lastWrite` has not begun. It writes all that is pending then: slow writes become large, not many. */
+  let isQueued = false;
+  let failure: { readonly error: unknown } | undefined;
+
+  const write = async (to: AnswerStore): Promise<void> => {
+    isQueued = false;
+    const records = pending;
+    pending = [];
+    await (records.length === 0 ? undefined : to.keep(records));
+  };
+
+  const keep = (): Promise<void> => {
+    clearTimeout(timer);
+    timer = undefined;
+    const to = store;
+    if (to !== undefined && !isQueued) {
+      isQueued = true;
+      lastWrite = lastWrite.then(() => write(to)); // calls never overlap; after a failure each fails
+      lastWrite.catch((error: unknown) => {
+        failure ??= { error };
+        pending = []; // no write follows
+      });
+    }
+    return lastWrite;
+  };
+
+  const addRecord = (request: string, answer: string): void => {
+    if (store !== undefined) {
+      pending.push({ request, answer });
+      timer ??= setTimeout(() => void awaitedLater(keep()), flushMs ?? store.pauseMs);
+    }
+  };
+
   return {
     earlier,
     before,
-    keep: writing.flush,
-    requireKept: writing.requireKept,
-    find: (request) => parsed(texts.get(request)),
-    add(request, answer) {
-      const text = keptText(answer, index);
-      texts.set(request, text);
-      writing.add({ request, answer: text });
+    keep,
+    requireKept() {
+      if (failure !== undefined) {
+        throw failure.error;
+      }
     },
-    addLost(worst) {
-      const lost = { content: undefined, embedding: undefined, finish: lostFinish, isRefusal: false, model: undefined };
-      writing.add({ request: keyOfNoRow(), answer: keptText({ ...lost, tokens: worst }, index) });
+    find(request) {
+      const text = texts.get(request);
+      return text === undefined ? undefined : parseKept(text);
+    },
+    add(request, answer) {
+      const text = keptText(answer, workerIndex);
+      texts.set(request, text);
+      addRecord(request, text);
+    },
+    addLost(tokens) {
+      addRecord(keyOfNoRow(), keptText({ ...emptyAnswer, finish: lostFinish, tokens }, workerIndex));
     },
     async recount(own, onAnswer) {
-      await writing.flush();
-      if (writing.store === undefined) {
+      await keep();
+      if (store === undefined) {
         return undefined;
       }
       const kept = nothingSpent();
-      for await (const { answer } of readKept(writing.store)) {
+      for await (const { answer } of readKept(store.read())) {
         count(kept, answer);
         onAnswer(answer);
       }
@@ -64,29 +115,36 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
       return kept.answers < known.answers ? known : kept;
     },
     async begin(from, worker, onAnswer) {
-      index = worker;
-      for await (const { answer, request, text } of readKept(from)) {
+      workerIndex = worker;
+      for await (const { answer, request, text } of readKept(from.read())) {
         count(earlier, answer);
         addTokens(before.all, answer);
         addTokens(answer.worker === worker ? before.byWorker : nothingSpent(), answer);
         onAnswer(answer);
         texts.set(request, text);
       }
-      writing.store = from;
+      store = from;
     },
     [Symbol.dispose]: () => texts[Symbol.dispose](),
   };
 }
 
-function parsed(text: string | undefined): PaidAnswer | undefined {
-  return text === undefined ? undefined : parseKept(text);
+/** Adds up the answers that a run has kept. */
+export function lookAtRun(price: Price | undefined): LookAtPaid {
+  return async (kept) => {
+    const sum = nothingSpent();
+    for await (const { answer } of readKept(kept)) {
+      count(sum, answer);
+    }
+    return { kept: sum, price };
+  };
 }
 
-/** Yields the answers of a store that can be read. */
-export async function* readKept(
-  store: Pick<AnswerStore, "read">,
+/** Yields the answers that can be read. */
+async function* readKept(
+  kept: AsyncIterable<KeptAnswer>,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {
-  for await (const { request, answer: text } of store.read()) {
+  for await (const { request, answer: text } of kept) {
     const answer = parseKept(text);
     if (answer !== undefined) {
       yield { request, text, answer };
@@ -100,6 +158,16 @@ type Sum = { -readonly [K in keyof Spent]: Spent[K] };
 export function nothingSpent(): Sum {
   return { answers: 0, prompt: 0, cached: 0, completion: 0 };
 }
+
+/** An answer that says nothing. */
+export const emptyAnswer: ModelAnswer = {
+  content: undefined,
+  embedding: undefined,
+  finish: null,
+  isRefusal: false,
+  model: undefined,
+  tokens: undefined,
+};
 
 /** In the place of the reason why an answer ended: it never came. */
 const lostFinish = "lost";

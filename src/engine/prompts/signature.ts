@@ -1,9 +1,8 @@
 import { decodeTexts, encodeTexts, type ModelSignature, type NamedTensor, type Tensor } from "../../columnar/tensor.js";
 import { type ResponseColumn, wholeAnswer } from "../../text/response.js";
-import type { PromptValues } from "./judge-answer.js";
-import type { AnswerColumn, PromptTask } from "./request.js";
 import { assertNever } from "../../util/errors.js";
-import type { ModelAnswer } from "./answer.js";
+import type { ModelAnswer, PromptValues } from "./answer.js";
+import type { AnswerColumn, PromptTask } from "./prompt.js";
 
 /** The name of the list column that texts are embedded into. */
 const embeddingColumn = "embedding";

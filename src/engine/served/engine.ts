@@ -1,67 +1,278 @@
-import type { ServedModel } from "../../binding/served-model.js";
-import type { NamedTensor } from "../../columnar/tensor.js";
-import type { Engine, EngineResponse } from "../port.js";
-import { assertNever } from "../../util/errors.js";
-import { type InferenceClient, openClient } from "./client.js";
-import type { Outcome } from "./outcome.js";
-import type { Protocol } from "./protocol.js";
-import type { ModelServer } from "./server.js";
+import { constants } from "node:buffer";
+import type { ServedFacts, ServedModel } from "../../binding/served-model.js";
+import { blankRows } from "../../columnar/blank-rows.js";
+import { readText } from "../../net/http.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
+import { assertNever, JobError } from "../../util/errors.js";
+import type { Engine, EngineRequest, ServerTraffic } from "../port.js";
+import { openAsking, type RefusedRows, refuseOverload, UnknownModel } from "./asking.js";
+import { UnfitValue } from "./json-values.js";
+import {
+  type Answer,
+  type EncodedRequest,
+  type Expected,
+  MalformedAnswer,
+  type Protocol,
+  type RequestedVersion,
+  ServerFault,
+} from "./protocol.js";
+import {
+  loadingSeconds,
+  type ModelServer,
+  placeOf,
+  refusalKind,
+  refusalOf,
+  serverText,
+  withoutRetry,
+} from "./server.js";
+import { post, type Received, usualAnswerBytes } from "./transport.js";
+import type { Turn } from "./turns.js";
 
-/** Has servers compute the predictions of their model. */
+/** Has servers compute the predictions of their model. @param servers at least one; all have the same model */
 export function openServedEngine(
   protocol: Protocol,
   servers: readonly ModelServer[],
   { served, isPlanned }: ServedModel,
 ): Engine {
-  const client = openClient({ protocol, servers, version: served, isPlanned });
-  return {
-    signature: served.signature,
-    provider: protocol.name,
-    concurrency: servers[0]?.most ?? 1,
-    mostRows: served.mostRows,
-    traffic: client.traffic,
-    run: runner({ protocol, served, client }),
-    [Symbol.asyncDispose]() {
-      return Promise.resolve();
-    },
-  };
-}
-
-interface RunnerOptions {
-  readonly protocol: Protocol;
-  readonly served: ServedModel["served"];
-  readonly client: InferenceClient;
-}
-
-function runner({ protocol, served, client }: RunnerOptions): Engine["run"] {
+  const client = openClient(protocol, servers, served, isPlanned);
   const known = new Map(served.signature.outputs.map((output) => [output.name, output]));
   let requests = 0;
-  return async ({ inputs, outputs, isBlank }) => {
+
+  const run = async ({ inputs, outputs, isBlank }: EngineRequest): ReturnType<Engine["run"]> => {
     const rows = inputs[0]?.dims[0] ?? 0;
     if (rows > (served.mostRows ?? rows)) {
       const message = `the server takes at most ${served.mostRows} rows in a request`;
       return { kind: "exhausted", message, inputs };
     }
+
     requests += 1;
     const encoded = protocol.encode({ id: String(requests), inputs, outputs }, served);
     if ("unfit" in encoded) {
       const message = `input \`${encoded.unfit}\` has NaN or an infinity, which JSON lacks, and requests are sent as JSON`;
       return { kind: "failed", message, inputs };
     }
+
     const wanted = outputs.map((name) => known.get(name) ?? { name, dtype: undefined, shape: [] });
-    return responseOf(await client.infer({ encoded, rows, isBlank, wanted }), inputs);
+    const outcome = await client.infer({ encoded, rows, isBlank: isBlank === true, wanted });
+    switch (outcome.kind) {
+      case "answered":
+        return { kind: "done", outputs: outcome.answer.outputs, ms: outcome.ms, inputs };
+      case "refused":
+        return { kind: "failed", message: outcome.message, inputs };
+      case "too large":
+        return { kind: "exhausted", message: outcome.message, inputs };
+      default:
+        return assertNever(outcome);
+    }
+  };
+
+  return {
+    signature: served.signature,
+    provider: protocol.name,
+    concurrency: servers[0]?.most ?? 1,
+    mostRows: served.mostRows,
+    traffic: client.traffic,
+    run,
+    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
-function responseOf(outcome: Outcome, inputs: readonly NamedTensor[]): EngineResponse {
-  switch (outcome.kind) {
-    case "answered":
-      return { kind: "done", outputs: outcome.answer.outputs, ms: outcome.ms, inputs };
-    case "refused":
-      return { kind: "failed", message: outcome.message, inputs };
-    case "too large":
-      return { kind: "exhausted", message: outcome.message, inputs };
-    default:
-      return assertNever(outcome);
+/** The version in a server's answer to a blank row, where nothing else names it; undefined: neither does the answer. */
+export async function answeredVersion(
+  protocol: Protocol,
+  server: ModelServer,
+  served: ServedFacts,
+): Promise<string | undefined> {
+  const { inputs, outputs: wanted } = served.signature;
+  const blank = blankRows(inputs, 1);
+  const parts = { id: "0", inputs: blank ?? [], outputs: wanted.map(({ name }) => name) };
+  const encoded = protocol.encode(parts, served);
+  if (blank === undefined || "unfit" in encoded) {
+    return undefined;
   }
+
+  const client = openClient(protocol, [server], served, false);
+  const outcome = await client.infer({ encoded, rows: 1, isBlank: true, wanted });
+  return outcome.kind === "answered" ? outcome.answer.version : undefined;
+}
+
+type Outcome =
+  | { readonly kind: "answered"; readonly answer: Answer }
+  | RefusedRows
+  /** The server takes no request of so many rows or bytes. */
+  | { readonly kind: "too large"; readonly message: string };
+
+interface InferenceRequest {
+  readonly encoded: EncodedRequest;
+  readonly rows: number;
+  /** The rows are made up: a fault of the server is about them until it has answered others. */
+  readonly isBlank: boolean;
+  readonly wanted: Expected["outputs"];
+}
+
+interface Client {
+  readonly traffic: ServerTraffic;
+  /**
+   * Sends a request until it is answered or refused. Predictions have no effects, so a request whose answer was lost is
+   * sent again.
+   * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
+   */
+  infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }>;
+}
+
+/** Failures of servers on a batch, and on a single row, before it may be the values that make them fail. */
+const [faultsOfBatch, faultsOfRow] = [3, 5];
+
+/** @param isPlanned whether servers had the model when an unfinished run was planned */
+function openClient(
+  protocol: Protocol,
+  servers: readonly ModelServer[],
+  version: RequestedVersion,
+  isPlanned: boolean,
+): Client {
+  const asking = openAsking(servers, "scoring with", false);
+  /** Since when a server has answered that it does not know the model. */
+  const unknownSinceMs = new Map<ModelServer, number>();
+  /** A copy of the smallest request that was answered: the memory of requests is used again. */
+  let control: EncodedRequest | undefined;
+  /** The version in the answers so far. */
+  let { version: expected } = version;
+
+  const postTo = async (server: ModelServer, encoded: EncodedRequest, mostBytes: number): Promise<Received> =>
+    await post(server, protocol.inferUrl(server, version), encoded, { mayResend: true, mostBytes });
+
+  const send = async (request: InferenceRequest, turn: Turn): Promise<Outcome> => {
+    const { server } = turn;
+    const received = await postTo(server, request.encoded, answerBytes(request));
+    turn.heard(received.headers);
+    const doing = `scoring with ${serverText(server)}`;
+    if (received.status !== 200) {
+      return await refused(turn, doing, received);
+    }
+
+    unknownSinceMs.delete(server);
+    try {
+      const answer = protocol.decode(received, { outputs: request.wanted, rows: request.rows });
+      if (answer.version !== undefined && answer.version !== (expected ?? answer.version)) {
+        const message = `${doing}: version ${answer.version} answered, and this run is scored with version ${expected}`;
+        throw new JobError("MODEL_CHANGED", message, { hint: changedHint });
+      }
+      expected ??= answer.version;
+      if (control === undefined || request.encoded.sizeBytes < control.sizeBytes) {
+        control = { ...request.encoded, body: request.encoded.body.map((piece) => new Uint8Array(piece)) };
+      }
+      return { kind: "answered", answer };
+    } catch (error) {
+      if (error instanceof UnfitValue) {
+        return { kind: "refused", reason: undefined, message: `the answer has ${error.message}` };
+      }
+      if (error instanceof MalformedAnswer) {
+        throw new JobError("MODEL_INVALID", `${doing}: reading the answer: ${error.message}`, {
+          hint: "the server's answers do not match the protocol, or what the metadata or model.server.signature says of the model",
+        });
+      }
+      throw error;
+    }
+  };
+
+  const refused = async (turn: Turn, doing: string, { status, headers, said }: Received): Promise<Outcome> => {
+    const { server } = turn;
+    const refusal = { status, headers, said: said() };
+    const found = refusalKind(refusal);
+    switch (found.kind) {
+      case "values":
+        return { kind: "refused", reason: undefined, message: found.message };
+      case "too large":
+        return { kind: "too large", message: found.message };
+      case "fault":
+        throw new ServerFault(found.message);
+      case "overloaded":
+        return refuseOverload(turn, found, headers);
+      case "gone": {
+        const message = `${doing}: ${found.message}; this run is scored with version ${version.version}`;
+        const error =
+          version.version === undefined
+            ? refusalOf(server, doing, refusal)
+            : new JobError("MODEL_CHANGED", message, { hint: changedHint });
+        if (mayBeLoading(server)) {
+          throw new UnknownModel(found.message, error);
+        }
+        throw (await isReady(server, doing, protocol.readyUrl(server))) ? error : new BrokenTransfer(found.message);
+      }
+      case "other":
+        throw refusalOf(server, doing, refusal);
+      default:
+        return assertNever(found);
+    }
+  };
+
+  /**
+   * Whether a server that does not know the model may have started just now, and answers before it has loaded its models.
+   * The model must have been there before: in an answer, or when the run was planned.
+   */
+  const mayBeLoading = (server: ModelServer): boolean => {
+    const { nowMs } = server.retry;
+    const sinceMs = unknownSinceMs.get(server) ?? nowMs();
+    unknownSinceMs.set(server, sinceMs);
+    return (control !== undefined || isPlanned) && nowMs() - sinceMs < loadingSeconds(server.retry) * 1000;
+  };
+
+  /**
+   * Whether a server answers a request that was answered before: then it works, and the values make it fail. undefined:
+   * none was answered.
+   */
+  const controlAnswers = async (turn: Turn): Promise<boolean | undefined> => {
+    if (control === undefined) {
+      return undefined;
+    }
+    turn.countRequest();
+    const received = await postTo(turn.server, control, largestAnswer).catch(() => undefined);
+    turn.server.signal.throwIfAborted();
+    return received?.status === 200;
+  };
+
+  return {
+    traffic: asking.traffic,
+    async infer(request) {
+      try {
+        return await asking.ask<Outcome>({
+          rows: request.rows,
+          tokens: 0,
+          mostFaults: request.rows === 1 ? faultsOfRow : faultsOfBatch,
+          ready: () => Promise.resolve(),
+          send: (turn) => send(request, turn),
+          works: async (turn) => (request.isBlank ? true : await controlAnswers(turn)),
+        });
+      } catch (error) {
+        const ending = error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
+        asking.stop(ending);
+        throw ending;
+      }
+    },
+  };
+}
+
+const changedHint = "serve that version again and run the same command; or abandon this run with --new-run";
+
+/** A text cannot be longer: 512 MiB. */
+const largestAnswer = constants.MAX_STRING_LENGTH;
+/** Bytes of a value in JSON, of a text, and values of a row where the model does not say how many it has. */
+const [numberBytes, textBytes, anyWidth] = [64, 4096, 16_384];
+
+/** The most bytes of the answer to a request. It may quote the request. */
+function answerBytes({ wanted, rows, encoded }: InferenceRequest): number {
+  const bytesOfRow = wanted.reduce((sum, { dtype, shape: [, width = 1] }) => {
+    return sum + (width ?? anyWidth) * (dtype === "string" ? textBytes : numberBytes);
+  }, 0);
+  return Math.min(largestAnswer, usualAnswerBytes + encoded.sizeBytes + rows * bytesOfRow);
+}
+
+/** Whether a server says that it is ready. One that cannot say counts as ready. */
+async function isReady(server: ModelServer, doing: string, readyUrl: string | undefined): Promise<boolean> {
+  if (readyUrl === undefined) {
+    return true;
+  }
+  const text = await readText(readyUrl, placeOf(withoutRetry(server), doing)).catch(() => undefined);
+  server.signal.throwIfAborted();
+  return text !== undefined;
 }

@@ -1,12 +1,11 @@
 import { createHash } from "node:crypto";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
-import { BrokenTransfer } from "../../net/request.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
-import { untilLoaded, untilReady } from "./ask.js";
-import { blankRows } from "../../columnar/blank-rows.js";
-import { openClient } from "./client.js";
+import { tryAgain, type Verdict } from "../../util/retry.js";
+import { answeredVersion } from "./engine.js";
 import type { Protocol } from "./protocol.js";
-import { type ModelServer, serversText, serverText, withoutRetry } from "./server.js";
+import { loadingSeconds, type ModelServer, serversText, serverText, untilReady, withoutRetry } from "./server.js";
 
 /** The model that servers are asked for. */
 export interface WantedModel {
@@ -26,81 +25,72 @@ export async function findServedModel(
   servers: readonly ModelServer[],
   { version: wanted, isPlanned }: WantedModel,
 ): Promise<ServedModel> {
-  const { found, served } = await untilLoaded(isPlanned, servers, async () => {
-    return await firstThatAnswers(protocol, servers, wanted);
-  });
-  const identity = identityOf(protocol, found, served);
-  for (const server of servers.filter((one) => one !== found)) {
-    const other = await ifThere(() => factsOf(protocol, withoutRetry(server), wanted), server.retry.warn);
-    if (other !== undefined && identityOf(protocol, server, other) !== identity) {
-      const what =
-        other.version === served.version ? "other inputs or outputs" : `version ${other.version ?? "unknown"}`;
-      throw new JobError(
-        "MODEL_INVALID",
-        `asking for ${serverText(server)}: it has ${what}, and ${found.url} has version ${served.version ?? "unknown"}`,
-        { hint: "serve the same model at each URL, or name the version in model.server.version" },
-      );
-    }
+  const [first, ...others] = await untilLoaded(isPlanned, servers, () => findAll(protocol, servers, wanted));
+  const identity = identityOf(protocol, first);
+  for (const other of others.filter((one) => identityOf(protocol, one) !== identity)) {
+    const { version = "unknown" } = first.served;
+    const isOther = other.served.version !== first.served.version;
+    const what = isOther ? `version ${other.served.version ?? "unknown"}` : "other inputs or outputs";
+    throw new JobError(
+      "MODEL_INVALID",
+      `asking for ${serverText(other.server)}: it has ${what}, and ${first.server.url} has version ${version}`,
+      { hint: "serve the same model at each URL, or name the version in model.server.version" },
+    );
   }
   const sha256 = createHash("sha256").update(identity).digest("hex");
-  return { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned };
+  return { name: serversText(servers), sha256, traits: unknownTraits, served: first.served, isPlanned };
 }
 
 interface Found {
-  readonly found: ModelServer;
+  readonly server: ModelServer;
   readonly served: ServedFacts;
 }
 
-/** Asks one server after the other. */
-async function firstThatAnswers(
+/** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
+async function findAll(
   protocol: Protocol,
   servers: readonly ModelServer[],
   wanted: string | undefined,
-): Promise<Found> {
+): Promise<readonly [Found, ...Found[]]> {
   const [first, ...others] = servers;
   if (first === undefined) {
     throw new RangeError("a model needs a server");
   }
   if (others.length === 0) {
-    return { found: first, served: await factsOf(protocol, first, wanted) };
+    return [{ server: first, served: await factsOf(protocol, first, wanted) }];
   }
-  const doing = `asking for ${serversText(servers)}`;
-  return await untilReady(first, doing, async () => {
+
+  return await untilReady(first, `asking for ${serversText(servers)}`, async () => {
+    const found: Found[] = [];
     const away: string[] = [];
-    for (const found of servers) {
-      const served = await ifThere(
-        () => factsOf(protocol, withoutRetry(found), wanted),
-        (message) => away.push(message),
-      );
-      if (served !== undefined) {
-        for (const message of away) {
-          first.retry.warn(message);
+    for (const server of servers) {
+      try {
+        found.push({ server, served: await factsOf(protocol, withoutRetry(server), wanted) });
+      } catch (error) {
+        if (!(error instanceof JobError) || error.code !== "NETWORK") {
+          throw error;
         }
-        return { found, served };
+        away.push(`${error.message}; it is left out for now`);
       }
     }
-    throw new BrokenTransfer("no server answers");
-  });
-}
 
-/** The result of `work`; undefined if the server cannot be reached, which `warn` is called with. */
-async function ifThere<T>(work: () => Promise<T>, warn: (message: string) => void): Promise<T | undefined> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && error.code === "NETWORK") {
-      warn(`${error.message}; it is left out for now`);
-      return undefined;
+    const [answering, ...more] = found;
+    if (answering === undefined) {
+      throw new BrokenTransfer("no server answers");
     }
-    throw error;
-  }
+    for (const message of away) {
+      first.retry.warn(message);
+    }
+    return [answering, ...more];
+  });
 }
 
 /** What one server says of its model. */
 async function factsOf(protocol: Protocol, server: ModelServer, wanted: string | undefined): Promise<ServedFacts> {
   const doing = `asking for ${serverText(server)}`;
   const known = await protocol.find(server, { doing, wanted });
-  const served = known.version === undefined ? await withAnsweredVersion(protocol, server, known) : known;
+  const served =
+    known.version === undefined ? { ...known, version: await answeredVersion(protocol, server, known) } : known;
   const { version } = served;
   if (wanted !== undefined && version !== wanted) {
     const found = version === undefined ? "the server names no version" : `the server has version ${version}`;
@@ -112,27 +102,32 @@ async function factsOf(protocol: Protocol, server: ModelServer, wanted: string |
 }
 
 /** What a plan compares, as text. */
-function identityOf({ name, layout }: Protocol, { model }: ModelServer, { version, signature }: ServedFacts): string {
+function identityOf({ name, layout }: Protocol, { server: { model }, served: { version, signature } }: Found): string {
   return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 
-/** Some servers name a model's version only in their answers. A blank row is scored to learn it. */
-async function withAnsweredVersion(protocol: Protocol, server: ModelServer, served: ServedFacts): Promise<ServedFacts> {
-  const { signature } = served;
-  const parts = {
-    id: "0",
-    inputs: blankRows(signature.inputs, 1) ?? [],
-    outputs: signature.outputs.map(({ name }) => name),
-  };
-  const encoded = protocol.encode(parts, served);
-  if ("unfit" in encoded || parts.inputs.length < signature.inputs.length) {
-    return served;
+/**
+ * Repeats `work` while servers lack a model that they had when the run was planned.
+ * @throws the last error of `work`
+ */
+async function untilLoaded<T>(isPlanned: boolean, servers: readonly ModelServer[], work: () => Promise<T>): Promise<T> {
+  const [first] = servers;
+  if (!isPlanned || first === undefined) {
+    return await work();
   }
-  const outcome = await openClient({ protocol, servers: [server], version: served, isPlanned: false }).infer({
-    encoded,
-    rows: 1,
-    isBlank: true,
-    wanted: signature.outputs,
-  });
-  return outcome.kind === "answered" ? { ...served, version: outcome.answer.version } : served;
+  const retry = { ...first.retry, maxSeconds: loadingSeconds(first.retry) };
+  const doing = "waiting for a model that may be loading";
+  try {
+    return await tryAgain(doing, retry, { judge: judgeMissing, code: "FILE_MISSING", hint: "" }, work);
+  } catch (error) {
+    throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
+  }
+}
+
+function judgeMissing(error: unknown): Verdict {
+  return isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
+}
+
+function isMissing(error: unknown): error is JobError {
+  return error instanceof JobError && error.code === "FILE_MISSING";
 }

@@ -1,173 +1,354 @@
+import type { ServedFacts } from "../../binding/served-model.js";
 import {
-  decodeTexts,
-  encodeTexts,
-  fromFloat16Bits,
+  isTensorType,
+  type ModelSignature,
+  type NamedTensor,
   type Tensor,
-  tensorElement,
+  type TensorSignature,
   type TensorType,
-  toFloat16Bits,
 } from "../../columnar/tensor.js";
-import { allocate } from "../../columnar/values.js";
-import { BrokenTransfer } from "../../net/request.js";
-import { strictText } from "../../util/strict-text.js";
-import { assertNever } from "../../util/errors.js";
+import { BrokenTransfer } from "../../net/http-failures.js";
+import { JobError } from "../../util/errors.js";
+import { elementTexts, parseAnswer, tensorOfJson } from "./json-values.js";
+import {
+  type Answer,
+  type AnswerMessage,
+  encodedRequest,
+  type EncodedRequest,
+  type Expected,
+  type FindRequest,
+  MalformedAnswer,
+  type Protocol,
+  type UnfitRequest,
+} from "./protocol.js";
+import { ask, type Json, modelUrl, type ModelServer, untilReady } from "./server.js";
 
-/** A tensor's values as the text of a JSON array; undefined if one of them is NaN or infinite, which JSON lacks. */
-export function tensorJson(tensor: Tensor): string | undefined {
-  const texts = elementTexts(tensor);
-  return texts === undefined ? undefined : `[${texts.join(",")}]`;
+/** The body of a request as JSON; a text `{{NAME}}` in it stands for values of the batch. */
+type RequestTemplate = Readonly<Record<string, unknown>>;
+
+/** Where an answer has its predictions: names of keys and indices of lists; none: the answer is the predictions. */
+type ResponsePath = readonly (string | number)[];
+
+/** What the spec says of requests and answers. */
+export interface JsonLayout {
+  readonly request: RequestTemplate;
+  /** Where answers have the predictions. */
+  readonly response: ResponsePath;
+  /** undefined: the server is asked for it. */
+  readonly signature: ModelSignature | undefined;
 }
 
-/** The text in JSON of each element of a tensor; undefined if one of them is NaN or infinite, which JSON lacks. */
-export function elementTexts(tensor: Tensor): string[] | undefined {
-  switch (tensor.dtype) {
-    case "string":
-      return decodeTexts(tensor.data).map((text) => JSON.stringify(text));
-    case "bool":
-      return Array.from(tensor.data as Uint8Array, (value) => (value === 0 ? "false" : "true"));
-    case "float16":
-      return finiteTexts(Float32Array.from(tensor.data as Uint16Array<ArrayBuffer>, (bits) => fromFloat16Bits(bits)));
-    case "float32":
-    case "float64":
-      return finiteTexts(tensor.data as Float32Array | Float64Array);
-    case "int8":
-    case "int16":
-    case "int32":
-    case "int64":
-    case "uint8":
-    case "uint16":
-    case "uint32":
-    case "uint64":
-      return Array.from(tensor.data as ArrayLike<number | bigint>, String);
-    default:
-      return assertNever(tensor);
+/** Where servers have a model that takes JSON. */
+interface JsonPlaces {
+  readonly find: (server: ModelServer, request: FindRequest, given: ModelSignature | undefined) => Promise<ServedFacts>;
+  readonly inferUrl: Protocol["inferUrl"];
+  readonly readyUrl: (server: ModelServer) => string | undefined;
+}
+
+const places: Readonly<Record<"json" | "v1", JsonPlaces>> = {
+  /** Any server: it says nothing about its model, and takes POSTs at one path. */
+  json: {
+    find: (_server, _request, signature = { inputs: [], outputs: [] }) =>
+      Promise.resolve({ signature, version: undefined, isVersionInPath: false, isBinary: false, mostRows: undefined }),
+    inferUrl: ({ base }) => base,
+    readyUrl: () => undefined,
+  },
+  /** The REST API of TensorFlow Serving, which KServe calls V1. */
+  v1: {
+    find: findV1,
+    inferUrl: (server, { version, isVersionInPath }) =>
+      modelUrl(server, "v1", isVersionInPath ? version : undefined, ":predict"),
+    readyUrl: (server) => modelUrl(server, "v1", undefined),
+  },
+};
+
+/** Predictions by POST, in JSON that the spec describes. */
+export function json(name: "json" | "v1", { request, response, signature }: JsonLayout): Protocol {
+  const { find, inferUrl, readyUrl } = places[name];
+  return {
+    name,
+    layout: { request, response },
+    find: (server, asked) => find(server, asked, signature),
+    inferUrl,
+    readyUrl,
+    encode: ({ inputs }) => templateRequest(request, inputs),
+    decode: (message, expected) => readPredictions(message, expected, response),
+  };
+}
+
+/** An input of a batch as JSON: the text of each row's value, or of its list of values. */
+interface RowTexts {
+  readonly name: string;
+  readonly rows: readonly string[];
+}
+
+/**
+ * Fills a template. `{{instances}}`: a list with each row, which is a value for a model with one input, otherwise an
+ * object by input. `{{records}}`: each row is an object. `{{inputs}}`: the values of the only input, otherwise an object
+ * with a list for each input. `{{dataframe_split}}`: the rows as lists, with the names of the inputs as columns. The name
+ * of an input: a list with its value for each row.
+ */
+function templateRequest(template: RequestTemplate, inputs: readonly NamedTensor[]): EncodedRequest | UnfitRequest {
+  const all: RowTexts[] = [];
+  for (const input of inputs) {
+    const rows = rowTexts(input);
+    if (rows === undefined) {
+      return { unfit: input.name };
+    }
+    all.push({ name: input.name, rows });
+  }
+  const body = JSON.stringify(template).replaceAll(placeholder, (found, name: string) => filled(name, all) ?? found);
+  return encodedRequest([Buffer.from(body)], { "content-type": "application/json" });
+}
+
+/** A text that is nothing but a placeholder, in JSON. */
+const placeholder = /"\{\{([^{}"\\]+)\}\}"/g;
+
+function filled(name: string, inputs: readonly RowTexts[]): string | undefined {
+  const [first, second] = inputs;
+  const only = first !== undefined && second === undefined ? list(first.rows) : undefined;
+  switch (name) {
+    case "instances":
+      return only ?? records(inputs);
+    case "records":
+      return records(inputs);
+    case "inputs":
+      return only ?? columns(inputs);
+    case "dataframe_split": {
+      const names = JSON.stringify(inputs.map((input) => input.name));
+      return `{"columns":${names},"data":${list(acrossInputs(inputs, (values) => list(values)))}}`;
+    }
+    default: {
+      const input = inputs.find((one) => one.name === name);
+      return input === undefined ? undefined : list(input.rows);
+    }
   }
 }
 
-function finiteTexts(values: Float32Array | Float64Array): string[] | undefined {
-  const isFinite = values.every((value) => Number.isFinite(value));
-  return isFinite ? Array.from(values, numberText) : undefined;
+function list(values: readonly string[]): string {
+  return `[${values.join(",")}]`;
 }
 
-/** Keeps the sign of zero, which a server would not find in "0", and neither in the integer "-0". */
-function numberText(value: number): string {
-  return Object.is(value, -0) ? "-0.0" : String(value);
+function columns(inputs: readonly RowTexts[]): string {
+  return `{${inputs.map(({ name, rows }) => `${JSON.stringify(name)}:${list(rows)}`).join(",")}}`;
 }
 
-/** What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. */
-const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
-const asText = /^(?:-?Infinity|NaN|-?\d{16,})$/;
-const needsText = /NaN|Infinity|\d{16}/;
-
-/** @throws SyntaxError */
-function parseExactJson(text: string): unknown {
-  return JSON.parse(
-    needsText.test(text) ? text.replaceAll(tokens, (token) => (asText.test(token) ? `"${token}"` : token)) : text,
+function records(inputs: readonly RowTexts[]): string {
+  const names = inputs.map(({ name }) => JSON.stringify(name));
+  return list(
+    acrossInputs(inputs, (values) => `{${values.map((value, index) => `${names[index]}:${value}`).join(",")}}`),
   );
 }
 
-/**
- * Parses an answer, with large integers, NaN and infinities as texts.
- * @throws UnfitValue if it is not UTF-8; BrokenTransfer if it is not JSON
- */
-export function parseAnswer(body: Uint8Array): unknown {
-  let text: string;
-  try {
-    text = strictText(body);
-  } catch {
-    throw new UnfitValue("bytes that are not UTF-8");
-  }
-  try {
-    return parseExactJson(text);
-  } catch {
-    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
-  }
+/** The text of each row, made from its values in all inputs. */
+function acrossInputs(inputs: readonly RowTexts[], join: (values: readonly string[]) => string): string[] {
+  const count = inputs[0]?.rows.length ?? 0;
+  return Array.from({ length: count }, (_, row) => join(inputs.map(({ rows }) => rows[row] ?? "null")));
 }
 
-/** A value in `data` that is no value of the tensor's type. */
-export class UnfitValue extends Error {
-  override readonly name = "UnfitValue";
+/** The rows of a tensor; undefined if it has NaN or an infinity. */
+function rowTexts(tensor: NamedTensor): string[] | undefined {
+  const elements = elementTexts(tensor);
+  const [rows = 0, width = 1] = tensor.dims;
+  if (elements === undefined || tensor.dims.length < 2) {
+    return elements;
+  }
+  return Array.from({ length: rows }, (_, row) => list(elements.slice(row * width, (row + 1) * width)));
 }
 
 /**
- * The tensor in an array of values, nested or flat; undefined if there are not exactly as many as its shape says.
- * @throws UnfitValue
+ * Reads predictions from an answer in JSON: a list with each row's prediction, which is an object by output for a model
+ * with several outputs; or an object with such a list for each output.
+ * @throws MalformedAnswer; UnfitValue for a value of another type; BrokenTransfer if the answer is not JSON
  */
-export function tensorOfJson(
-  { dtype, dims }: { readonly dtype: TensorType; readonly dims: readonly number[] },
-  data: readonly unknown[],
-): Tensor | undefined {
-  const values: readonly unknown[] = data.some(Array.isArray) ? data.flat(Number.POSITIVE_INFINITY) : data;
-  const count = dims.reduce((product, size) => product * size, 1);
-  if (values.length !== count) {
-    return undefined;
-  }
-  if (dtype === "string") {
-    return { dtype, dims, data: encodeTexts(values.map(textOf)) };
-  }
-  const read = elementReader(dtype);
-  const array = allocate(tensorElement(dtype), count);
-  for (let index = 0; index < count; index += 1) {
-    const element = read(values[index]);
-    if (element === undefined) {
-      throw unfit(values[index], dtype);
-    }
-    array[index] = element;
-    // An integer that does not fit would wrap around.
-    if (isInteger(dtype) && array[index] !== element) {
-      throw unfit(values[index], dtype);
-    }
-  }
-  return { dtype, dims, data: array };
+function readPredictions({ body }: AnswerMessage, { outputs }: Expected, path: ResponsePath): Answer {
+  const found = valueAt(parseAnswer(body), path);
+  return { version: undefined, outputs: outputs.map((output) => tensorOf(valuesOf(output, found, outputs), output)) };
 }
 
-function unfit(value: unknown, dtype: TensorType): UnfitValue {
-  return new UnfitValue(`${JSON.stringify(value) ?? "nothing"} in place of a ${dtype}`);
+/** A path as messages write it: "data.scores[0]". */
+function pathText(path: ResponsePath): string {
+  return path
+    .map((part, index) => (typeof part === "number" ? `[${part}]` : `${index === 0 ? "" : "."}${part}`))
+    .join("");
 }
 
-function textOf(value: unknown): string {
-  if (typeof value !== "string" || !value.isWellFormed()) {
-    throw unfit(value, "string");
+function valueAt(answer: unknown, path: ResponsePath): unknown {
+  let value = answer;
+  for (const [index, part] of path.entries()) {
+    value = typeof part === "number" ? (Array.isArray(value) ? value[part] : undefined) : valueOf(value, part);
+    if (value === undefined) {
+      throw new MalformedAnswer(`it has no \`${pathText(path.slice(0, index + 1))}\``);
+    }
   }
   return value;
 }
 
-function isInteger(dtype: TensorType): boolean {
-  return /^u?int/.test(dtype);
+function isPlainObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Reads a value of JSON as an element of a tensor; undefined if it is none. */
-function elementReader(dtype: Exclude<TensorType, "string">): (value: unknown) => number | bigint | undefined {
-  switch (dtype) {
-    case "bool":
-      return (value) => (value === true || value === 1 ? 1 : value === false || value === 0 ? 0 : undefined);
-    case "float32":
-    case "float64":
-      return numberOf;
-    case "float16":
-      return (value) => {
-        const number = numberOf(value);
-        return number === undefined ? undefined : toFloat16Bits(number);
-      };
-    case "int64":
-    case "uint64":
-      return (value) =>
-        Number.isSafeInteger(value) || (typeof value === "string" && asText.test(value) && /\d$/.test(value))
-          ? BigInt(value as number | string)
-          : undefined;
-    case "int8":
-    case "int16":
-    case "int32":
-    case "uint8":
-    case "uint16":
-    case "uint32":
-      return (value) => (Number.isInteger(value) ? (value as number) : undefined);
-    default:
-      return assertNever(dtype);
+/** The value of an object's key. An output may be called `constructor`, which every object in JavaScript has. */
+function valueOf(holder: unknown, key: string): unknown {
+  return isPlainObject(holder) && Object.hasOwn(holder, key) ? holder[key] : undefined;
+}
+
+/** The values of an output, one for each row. */
+function valuesOf({ name }: TensorSignature, found: unknown, outputs: Expected["outputs"]): readonly unknown[] {
+  const isByOutput = isPlainObject(found);
+  const values = isByOutput ? valueOf(found, name) : found;
+  if (!Array.isArray(values)) {
+    throw new MalformedAnswer(
+      isByOutput && values === undefined ? `output \`${name}\` is missing` : "the predictions are no list",
+    );
   }
+  const rows: readonly unknown[] = values;
+  if (isByOutput || !isPlainObject(rows[0])) {
+    if (!isByOutput && outputs.length > 1) {
+      throw new MalformedAnswer(`a row's prediction is no object with ${outputs.map((one) => one.name).join(", ")}`);
+    }
+    return rows;
+  }
+  return rows.map((row) => {
+    const value = valueOf(row, name);
+    if (value === undefined) {
+      throw new MalformedAnswer(`output \`${name}\` is missing in the prediction of a row`);
+    }
+    return value;
+  });
 }
 
-/** Numbers that JSON lacks are texts here; null, which some servers send for them, could be any of these. */
-function numberOf(value: unknown): number | undefined {
-  return typeof value === "number" || (typeof value === "string" && asText.test(value)) ? Number(value) : undefined;
+function tensorOf(rows: readonly unknown[], { name, dtype, shape }: TensorSignature): Tensor {
+  if (!isTensorType(dtype)) {
+    throw new MalformedAnswer(`output \`${name}\` is ${dtype ?? "no tensor"}, which JSON cannot tell`);
+  }
+  const declared = shape.length < 2 ? 1 : shape[1];
+  const width = declared ?? widthOf(rows[0]);
+  const wrong = rows.findIndex((row) => widthOf(row) !== width);
+  if (wrong >= 0) {
+    throw new MalformedAnswer(`output \`${name}\` has ${widthOf(rows[wrong])} values in a row, and ${width} are due`);
+  }
+  const dims = shape.length < 2 ? [rows.length] : [rows.length, width];
+  const tensor = tensorOfJson({ dtype, dims }, rows);
+  if (tensor === undefined) {
+    throw new MalformedAnswer(`output \`${name}\` has lists within the lists of its rows`);
+  }
+  return tensor;
+}
+
+/** Values of a row; a row that is no list has one. */
+function widthOf(row: unknown): number {
+  return Array.isArray(row) ? row.length : 1;
+}
+
+/** Asks TensorFlow Serving, or a server of KServe's V1 protocol, for its model. @param signature for servers without metadata */
+async function findV1(
+  server: ModelServer,
+  { doing, wanted }: FindRequest,
+  signature: ModelSignature | undefined,
+): Promise<ServedFacts> {
+  const version = await untilReady(server, doing, () => readyVersion(server, { doing, wanted }));
+  const asked = await ask(server, doing, modelUrl(server, "v1", version, "/metadata"));
+  const described = "json" in asked ? signatureOf(asked.json, doing) : undefined;
+  const known = described ?? signature;
+  if (known === undefined) {
+    throw new JobError("MODEL_INVALID", `${doing}: the server has no metadata of the model`, {
+      hint: 'name its inputs and outputs with their types in model.server.signature, such as inputs: { features: "float32[10]" }, outputs: { score: float32 }',
+    });
+  }
+  const isVersionInPath = version !== undefined;
+  return { signature: known, version, isVersionInPath, isBinary: false, mostRows: undefined };
+}
+
+/**
+ * Returns the version that is ready: the wanted one, otherwise the one with the highest number; undefined for a server
+ * without versions (KServe). @throws BrokenTransfer if none is ready yet
+ */
+async function readyVersion(server: ModelServer, { doing, wanted }: FindRequest): Promise<string | undefined> {
+  const asked = await ask(server, doing, modelUrl(server, "v1", undefined));
+  if ("refused" in asked) {
+    throw asked.error;
+  }
+  const { ready, model_version_status: listed } = asked.json;
+  if (!Array.isArray(listed)) {
+    if (ready === false || ready === "False") {
+      throw new BrokenTransfer("the model is not ready");
+    }
+    return undefined;
+  }
+  const versions = listed.map(versionStatus).filter(({ version }) => wanted === undefined || version === wanted);
+  const available = versions.filter(({ state }) => state === "AVAILABLE");
+  const latest = available.toSorted((one, other) => Number(one.version) - Number(other.version)).at(-1);
+  if (latest !== undefined) {
+    return latest.version;
+  }
+  if (versions.some(({ state }) => ["START", "LOADING", "UNKNOWN"].includes(state))) {
+    throw new BrokenTransfer("the model is not ready");
+  }
+  const states = listed.map(versionStatus).map(({ version, state, said }) => `${version} is ${state}${said}`);
+  throw new JobError("FILE_MISSING", `${doing}: no such version is available (${states.join("; ") || "none"})`, {
+    hint: "check model.server.version, and the server's log",
+  });
+}
+
+function versionStatus(given: unknown): { readonly version: string; readonly state: string; readonly said: string } {
+  const { version, state, status } = Object(given) as Json;
+  const { error_message: message } = Object(status) as Json;
+  const said = typeof message === "string" && message !== "" ? ` (${message.slice(0, 200)})` : "";
+  return { version: String(version), state: String(state), said };
+}
+
+/** TensorFlow's names of data types, where they are not ours in capitals ("DT_INT8"). */
+const types: ReadonlyMap<string, TensorType> = new Map([
+  ["DT_HALF", "float16"],
+  ["DT_FLOAT", "float32"],
+  ["DT_DOUBLE", "float64"],
+]);
+
+/** The signature that requests use if they name none. */
+const standard = "serving_default";
+
+/**
+ * The signature in TensorFlow Serving's metadata; undefined if the answer has none.
+ * @throws JobError MODEL_INVALID if the model has signatures, and not the one that requests use
+ */
+function signatureOf({ metadata }: Json, doing: string): ModelSignature | undefined {
+  const { signature_def: all } = Object(metadata) as Json;
+  const { signature_def: byName } = Object(all) as Json;
+  if (typeof byName !== "object" || byName === null) {
+    return undefined;
+  }
+  const found = (byName as Json)[standard];
+  if (found === undefined) {
+    const names = Object.keys(byName).join(", ");
+    throw new JobError("MODEL_INVALID", `${doing}: it has the signatures ${names}, and not ${standard}`, {
+      hint: `save the model with a signature named ${standard}`,
+    });
+  }
+  const { inputs, outputs } = Object(found) as Json;
+  return { inputs: tensorsIn(inputs), outputs: tensorsIn(outputs) };
+}
+
+function tensorsIn(given: unknown): TensorSignature[] {
+  return Object.entries(Object(given) as Json).map(([name, described]) => {
+    const { dtype, tensor_shape: shape } = Object(described) as Json;
+    return {
+      name,
+      dtype: types.get(String(dtype)) ?? String(dtype).replace(/^DT_/, "").toLowerCase(),
+      shape: sizesOf(shape),
+    };
+  });
+}
+
+/** The sizes of a shape; of an unknown one, rows of any width. */
+function sizesOf(shape: unknown): (number | null)[] {
+  const { dim, unknown_rank: isUnknown } = Object(shape) as Json;
+  if (isUnknown === true) {
+    return [null, null];
+  }
+  const sizes: readonly unknown[] = Array.isArray(dim) ? dim : [];
+  return sizes.map((one) => {
+    const size = Number((Object(one) as Json)["size"]);
+    return Number.isSafeInteger(size) && size >= 0 ? size : null;
+  });
 }

@@ -68,23 +68,19 @@ export async function measureServer(engine: Engine, { served }: ServedModel, now
   const [best] = batches.toSorted((one, other) => other.rowsPerSecond - one.rowsPerSecond);
   const bestRows = best?.rows ?? 0;
   const inFlight =
-    best === undefined ? [] : await measureInFlight(() => send(bestRows), { engine, rows: bestRows, nowMs });
+    best === undefined ? [] : await measureInFlight(() => send(bestRows), bestRows, engine.concurrency, nowMs);
   return { batches, stopped, bestRows, inFlight };
-}
-
-interface InFlightOptions {
-  readonly engine: Engine;
-  readonly rows: number;
-  readonly nowMs: () => number;
 }
 
 async function measureInFlight(
   send: () => Promise<unknown>,
-  { engine, rows, nowMs }: InFlightOptions,
+  rows: number,
+  concurrency: number,
+  nowMs: () => number,
 ): Promise<InFlightRate[]> {
   const rates: InFlightRate[] = [];
   const beganMs = nowMs();
-  for (let inFlight = 1; inFlight <= engine.concurrency && nowMs() - beganMs < mostMs; inFlight *= 2) {
+  for (let inFlight = 1; inFlight <= concurrency && nowMs() - beganMs < mostMs; inFlight *= 2) {
     const startMs = nowMs();
     const sendSome = async (): Promise<void> => {
       for (let request = 0; request < requestsEach; request += 1) {

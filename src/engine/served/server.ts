@@ -1,9 +1,12 @@
 import { unescape } from "node:querystring";
-import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http.js";
-import type { FindProxy, TlsSettings } from "../../net/request.js";
-import type { ConnectionPool } from "../../net/exchange.js";
+import type { ConnectionPool } from "../../net/connections.js";
+import { readJson } from "../../net/http.js";
+import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
+import { BrokenTransfer, retryAfterMs } from "../../net/http-failures.js";
+import type { FindProxy } from "../../net/proxy.js";
+import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
-import type { RetryTools } from "../../util/retry.js";
+import { type RetryTools, tryAgain, type Verdict } from "../../util/retry.js";
 
 /** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
 export type SignRequest = (request: {
@@ -80,6 +83,12 @@ export function urlAt({ base }: Pick<ModelServer, "base">, path: string): string
     : `${base.slice(0, end)}${path}${path.includes("?") ? "&" : "?"}${base.slice(end + 1)}`;
 }
 
+/** The URL of the model, or of one of its versions. @param more a path below it */
+export function modelUrl(server: ModelServer, api: "v1" | "v2", version: string | undefined, more = ""): string {
+  const ofVersion = version === undefined ? "" : `/versions/${encodeURIComponent(version)}`;
+  return urlAt(server, `/${api}/models/${encodeURIComponent(server.model)}${ofVersion}${more}`);
+}
+
 /** The model as messages name it. */
 export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): string {
   return `${model} on ${url}`;
@@ -95,7 +104,8 @@ export function withoutRetry(server: ModelServer): ModelServer {
   return { ...server, retry: { ...server.retry, maxSeconds: 0 } };
 }
 
-const serverAway =
+/** The hint for servers that do not answer. */
+export const serverAway =
   "run the same command again when the server answers: what is committed is kept; retry.max_seconds is how long a run waits for it";
 
 /** The server as a place that answers requests. @param doing the act that messages begin with */
@@ -162,4 +172,110 @@ export function refusalOf(
   return new JobError("MODEL_INVALID", message, {
     hint: "check that model.server.url is a server of model.server.protocol",
   });
+}
+
+/** An answer to a request for predictions that has none. */
+export interface Refusal {
+  readonly status: number;
+  readonly headers: ResponseHeaders;
+  readonly said: string;
+}
+
+/**
+ * What a refusal is about: the values of the request; its size; the model or its version, which the server does not know
+ * (gone); a failure of the server, which may be due to the values or not (fault). `message` says what it answered.
+ */
+export type RefusalKind =
+  | { readonly kind: "values"; readonly message: string }
+  | { readonly kind: "too large"; readonly message: string }
+  | { readonly kind: "gone"; readonly message: string }
+  | { readonly kind: "fault"; readonly message: string }
+  | { readonly kind: "other"; readonly message: string }
+  /** The server takes no more requests now. `isRate`: there were too many in a time */
+  | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean };
+
+const overloaded: ReadonlySet<number> = new Set([408, 425, 429, 502, 503, 504]);
+
+/** Triton answers 400 to what other servers answer 404 or 413 to. */
+const unknownModel = /^request for unknown model|has no available versions/i;
+const batchTooLarge = /batch-size must be <= \d+/i;
+
+export function refusalKind(refusal: Refusal): RefusalKind {
+  const { headers, said } = refusal;
+  const text = saidIn(said);
+  const message = `the server answered ${refusal.status}${text === "" ? "" : `: ${text}`}`;
+  const status = statusOfModel(refusal);
+  if (overloaded.has(status) || throttled.test(headers.get("x-amzn-errortype") ?? "")) {
+    return { kind: "overloaded", message, retryAfterMs: retryAfterMs(headers), isRate: status === 429 };
+  }
+  if (status === 404 || (status === 400 && unknownModel.test(text))) {
+    return { kind: "gone", message };
+  }
+  if (status === 413 || (status === 400 && batchTooLarge.test(text))) {
+    return { kind: "too large", message };
+  }
+  return { kind: status === 400 || status === 422 ? "values" : status === 500 ? "fault" : "other", message };
+}
+
+/** SageMaker's error for requests beyond a limit, which has status 400. */
+const throttled = /^Throttling/;
+
+/** The status of the model's own answer: SageMaker wraps it into an answer with 424. */
+function statusOfModel({ status, said }: Refusal): number {
+  const [, original] = status === 424 ? (/"OriginalStatusCode"\s*:\s*(\d{3})/.exec(said) ?? []) : [];
+  return original === undefined ? status : Number(original);
+}
+
+export type Json = Readonly<Record<string, unknown>>;
+
+/** An answer about a model, or the refusal of a server that does not have what was asked for. */
+export type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
+
+/** Statuses of a server that does not have something, or does not know the request. */
+const absent: ReadonlySet<number> = new Set([400, 404, 405, 501]);
+
+/** Reads JSON. An answer that says that something is not there is returned, any other refusal thrown. */
+export async function ask(
+  server: ModelServer,
+  doing: string,
+  url: string,
+  read: (url: string, place: HttpEndpoint) => Promise<unknown> = readJson,
+): Promise<Asked> {
+  const place = placeOf(server, doing);
+  let refused: HttpAnswer | undefined;
+  const keep = (answer: HttpAnswer): JobError => {
+    refused = answer;
+    return place.refused(answer);
+  };
+  try {
+    return { json: Object(await read(url, { ...place, refused: keep })) as Json };
+  } catch (error) {
+    if (refused !== undefined && absent.has(refused.status)) {
+      return { refused, error };
+    }
+    throw error;
+  }
+}
+
+/** Repeats `work` while it throws BrokenTransfer: a server that is starting does not know its models yet. */
+export async function untilReady<T>(server: ModelServer, doing: string, work: () => Promise<T>): Promise<T> {
+  return await tryAgain(doing, server.retry, { judge: judgeBroken, code: "NETWORK", hint: serverAway }, work);
+}
+
+function judgeBroken(error: unknown): Verdict {
+  return error instanceof BrokenTransfer ? { kind: "again", found: error.message } : { kind: "end", error };
+}
+
+/**
+ * How long a server may lack a model that it had before: one that has just started may answer before it has loaded its
+ * models. Less than what a request may be tried for, so that the end is an error about the model.
+ */
+export function loadingSeconds({ maxSeconds }: Pick<RetryTools, "maxSeconds">): number {
+  return Math.min(60, maxSeconds / 2);
+}
+
+/** The texts in a list of an answer; none if it has no such list. */
+export function listIn(json: Json, key: string): string[] {
+  const list = json[key];
+  return Array.isArray(list) ? list.filter((one) => typeof one === "string") : [];
 }

@@ -1,10 +1,8 @@
-import { brotliDecompress, gunzip, inflate } from "node:zlib";
-import { promisify } from "node:util";
-import { exchange, StaleConnectionError } from "../../net/exchange.js";
-import { headersNow, withoutValues } from "../../net/http.js";
-import { BrokenTransfer, readBody, type ResponseHeaders, sendRequest, startSilenceTimeout } from "../../net/request.js";
-import { errnoOf } from "../../util/errors.js";
-import { type EncodedRequest, ServerFault } from "./message.js";
+import { Readable } from "node:stream";
+import { headersNow, withoutValues } from "../../net/http-endpoint.js";
+import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
+import { startSilenceTimeout } from "../../net/http-failures.js";
+import { type EncodedRequest, ServerFault } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 
 /** A response that was read to its end. */
@@ -15,13 +13,6 @@ export interface Received {
   readonly body: Uint8Array<ArrayBuffer>;
   /** The body as text for messages, logs and rejected rows: without credentials that the server quotes. */
   readonly said: () => string;
-}
-
-/** A request for predictions, ready to be sent. */
-interface Post {
-  readonly url: URL;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: readonly Uint8Array[];
 }
 
 /** Bytes of an answer, besides the values that it must have: more than any server needs to describe them. */
@@ -36,7 +27,7 @@ export interface PostOptions {
 
 /**
  * Asks for predictions.
- * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `exchange` and `sendRequest` throw
+ * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `connections` and `sendRequest` throw
  */
 export async function post(
   server: ModelServer,
@@ -44,37 +35,31 @@ export async function post(
   encoded: EncodedRequest,
   options: PostOptions,
 ): Promise<Received> {
-  const { findProxy, sign } = server;
   const { body } = encoded;
   const url = new URL(inferUrl);
   const own = await headersNow(server.headers);
   const plain = { ...own, ...encoded.headers };
-  const headers = sign === undefined ? plain : await sign({ method: "POST", url, headers: plain, body });
-  const proxy = findProxy(url);
-  const received =
+  const headers = (await server.sign?.({ method: "POST", url, headers: plain, body })) ?? plain;
+
+  const proxy = server.findProxy(url);
+  const answer =
     proxy === undefined
-      ? await postDirectly(server, { url, headers, body }, options)
-      : await postThrough(proxy, server, { url, headers, body }, options);
-  const credentials = { ...own, ...server.hidden, ...signatureIn(headers) };
-  return { ...received, said: () => withoutValues(Buffer.from(received.body).toString("utf8"), credentials) };
+      ? await postDirectly(server, url, { headers, body }, options)
+      : await postThrough(server, url, { headers, body, proxy }, options.mostBytes);
+
+  // AWS quotes these headers of a signature when it refuses one.
+  const signed = { login: headers["authorization"] ?? "", token: headers["x-amz-security-token"] ?? "" };
+  const credentials = { ...own, ...server.hidden, ...signed };
+  return { ...answer, said: () => withoutValues(Buffer.from(answer.body).toString("utf8"), credentials) };
 }
-
-/** Headers of a signature that AWS quotes when it refuses one. */
-const signedHeaders = ["authorization", "x-amz-security-token"];
-
-function signatureIn(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
-  return Object.fromEntries(signedHeaders.map((name) => [`signed ${name}`, headers[name] ?? ""]));
-}
-
-type Answered = Omit<Received, "said">;
 
 /** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
 async function postDirectly(
-  server: ModelServer,
-  { url, headers, body }: Post,
+  { connections, signal, timeoutMs }: ModelServer,
+  url: URL,
+  { headers, body }: { readonly headers: Readonly<Record<string, string>>; readonly body: readonly Uint8Array[] },
   { mayResend, mostBytes }: PostOptions,
-): Promise<Answered> {
-  const { connections, signal, timeoutMs } = server;
+): Promise<Omit<Received, "said">> {
   const secure = url.protocol === "https:";
   const port = url.port === "" ? (secure ? 443 : 80) : Number(url.port);
   const origin = { secure, host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port };
@@ -83,113 +68,71 @@ async function postDirectly(
     text += `${name}: ${value}\r\n`;
   }
   text += "\r\n";
-  const pieces: Uint8Array<ArrayBuffer>[] = [];
-  let size = 0;
-  const collect = (chunk: Uint8Array): void => {
-    size += chunk.length;
-    refuseLarger(size, mostBytes);
-    pieces.push(new Uint8Array(chunk)); // a copy: the bytes are overwritten
-  };
-  const options = { text, body, signal, timeoutMs, onHeaders: () => collect, onData: nothing };
-  let response: Awaited<ReturnType<typeof exchange>>;
-  try {
-    response = await exchange(connections.acquire(origin), options);
-  } catch (error) {
-    if (!(error instanceof StaleConnectionError)) {
-      throw error;
-    }
-    if (!mayResend) {
-      throw new BrokenTransfer(error.message, { cause: error }); // it may have been paid for: the caller counts it
-    }
-    response = await exchange(connections.acquire(origin, { forceNew: true }), options);
-  }
-  const { status, headers: received } = response;
+
+  const { collect, collected } = createCollector(mostBytes);
+  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => collect(new Uint8Array(chunk)); // it is overwritten
+  const exchange = { text, body, signal, timeoutMs, mayResend, onHeaders, onData: nothing };
+  const { status, headers: received } = await connections.exchange(origin, exchange);
+
   const get = (name: string): string | null => received[name] ?? null;
-  return { status, headers: { get }, body: await decompressed(joined(pieces), get("content-encoding"), mostBytes) };
+  const encoding = get("content-encoding");
+  const sent = collected();
+  // The request asks for no compression, but a proxy in front of the server may compress anyway.
+  const plain = encoding === null ? sent : await readAll(decompressed(Readable.from([sent]), encoding), mostBytes);
+  return { status, headers: { get }, body: plain };
 }
 
 const nothing = (): void => undefined;
 
-function refuseLarger(size: number, mostBytes: number): void {
-  if (size > mostBytes) {
-    throw new ServerFault(
-      `the answer has more than ${Math.floor(mostBytes / 2 ** 20)} MiB, far more than was asked for`,
-    );
-  }
-}
-
 async function postThrough(
-  proxy: URL,
-  server: ModelServer,
-  { url, headers, body }: Post,
-  { mostBytes }: PostOptions,
-): Promise<Answered> {
-  const { signal, timeoutMs, tls } = server;
+  { signal, timeoutMs, tls }: ModelServer,
+  url: URL,
+  request: Pick<HttpRequest, "headers" | "body" | "proxy">,
+  mostBytes: number,
+): Promise<Omit<Received, "said">> {
   // It is not reset: it bounds the whole request.
   using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
-  const response = await sendRequest(url, { method: "POST", headers, body, signal: watch.signal, proxy, tls });
+  const response = await sendRequest(url, { method: "POST", ...request, signal: watch.signal, tls });
+  const { status, headers } = response;
+  return { status, headers, body: await readAll(readBody(response, watch.signal), mostBytes) };
+}
+
+async function readAll(pieces: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  const { collect, collected } = createCollector(mostBytes);
+  for await (const piece of pieces) {
+    collect(piece);
+  }
+  return collected();
+}
+
+/** Collects pieces as one array. `collect` throws ServerFault beyond `mostBytes`. */
+function createCollector(mostBytes: number): {
+  readonly collect: (piece: Uint8Array) => void;
+  readonly collected: () => Uint8Array<ArrayBuffer>;
+} {
   const pieces: Uint8Array[] = [];
   let size = 0;
-  for await (const piece of readBody(response, watch.signal)) {
-    size += piece.length;
-    refuseLarger(size, mostBytes);
-    pieces.push(piece);
-  }
-  return { status: response.status, headers: response.headers, body: joined(pieces) };
-}
-
-const decoders = new Map([
-  ["gzip", promisify(gunzip)],
-  ["x-gzip", promisify(gunzip)],
-  ["deflate", promisify(inflate)],
-  ["br", promisify(brotliDecompress)],
-] as const);
-
-/** The request asks for no compression, but a proxy in front of the server may compress anyway. */
-async function decompressed(
-  body: Uint8Array<ArrayBuffer>,
-  encoding: string | null,
-  mostBytes: number,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const decode = encoding === null ? undefined : decoders.get(encoding as "gzip");
-  if (decode === undefined) {
-    return body;
-  }
-  try {
-    return joined([await decode(body, { maxOutputLength: mostBytes })]);
-  } catch (error) {
-    refuseLarger(errnoOf(error) === "ERR_BUFFER_TOO_LARGE" ? Number.POSITIVE_INFINITY : 0, mostBytes);
-    throw error;
-  }
-}
-
-/** The pieces as one array. */
-function joined(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const [first] = pieces;
-  if (pieces.length === 1 && first !== undefined && first.constructor === Uint8Array) {
-    return first as Uint8Array<ArrayBuffer>;
-  }
-  const bytes = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    bytes.set(piece, at);
-    at += piece.length;
-  }
-  return bytes;
-}
-
-/** Whether the server answers 200 at a URL. */
-export async function isReady(server: ModelServer, readyUrl: string): Promise<boolean> {
-  const { headers, findProxy, signal, timeoutMs, tls } = server;
-  const url = new URL(readyUrl);
-  using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
-  try {
-    const send = { headers: await headersNow(headers), signal: watch.signal, proxy: findProxy(url), tls };
-    const response = await sendRequest(url, { method: "GET", ...send });
-    response.body.resume();
-    return response.status === 200;
-  } catch {
-    signal.throwIfAborted();
-    return false;
-  }
+  return {
+    collect(piece) {
+      size += piece.length;
+      if (size > mostBytes) {
+        const mebibytes = Math.floor(mostBytes / 2 ** 20);
+        throw new ServerFault(`the answer has more than ${mebibytes} MiB, far more than was asked for`);
+      }
+      pieces.push(piece);
+    },
+    collected() {
+      const [first] = pieces;
+      if (pieces.length === 1 && first?.constructor === Uint8Array) {
+        return first as Uint8Array<ArrayBuffer>;
+      }
+      const bytes = new Uint8Array(size);
+      let at = 0;
+      for (const piece of pieces) {
+        bytes.set(piece, at);
+        at += piece.length;
+      }
+      return bytes;
+    },
+  };
 }

@@ -1,4 +1,4 @@
-import type { HttpAnswer } from "../../net/http.js";
+import type { HttpAnswer } from "../../net/http-endpoint.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import { isRecord } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";

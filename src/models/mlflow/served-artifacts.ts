@@ -1,5 +1,6 @@
 import { posix } from "node:path";
-import { downloadTo, type HttpEndpoint, readJson, readText } from "../../net/http.js";
+import { downloadTo, readJson, readText } from "../../net/http.js";
+import { type HttpEndpoint } from "../../net/http-endpoint.js";
 import { isRecord } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import type { Artifacts } from "../remote.js";

@@ -1,7 +1,8 @@
 import { posix } from "node:path";
 import { createHash } from "node:crypto";
-import type { HttpEndpoint } from "../../net/http.js";
-import type { FindProxy, TlsSettings } from "../../net/request.js";
+import type { HttpEndpoint } from "../../net/http-endpoint.js";
+import type { FindProxy } from "../../net/proxy.js";
+import type { TlsSettings } from "../../net/request.js";
 import { parseMlflowUri } from "../../spec/model-uri.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";

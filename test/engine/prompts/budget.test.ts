@@ -5,11 +5,7 @@ import { type Budget, createBudget } from "#src/engine/prompts/budget.js";
 const tokens = (completion: number): TokenCount => ({ prompt: 0, cached: 0, completion });
 
 function budgetOf(limit: number): Budget {
-  return createBudget({
-    doing: "asking http://localhost",
-    limits: { tokens: limit, cost: undefined },
-    price: undefined,
-  });
+  return createBudget("asking http://localhost", { tokens: limit, cost: undefined }, undefined);
 }
 
 /** Spends a token at a time until the budget ends, and returns how many. */
@@ -39,11 +35,11 @@ test("a worker that starts again spends its part of the whole, while the other o
 });
 
 test("the error names what all attempts have spent, and the part of this worker", async () => {
-  const budget = createBudget({
-    doing: "asking http://localhost",
-    limits: { tokens: undefined, cost: 2 },
-    price: { input: 1, output: 1_000_000 },
-  });
+  const budget = createBudget(
+    "asking http://localhost",
+    { tokens: undefined, cost: 2 },
+    { input: 1, output: 1_000_000 },
+  );
   budget.begin({ all: tokens(1), byWorker: tokens(1) }, 2);
   await expect(budget.reserve(tokens(1))).rejects.toThrow(
     "might exceed model.budget (max_cost is 2, used 1: paid, and the most that requests without an answer may have cost), of which each of the 2 workers may spend 1/2",

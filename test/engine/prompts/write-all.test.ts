@@ -1,7 +1,7 @@
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { writeAll } from "#src/engine/prompts/texts/write-all.js";
+import { writeAll } from "#src/engine/prompts/digest-index.js";
 import { scratchFolder } from "../../support/job.js";
 import { mayMount, smallDisk } from "../../support/mounts.js";
 

@@ -1,0 +1,477 @@
+import type { ResponseHeaders } from "../../net/request.js";
+import { JobError } from "../../util/errors.js";
+import type { ServerTraffic } from "../port.js";
+import { createHeaderPace } from "./pace.js";
+import { type ModelServer, serverAway } from "./server.js";
+
+/** What the end of a request says of its server. */
+export type RequestEnd =
+  | { readonly kind: "answered"; readonly rows: number; readonly ms: number }
+  /** It works: it refused the request. */
+  | { readonly kind: "works" }
+  /** It did not answer, or takes no requests now. */
+  | { readonly kind: "unavailable"; readonly found: string }
+  /** It works, and was sent too many requests. */
+  | { readonly kind: "overloaded"; readonly found: string }
+  /** It failed on this request, and may answer others. */
+  | { readonly kind: "failed"; readonly found: string };
+
+/** The permission for one request to a server. */
+export interface Turn {
+  readonly server: ModelServer;
+  /** Counts one more request to the server, of no row. */
+  countRequest(): void;
+  /** Learns from the headers of an answer, or of a refusal, how many requests the server takes in a time. */
+  heard(headers: ResponseHeaders): void;
+  /** Keeps the pause that the server asks for. @throws JobError NETWORK if it is too long, and there is no other server */
+  pause(found: string, ms: number): void;
+  /** Called once. */
+  end(end: RequestEnd): void;
+}
+
+/** Says which server gets the next request, and when. */
+export interface Turns {
+  readonly traffic: ServerTraffic;
+  /** Answers with predictions so far. */
+  readonly answers: number;
+  /**
+   * Waits for a turn.
+   * @param tokens of the request, as servers count them before they answer
+   * @param failed the server that the request was sent to before; it is used only if there is no other
+   * @throws JobError NETWORK if all servers have been unavailable for `retry.maxSeconds`; the error of `stop`
+   */
+  begin(tokens: number, failed: ModelServer | undefined): Promise<Turn>;
+  /** No request begins any more: those that wait, and later ones, end with this error, unless there was one before. */
+  stop(this: void, error: unknown): void;
+}
+
+interface Waiting {
+  readonly tokens: number;
+  readonly failed: ModelServer | undefined;
+  readonly resolve: (turn: Turn) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * How it works. All requests wait in one queue. The first one goes to the server that has the smallest share of its limit
+ * in flight, and to the one on which it failed last only if there is no other.
+ *
+ * - Each server has a limit of requests in flight, which grows while more of them pay, and is halved when the server is
+ *   overloaded: once for all requests that were in flight then. No limit exceeds `most`, and neither does their sum.
+ * - After five failures in a row without any answer, a server counts as unavailable. Then it gets one request at a time,
+ *   after pauses that double from 0.1 s to 5 s; the first answer ends this. When all servers have been unavailable for
+ *   `retry.maxSeconds`, the attempt ends.
+ * - A pause that a server asks for is kept, and so is the rate that its headers name (`pace.ts`).
+ *
+ * @param servers at least one; all have the same model
+ * @param doing the act that messages begin with
+ * @param isEager whether limits grow until the server is overloaded; otherwise, while the throughput grows
+ */
+export function openTurns(servers: readonly ModelServer[], doing: string, isEager: boolean): Turns {
+  const [first] = servers;
+  if (first === undefined) {
+    throw new RangeError("a model needs a server");
+  }
+  const { retry, most } = first;
+  const endpoints = servers.map((server) => openEndpoint(server, isEager, servers.length > 1));
+  const waiting: Waiting[] = [];
+  let [inFlight, highest, answers, wakeMs] = [0, 0, 0, Number.POSITIVE_INFINITY];
+  let stopped: { readonly error: unknown } | undefined;
+
+  const stop = (error: unknown): void => {
+    stopped ??= { error };
+
+    for (const { reject } of waiting.splice(0)) {
+      reject(stopped.error);
+    }
+  };
+
+  const requireOpen = (): void => {
+    if (stopped !== undefined) {
+      throw stopped.error;
+    }
+  };
+
+  const admit = (): void => {
+    for (let next = waiting[0]; next !== undefined; next = waiting[0]) {
+      if (inFlight >= most) {
+        return;
+      }
+      const nowMs = retry.nowMs();
+      const endpoint = bestOf(endpoints, next, nowMs);
+      if (endpoint === undefined) {
+        const away = awayError(endpoints, doing);
+        return away === undefined ? void wake(next.tokens, nowMs) : stop(away);
+      }
+
+      waiting.shift();
+      next.resolve(turnAt(endpoint, next));
+    }
+  };
+
+  /** Admits requests when the next server may be asked: no request in flight would do so. @param nowMs when none was found */
+  const wake = async (tokens: number, nowMs: number): Promise<void> => {
+    const dueMs = Math.min(...endpoints.map((one) => readyMs(one, tokens)).filter((ms) => ms > nowMs));
+    if (dueMs >= wakeMs) {
+      return;
+    }
+
+    wakeMs = dueMs;
+    try {
+      await retry.sleep(dueMs - nowMs);
+    } catch (error) {
+      return stop(error); // the job is stopped
+    }
+    wakeMs = Number.POSITIVE_INFINITY;
+    admit();
+  };
+
+  const turnAt = (endpoint: Endpoint, { tokens, failed }: Waiting): Turn => {
+    const { server, limit, pace, halvings } = endpoint;
+    const heard = pace.sent(tokens);
+    const isTrial = endpoint.openSinceMs !== undefined;
+    endpoint.isTrying = isTrial;
+    endpoint.requests += 1;
+    endpoint.retries += failed === undefined ? 0 : 1;
+    endpoint.inFlight += 1;
+    endpoint.highest = Math.max(endpoint.highest, endpoint.inFlight);
+    inFlight += 1;
+    highest = Math.max(highest, inFlight);
+
+    return {
+      server,
+      countRequest() {
+        endpoint.requests += 1;
+      },
+      heard,
+      pause(found, ms) {
+        const mostMs = retry.maxSeconds * 1000;
+        if (ms > mostMs && endpoints.length === 1) {
+          const message = `${doing}: ${found}, and asks for a pause of ${Math.round(ms / 1000)} s`;
+          throw new JobError("NETWORK", message, { hint: serverAway });
+        }
+        endpoint.pausedUntilMs = Math.max(endpoint.pausedUntilMs, retry.nowMs() + Math.min(ms, mostMs));
+      },
+      end(end) {
+        endpoint.inFlight -= 1;
+        inFlight -= 1;
+        if (end.kind === "answered") {
+          answers += 1;
+          countLatency(endpoint.latencies, end.ms);
+          limit.answered(end.rows, waiting.length > 0);
+        }
+        if (stopped !== undefined) {
+          return; // the end of the attempt says nothing of its servers
+        }
+
+        if (end.kind === "answered" || end.kind === "works") {
+          noteAnswer(endpoint);
+        } else {
+          endpoint.failures += 1;
+          if (end.kind === "unavailable" || isTrial) {
+            noteFailure(endpoint, end.found, isTrial);
+          }
+          if (end.kind !== "failed" && endpoint.halvings === halvings) {
+            endpoint.halvings += limit.overloaded() ? 1 : 0;
+          }
+        }
+        admit();
+      },
+    };
+  };
+
+  return {
+    traffic: trafficOf(endpoints, () => highest),
+    get answers() {
+      return answers;
+    },
+    async begin(tokens, failed) {
+      requireOpen();
+      const turn = await new Promise<Turn>((resolve, reject) => {
+        waiting.push({ tokens, failed, resolve, reject });
+        admit();
+      });
+      requireOpen();
+      return turn;
+    },
+    stop,
+  };
+}
+
+/** A server, and what is known about it. */
+type Endpoint = ReturnType<typeof openEndpoint>;
+
+function openEndpoint(server: ModelServer, isEager: boolean, hasOthers: boolean) {
+  const { most, retry } = server;
+  return {
+    server,
+    limit: isEager ? createEagerLimit(most) : createMeasuredLimit(most, retry.nowMs),
+    pace: createHeaderPace(retry.nowMs),
+    /** Of changes that only matter where there are other servers. */
+    warn: (message: string): void => (hasOthers ? retry.warn(message) : undefined),
+    inFlight: 0,
+    /** The most requests that have been in flight. */
+    highest: 0,
+    /** How often the limit was halved. */
+    halvings: 0,
+    requests: 0,
+    retries: 0,
+    failures: 0,
+    latencies: new Uint32Array(bucketCount),
+    pausedUntilMs: 0,
+    /** Failures since the last answer, and what was found last. */
+    failuresInRow: 0,
+    found: "",
+    /** Since when it counts as unavailable; undefined: it answers. */
+    openSinceMs: undefined as number | undefined,
+    /** While it is unavailable: when it may be tried, whether it is being tried, and the pause after that. */
+    triedAtMs: 0,
+    isTrying: false,
+    pauseMs: firstPauseMs,
+  };
+}
+
+/** Failures in a row, without any answer, after which a server counts as unavailable. */
+const mostFailures = 5;
+const firstPauseMs = 100;
+const longestPauseMs = 5000;
+
+function noteAnswer(endpoint: Endpoint): void {
+  const { server, openSinceMs } = endpoint;
+  Object.assign(endpoint, { failuresInRow: 0, openSinceMs: undefined, isTrying: false, pauseMs: firstPauseMs });
+
+  if (openSinceMs !== undefined) {
+    endpoint.warn(`${server.url} answers again`);
+  }
+}
+
+function noteFailure(endpoint: Endpoint, found: string, isTrial: boolean): void {
+  const { server, openSinceMs, pauseMs } = endpoint;
+  const { nowMs, random } = server.retry;
+  endpoint.failuresInRow += 1;
+  endpoint.found = found;
+  const opens = openSinceMs === undefined && endpoint.failuresInRow >= mostFailures;
+
+  if (isTrial || opens) {
+    endpoint.isTrying = false;
+    endpoint.triedAtMs = nowMs() + pauseMs * (0.5 + random() / 2);
+    endpoint.pauseMs = Math.min(longestPauseMs, pauseMs * 2);
+  }
+  if (opens) {
+    endpoint.openSinceMs = nowMs();
+    endpoint.warn(`${server.url} is left out for now: ${found}`);
+  }
+}
+
+/** From when on a server may get a request; Infinity while an unavailable one is being tried. */
+function readyMs({ openSinceMs, isTrying, triedAtMs, pausedUntilMs, pace }: Endpoint, tokens: number): number {
+  const trialMs = openSinceMs === undefined ? 0 : isTrying ? Number.POSITIVE_INFINITY : triedAtMs;
+  return Math.max(trialMs, pausedUntilMs, pace.readyMs(tokens));
+}
+
+function bestOf(
+  endpoints: readonly Endpoint[],
+  { tokens, failed }: Pick<Waiting, "tokens" | "failed">,
+  nowMs: number,
+): Endpoint | undefined {
+  let [best, least]: [Endpoint | undefined, number] = [undefined, Number.POSITIVE_INFINITY];
+  for (const endpoint of endpoints) {
+    const { server, limit, inFlight, openSinceMs } = endpoint;
+    // One that is to be tried comes first: else it would never be used while another is below its limit.
+    const rank = server === failed ? 2 : openSinceMs === undefined ? inFlight / limit.limit : -1;
+    if (rank < least && inFlight < limit.limit && readyMs(endpoint, tokens) <= nowMs) {
+      [best, least] = [endpoint, rank];
+    }
+  }
+  return best;
+}
+
+/** The error if all servers have been unavailable for too long; undefined: retries continue. */
+function awayError(endpoints: readonly Endpoint[], doing: string): JobError | undefined {
+  const { nowMs, maxSeconds } = (endpoints[0] as Endpoint).server.retry;
+  const sinceMs = Math.max(...endpoints.map(({ openSinceMs = Number.POSITIVE_INFINITY }) => openSinceMs));
+  const seconds = (nowMs() - sinceMs) / 1000;
+  if (!(seconds > maxSeconds)) {
+    return undefined;
+  }
+
+  const tries = sumOf(endpoints, ({ failuresInRow }) => failuresInRow);
+  const found = [...new Set(endpoints.map((endpoint) => endpoint.found))].join("; ");
+  return new JobError("NETWORK", `${doing}: ${found} (tried ${tries} times in ${Math.round(seconds)} s)`, {
+    hint: serverAway,
+  });
+}
+
+function sumOf(endpoints: readonly Endpoint[], count: (endpoint: Endpoint) => number): number {
+  return endpoints.reduce((sum, endpoint) => sum + count(endpoint), 0);
+}
+
+function trafficOf(endpoints: readonly Endpoint[], highest: () => number): ServerTraffic {
+  return {
+    get requests() {
+      return sumOf(endpoints, ({ requests }) => requests);
+    },
+    get retries() {
+      return sumOf(endpoints, ({ retries }) => retries);
+    },
+    get inFlight() {
+      return highest();
+    },
+    latencyMs: (share) => latencyOf(endpoints, share),
+    get servers() {
+      return (endpoints.length === 1 ? [] : endpoints).map((endpoint) => ({
+        url: endpoint.server.url,
+        requests: endpoint.requests,
+        failures: endpoint.failures,
+        inFlight: endpoint.highest,
+        latencyMs: (share: number) => latencyOf([endpoint], share),
+      }));
+    },
+  };
+}
+
+/** Latencies are counted in buckets, whose number does not grow with the requests: eight for each doubling, up to 2^22 ms. */
+const perDoubling = 8;
+const bucketCount = 22 * perDoubling;
+
+function countLatency(counts: Uint32Array, ms: number): void {
+  const bucket = Math.min(bucketCount - 1, Math.floor(Math.log2(Math.max(1, ms)) * perDoubling));
+  counts[bucket] = (counts[bucket] ?? 0) + 1;
+}
+
+/** The upper bound of the bucket that a share of the answers did not exceed; null without answers. */
+function latencyOf(endpoints: readonly Endpoint[], share: number): number | null {
+  const counts = Array.from({ length: bucketCount }, (_, bucket) =>
+    sumOf(endpoints, ({ latencies }) => latencies[bucket] ?? 0),
+  );
+  const due = share * counts.reduce((sum, count) => sum + count, 0);
+
+  let seen = 0;
+  const reached = counts.findIndex((count) => {
+    seen += count;
+    return count > 0 && seen >= due;
+  });
+  return reached < 0 ? null : 2 ** ((reached + 1) / perDoubling);
+}
+
+/** How many requests may be in flight to a server. */
+interface Limit {
+  readonly limit: number;
+  /** Counts an answer. @param isLimiting whether other requests wait for a turn */
+  answered(rows: number, isLimiting: boolean): void;
+  /** Returns whether the limit was halved. */
+  overloaded(): boolean;
+}
+
+const firstLimit = 2;
+/** Answers in a measurement, for each request that may be in flight. */
+const answersEach = 3;
+const fewestAnswers = 12;
+/** A higher limit is kept if it raises the throughput by this share; a doubled one, by that. */
+const [gain, gainOfDoubling] = [0.03, 0.15];
+/** Measurements after a limit was lowered, before it is raised again. */
+const restRounds = 8;
+
+/**
+ * The limit doubles while that raises the throughput by much, then grows slowly while it raises it at all. The throughput
+ * is measured in rounds of a few answers, in which requests wait all the time.
+ */
+function createMeasuredLimit(most: number, nowMs: () => number): Limit {
+  let limit = Math.min(firstLimit, most);
+  let isDoubling = true;
+  /** The throughput that a raised limit is compared with. */
+  let before: { readonly limit: number; readonly rate: number } | undefined;
+  let rest = 0;
+  let [toSkip, toCount, counted, startedMs, isFull] = [0, 0, 0, 0, true];
+
+  const startRound = (): void => {
+    // Answers to requests of the round before show its limit.
+    [toSkip, toCount, counted, startedMs, isFull] = [
+      limit,
+      Math.max(fewestAnswers, limit * answersEach),
+      0,
+      nowMs(),
+      true,
+    ];
+  };
+
+  const lower = (to: number): void => {
+    [limit, isDoubling, before, rest] = [to, false, undefined, to === 1 ? 0 : restRounds];
+  };
+
+  const judge = (rate: number): void => {
+    if (rest > 0) {
+      rest -= 1;
+    } else if (before !== undefined && rate < before.rate * (1 + (isDoubling ? gainOfDoubling : gain))) {
+      lower(before.limit);
+    } else {
+      const raised = Math.min(most, isDoubling ? limit * 2 : limit + Math.max(1, Math.floor(limit / 8)));
+      before = raised === limit ? undefined : { limit, rate };
+      limit = raised;
+    }
+  };
+
+  startRound();
+  return {
+    get limit() {
+      return limit;
+    },
+    answered(rows, isLimiting) {
+      if (toSkip > 0) {
+        toSkip -= 1;
+        startedMs = nowMs();
+        return;
+      }
+
+      counted += rows;
+      isFull &&= isLimiting;
+      toCount -= 1;
+      if (toCount === 0) {
+        if (isFull) {
+          judge(counted / Math.max(1, nowMs() - startedMs));
+        }
+        startRound();
+      }
+    },
+    overloaded() {
+      lower(Math.max(1, Math.floor(limit / 2)));
+      startRound();
+      return true;
+    },
+  };
+}
+
+const firstEagerLimit = 16;
+/** A failure is forgotten after so many answers; so many failures that are not halve the limit. */
+const answersToForget = 20;
+const failuresToHalve = 3;
+
+/**
+ * As TCP does: the limit grows by one for each answer until the server is overloaded, and then by one for as many answers
+ * as it is high. For servers that take long for an answer, and answer many requests at once: a measurement would take
+ * minutes. A connection that breaks now and then is no overload: if each halved the limit, 1% of them would hold it at
+ * 15 requests, by TCP's law of the square root.
+ */
+function createEagerLimit(most: number): Limit {
+  let limit = Math.min(firstEagerLimit, most);
+  let [wasOverloaded, failures] = [false, 0];
+  return {
+    get limit() {
+      return Math.floor(limit);
+    },
+    answered(rows, isLimiting) {
+      failures = Math.max(0, failures - 1 / answersToForget);
+      if (isLimiting) {
+        limit = Math.min(most, limit + (wasOverloaded ? rows / limit : rows));
+      }
+    },
+    overloaded() {
+      failures += 1;
+      const halves = failures > failuresToHalve - 1;
+      if (halves) {
+        [limit, failures, wasOverloaded] = [Math.max(1, limit / 2), 0, true];
+      }
+      return halves;
+    },
+  };
+}
