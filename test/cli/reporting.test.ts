@@ -7,7 +7,7 @@ import { readSpec } from "#src/app/reading/read-spec.js";
 import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";
 import { runCli } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { away, fails, inScratch, tell, wine } from "../support/telling.js";
 
@@ -228,9 +228,8 @@ describe("the numbers of an attempt", () => {
 });
 
 test("--metrics-port serves metrics on its port, and refuses other values", async () => {
-  await using folder = await scratchFolder();
-  await mkdir(join(folder.path, "prom"));
-  const spec = await writeSpec(folder.path, wine);
+  await mkdir(join(scratch.path, "prom"));
+  const spec = await writeSpec(scratch.path, wine);
   const [run, wrong] = await Promise.all([
     runCli(["run", spec, "--metrics-port", "0"]),
     runCli(["run", spec, "--metrics-port", "http"]),

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { fixtures, type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { fixtures, type Fixture, scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
@@ -70,8 +70,7 @@ describe("a spec that cannot be read", () => {
   });
 
   test("an error in a spec is one line of JSON with --log-format json", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { engine: { device_id: 128 } });
+    const spec = await writeSpec(scratch.path, wine, { engine: { device_id: 128 } });
     const { code, stdout, stderr } = await runHere(["run", spec, "--log-format", "json", "--json"]);
     expect([code, JSON.parse(stdout)]).toMatchObject([64, { status: "failed", code: "SPEC_INVALID" }]);
     const lines = stderr.trimEnd().split("\n");
@@ -168,10 +167,9 @@ describe("a spec that does not fit its model, input or output", () => {
   });
 
   test("a pattern that matches no file is refused", async () => {
-    await using folder = await scratchFolder();
-    await mkdir(join(folder.path, "in"));
-    const spec = await writeSpec(folder.path, wine, { input: { path: "in/*.parquet" } });
-    expect(await shownCli(["run", spec], folder.path)).toMatchInlineSnapshot(`
+    await mkdir(join(scratch.path, "in"));
+    const spec = await writeSpec(scratch.path, wine, { input: { path: "in/*.parquet" } });
+    expect(await shownCli(["run", spec], scratch.path)).toMatchInlineSnapshot(`
       "exit 75
       --- stderr
       error: planning wine-forest: no file matches in/*.parquet

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import { torture } from "../support/torture.js";
@@ -89,7 +89,6 @@ test.each([
     timeout: 900_000,
   },
   async ({ checks }) => {
-    await using scratch = await scratchFolder();
     const copied = await publishedNights(scratch.path, checks);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
@@ -123,7 +122,6 @@ test.each([
     timeout: 900_000,
   },
   async ({ stop }) => {
-    await using scratch = await scratchFolder();
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
@@ -148,7 +146,6 @@ test.each([
 );
 
 test("run --new-run that is about to plan its run while an erasure plans the same one scores no row of it", async () => {
-  await using scratch = await scratchFolder();
   const copied = await publishedNights(scratch.path, undefined);
   const erasures = await copied("night");
   const { night } = erasures;
@@ -174,7 +171,6 @@ test("run --new-run that is about to plan its run while an erasure plans the sam
 test.each(["link control/decision.json #1", "rename _SUCCESS #1"])(
   "run --new-run publishes an erasure that was killed before %s, and then scores a run of its own",
   async (call) => {
-    await using scratch = await scratchFolder();
     const { night, first } = await (await publishedNights(scratch.path, {}))("night");
     const killed = await watchCommand(first, { CRASH_ROOT: night.out, CRASH_AT: `before ${call}` });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");

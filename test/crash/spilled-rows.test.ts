@@ -2,7 +2,7 @@ import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
 import { query } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
@@ -108,7 +108,6 @@ describe("spilled rows of open spans", () => {
   test.each(momentsOf([2]))(
     "a process that is killed with spilled rows of span %i, on a disk, leaves a run that has each row once",
     async (spans) => {
-      await using scratch = await scratchFolder();
       const target: Target = {
         output: { parquet: { path: "out" } },
         env: {},
@@ -127,7 +126,6 @@ s3.describe("spilled rows of open spans", () => {
   test.each(momentsOf([2]))(
     "a process that is killed with spilled rows of span %i, before S3, leaves a run that has each row once",
     async (spans) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       const endpoint = `http://127.0.0.1:${s3.server().port}`;
       const target: Target = {
@@ -155,7 +153,6 @@ postgres.describe("spilled rows of open spans", () => {
   test.each(momentsOf([1]))(
     "a process that is killed with spilled rows of span %i, before Postgres, leaves a run that has each row once",
     async (spans) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const target: Target = {
         output: { postgres: { url: database.url, table: "scores.predictions", timeouts: { lock: 1 } } },

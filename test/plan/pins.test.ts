@@ -3,7 +3,7 @@ import { statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { pinDifference, restoreHint, touchHint } from "#src/plan/pins.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
 
@@ -51,8 +51,7 @@ describe("touchHint", () => {
   });
 
   test("touchHint has a command that restores a file's time to the nanosecond", async () => {
-    await using folder = await scratchFolder();
-    const uri = join(folder.path, "a.parquet");
+    const uri = join(scratch.path, "a.parquet");
     const pin = (): typeof planned => ({
       uri,
       sizeBytes: 0,

@@ -4,7 +4,7 @@ import { inspectArrow } from "#src/formats/arrow/inspect.js";
 import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { query } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 
@@ -18,7 +18,6 @@ describe("every type that polars and DuckDB export is carried with its values", 
     { name: "duckdb-views.arrows", least: 50 },
     { name: "duckdb-large.arrows", least: 50 },
   ])("$name", async ({ name, least }) => {
-    await using scratch = await scratchFolder();
     const due = join(written, "types.parquet");
     const types = new Map(
       (await query(`DESCRIBE SELECT * FROM '${due}'`)).map((row) => [
@@ -50,7 +49,6 @@ describe("booleans that are all NULL, of which Arrow's JavaScript library writes
   test.each(["file", "stream"] as const)(
     "booleans that are all NULL, of which Arrow's JavaScript library writes no values, are carried and bound from a %s",
     async (kind) => {
-      await using scratch = await scratchFolder();
       const { spec, out } = await smallJob(scratch.path, {
         model: identity,
         select: "SELECT 1",

@@ -1,6 +1,6 @@
 import { copyFile, mkdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
-import { type SpecOverrides, scratchFolder } from "../support/job.js";
+import { type SpecOverrides, scratch, scratchFolder } from "../support/job.js";
 import { listing, outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { tinyParquet } from "../support/parquet-bytes.js";
@@ -9,13 +9,13 @@ import { shownCli } from "../support/shown.js";
 
 /** Three shards of 1200 rows, in row groups of 400; what is done to them, and all that the run then says. */
 async function saidOf(change: (job: ShardJob) => Promise<unknown>, overrides: SpecOverrides = {}): Promise<string> {
-  await using scratch = await scratchFolder();
-  const job = await shardJob(scratch.path, { a: "plain", b: "plain", c: "plain" }, { commit_rows: 400, ...overrides });
+  await using folder = await scratchFolder();
+  const job = await shardJob(folder.path, { a: "plain", b: "plain", c: "plain" }, { commit_rows: 400, ...overrides });
   await change(job);
-  const before = await listing(scratch.path);
-  const said = await shownCli(["run", job.spec, "--quiet"], scratch.path);
+  const before = await listing(folder.path);
+  const said = await shownCli(["run", job.spec, "--quiet"], folder.path);
   // Nothing is planned, so nothing is written.
-  expect(await listing(scratch.path)).toEqual(before);
+  expect(await listing(folder.path)).toEqual(before);
   return `\n${said}`;
 }
 
@@ -240,7 +240,6 @@ describe("a shard that cannot be planned: the message names it and says what to 
 
 describe("a shard that can be planned though others are not like it", () => {
   test("its columns come in another order, among others", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" });
     await writeRows(job.shard("b"), `SELECT 1 AS more, l, s, x, id, k, 'x' AS last FROM '${shardFixture("plain")}'`);
 
@@ -251,7 +250,6 @@ describe("a shard that can be planned though others are not like it", () => {
   });
 
   test("an encrypted column is not used", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "encrypted-column" }, { output: { columns: ["s"] } });
     const binding = { path: "model.onnx", inputs: { x: ["id"] } };
     await job.rewrite({ model: binding, output: { columns: ["s"] } });

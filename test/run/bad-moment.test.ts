@@ -6,7 +6,7 @@ import type { RunningCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { watching } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { listing } from "../support/output.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { watchedJob } from "../support/watched.js";
@@ -23,7 +23,6 @@ async function partsIn(out: string): Promise<string[]> {
 
 describe("a process that stands still", () => {
   test("a process that is stopped while another one finishes the run continues, adopts all spans and exits with 0", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, slow);
     const out = join(scratch.path, "out");
     const stopped: RunningCli[] = [];
@@ -58,7 +57,6 @@ describe("SIGTERM while the run is finished", () => {
   test.each(["sync control/tmp/manifest #1", "rename _manifest.json #1", "rename _SUCCESS #1", "rm control/tmp #1"])(
     "SIGTERM before %s during the finish leaves a run that the same command reports as complete",
     async (call) => {
-      await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);
       const held = join(scratch.path, "held");
       const state: { child?: RunningCli; ended: boolean } = { ended: false };
@@ -93,7 +91,6 @@ describe("a clock", () => {
   )}`;
 
   test("a clock that jumps by days during a run changes neither its id nor its rows", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { ...slow, params: { ds: "${today}" } });
 
     const { code, stderr, summary } = await runSpec(spec, { node: [`--import=${jumping}`] });
@@ -108,7 +105,6 @@ describe("a clock", () => {
   });
 
   test("a run accepts shards with a modification time in the future", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     for (const shard of job.shards) {
       await utimes(shard, new Date("2100-01-01"), new Date("2100-01-01"));

@@ -7,7 +7,7 @@ import { runIdOf } from "#src/plan/identity.js";
 import { openKeeper } from "#src/run/challenger/keep-predictions.js";
 import { outputs, shifted } from "../support/challenger.js";
 import { type RunningCli, runCli, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import {
   expectedRows,
   inDatabase,
@@ -89,13 +89,11 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
     ["end when their long values have come", long],
     ["end at a row that is known before", wide],
   ])("pieces that %s lose no row of the kept predictions", async (_name, rows) => {
-    await using scratch = await scratchFolder();
     const folder = scratch.path;
     await runOnce({ folder, rows, published: onDisk(folder, "out", rows), kept: onDisk(folder, "kept", rows) });
   });
 
   test("a run in pieces that is killed and finished by two workers keeps each prediction once", async () => {
-    await using scratch = await scratchFolder();
     const folder = scratch.path;
     const places = { published: onDisk(folder, "out", long), kept: onDisk(folder, "kept", long) };
     await killAndFinish({ folder, rows: long, ...places }, [1, 2]);
@@ -104,7 +102,6 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
 
 describe("a span of kept predictions", () => {
   test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
       model: { outputs },
       challenger: { path: shifted, outputs, output: { parquet: { path: "kept" } } },
@@ -145,7 +142,6 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
   test.each(torture ? pairs : pairs.slice(0, 2))(
     "kept predictions lose no row when rows are published and kept in %s",
     async (_name, published, kept, rows) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const folder = scratch.path;
       await runOnce({
@@ -160,7 +156,6 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
   test.runIf(torture)(
     "a run in pieces into two tables that is killed and finished by two workers keeps each prediction once",
     async () => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const published = inDatabase(database, name, long);
       const kept = inDatabase(database, `${name}-challenger`, long);
@@ -170,21 +165,20 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
 });
 
 const writtenTo = async (
-  scratch: string,
+  folder: string,
   published: "store" | "folder",
   rows: Rows,
 ): Promise<Job & { bucket: Bucket }> => {
   const bucket = await s3.server().createBucket();
   const store = { bucket, endpoint: s3.server().endpoint };
-  const out = published === "store" ? inStore(scratch, store, { name: "out", rows }) : onDisk(scratch, "out", rows);
-  return { folder: scratch, rows, bucket, published: out, kept: inStore(scratch, store, { name: "kept", rows }) };
+  const out = published === "store" ? inStore(folder, store, { name: "out", rows }) : onDisk(folder, "out", rows);
+  return { folder, rows, bucket, published: out, kept: inStore(folder, store, { name: "kept", rows }) };
 };
 
 s3.describe("kept predictions in S3", () => {
   test.each(torture ? (["store", "folder"] as const) : (["store"] as const))(
     "with the published rows in a %s, the kept ones are in S3, complete, and erase removes rows of both",
     async (published) => {
-      await using scratch = await scratchFolder();
       const job = await writtenTo(scratch.path, published, long);
       await runOnce(job);
       const spec = join(scratch.path, "job.json");
@@ -205,7 +199,6 @@ s3.describe("kept predictions in S3", () => {
   );
 
   test("a run in pieces into S3 that is killed and finished by two workers keeps each prediction once", async () => {
-    await using scratch = await scratchFolder();
     const job = await writtenTo(scratch.path, "store", long);
     await killAndFinish(job, [1, 2]);
     expect(await readdir(join(scratch.path, "spool"))).toEqual([]); // those of killed attempts are gone as well
@@ -213,7 +206,6 @@ s3.describe("kept predictions in S3", () => {
 
   postgres.describe("with the published rows in a database", () => {
     test("the kept ones are in S3 and complete", async () => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const { kept } = await writtenTo(scratch.path, "folder", long);
       await runOnce({ folder: scratch.path, rows: long, published: inDatabase(database, name, long), kept });

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { type TypeCase, typeCases } from "../support/column-types.js";
 import { readIndependently } from "../support/hyparquet.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { readRows, type Row, writeRows } from "../support/parquet.js";
 import { hasPyarrow, runPython } from "../support/pyarrow.js";
@@ -23,7 +23,6 @@ const column = (rows: readonly Row[], name: string): unknown[] =>
 
 describe("carried columns of every type", () => {
   test("carried columns of every type keep their values over shards, row groups and spans", async () => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const names = typeCases.map((_, index) => `c${index}`);
     const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
@@ -71,7 +70,6 @@ async function nestedShard(folder: string): Promise<string> {
 
 describe("fields of struct columns", () => {
   test("fields of struct columns are carried under their path with _ for dots, together with the whole struct", async () => {
-    await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
     await scoreHere(await jobOver(scratch.path, ["user.age", "user.home.city", "user"]));
@@ -83,7 +81,6 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of a struct column do not collide with other columns, for any name of the struct", async () => {
-    await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
     await scoreHere(await jobOver(scratch.path, ["shard.row", "shard.f0", "shard"]));
@@ -93,24 +90,23 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
-    await using scratch = await scratchFolder();
-    await nestedShard(scratch.path);
+    await using folder = await scratchFolder();
+    await nestedShard(folder.path);
     const [, ...others] = featureNames;
 
-    await scoreHere(await jobOver(scratch.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
+    await scoreHere(await jobOver(folder.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
 
     await using flat = await scratchFolder();
     await mkdir(join(flat.path, "in"));
-    const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(scratch.path, "in/a.parquet")}'`;
+    const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(folder.path, "in/a.parquet")}'`;
     await writeRows(join(flat.path, "in/a.parquet"), select);
     await scoreHere(await jobOver(flat.path, ["user"], { inputs: { features: ["ratio", ...others] } }));
-    const [mine, theirs] = await Promise.all([scratch, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
+    const [mine, theirs] = await Promise.all([folder, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
     expect(mine).toEqual(theirs);
     expect(new Set(mine?.map(({ score }) => score)).size).toBeGreaterThan(100);
   });
 
   test("fields of struct columns that are NULL are named by their path", async () => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const select = `SELECT row, CASE WHEN row <> 1234 THEN {'a': {'x': 1}} END AS s, ${features} FROM range(${rowCount}) AS t(row)`;
     await writeRows(join(scratch.path, "in/a.parquet"), select);
@@ -126,7 +122,6 @@ describe("fields of struct columns", () => {
 
 describe("a map column", () => {
   test("an unused map column does not stop a run", async () => {
-    await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
       status: "complete",
@@ -138,7 +133,6 @@ describe("a map column", () => {
     ["carried", ["tags"], featureNames],
     ["a feature", [], ["tags", ...featureNames.slice(1)]],
   ])("a map column is refused by name when it is %s", async (_what, columns, inputs) => {
-    await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
 
     const { code, stderr } = await runSpec(await jobOver(scratch.path, columns, { inputs: { features: inputs } }));
@@ -216,7 +210,6 @@ describe.skipIf(!hasPyarrow)("a shard that pyarrow wrote", () => {
     ["2.6", "1.0", "snappy"],
     ["2.6", "2.0", "zstd"],
   ])("a shard that pyarrow wrote is carried as it is: format %s, pages %s, %s", async (version, pages, compression) => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const shard = join(scratch.path, "in/a.parquet");
     const names = runPython(writeWithPyarrow, shard, version, pages, compression).trim().split(" ");
@@ -254,7 +247,6 @@ describe("a model with an input and an output of every type", () => {
   test.each([1, 64, 4096])(
     "a model with an input and an output of every type gives each value back, in batches of %i",
     async (batch) => {
-      await using scratch = await scratchFolder();
       await mkdir(join(scratch.path, "in"));
       const shard = join(scratch.path, "in/a.parquet");
       const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
