@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runCli, runHere } from "../support/cli.js";
+import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { lastJson, nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
@@ -75,31 +75,31 @@ async function expectErasedByRepeating({ night, first, second }: Erasures): Prom
   expect((await night.run("run")).stdout).toContain("already complete");
 }
 
-/** The calls to stand still before: all in the long form, else some of them. */
-function stopsOf(calls: readonly string[], every: number): string[] {
-  return calls.filter((call, index) => torture || (!call.startsWith("sync ") && index % every === 0));
+/** The calls to stand still before: all in the long form, else every fifth or so, from the first or a later one. */
+function stopsOf(calls: readonly string[], { every = 5, from = 0 } = {}): string[] {
+  return calls.filter((call, index) => torture || (!call.startsWith("sync ") && index % every === from));
 }
 
 test.each([
-  { checks: undefined, of: "a run without checks" },
-  { checks: {}, of: "a run that passed its checks" },
+  { checks: undefined, of: "a run without checks", from: 0 },
+  { checks: {}, of: "a run that passed its checks", from: 2 },
 ])(
   "while an erasure of $of stands still at any durable call, another one is refused or erases its key; repeated, both do",
   {
     timeout: 900_000,
   },
-  async ({ checks }) => {
+  async ({ checks, from }) => {
     const copied = await publishedNights(scratch.path, checks);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls, 3);
+    const stops = stopsOf(calls, { from });
     expect(stops.length).toBeGreaterThan(8);
     const codes = new Set<string>();
     for (const [index, call] of stops.entries()) {
       const erasures = await copied(`at-${index}`);
       const held = join(scratch.path, `held-${index}`);
       const first = await holdCommand(erasures.first, { out: erasures.night.out, call, held });
-      const second = await runCli(erasures.second);
+      const second = await runHere(erasures.second);
       const ended = [await first.release(), second];
       codes.add(ended.map(({ code }) => code).join());
       await expectRefusedOrDone(erasures, ended);
@@ -125,7 +125,7 @@ test.each([
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), 2);
+    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 4 });
     expect(stops.length).toBeGreaterThan(5);
     const codes = new Set<string>();
     for (const [index, later] of stops.entries()) {

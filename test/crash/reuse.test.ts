@@ -9,7 +9,7 @@ import { runSpec } from "../support/score.js";
 import { torture } from "../support/torture.js";
 
 const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
-const rounds = torture ? 20 : 2;
+const rounds = torture ? 20 : 1;
 
 describe("a process that is killed while it reuses predictions", () => {
   test.each([

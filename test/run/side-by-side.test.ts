@@ -9,7 +9,7 @@ import { torture } from "../support/torture.js";
 
 /** Spans enough for two processes to meet in. */
 const fixture = fixtureNamed("digits-lightgbm");
-const commitRows = torture ? 20 : 40;
+const commitRows = torture ? 20 : 90;
 const spans = Math.ceil(1797 / commitRows);
 const rounds = torture ? [1, 2, 3, 4] : [1, 2];
 

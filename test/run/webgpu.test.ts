@@ -99,34 +99,38 @@ describe.skipIf(gpu.missing !== undefined)(
       },
     );
 
-    test("killed in the middle and resumed on a CPU, it gives each row once", { timeout: 120_000 }, async () => {
-      const fixture = fixtureNamed("diabetes-mlp");
-      const overrides: SpecOverrides = { commit_rows: 16, engine: { providers: ["webgpu"], batch_size: 4 } };
-      const spec = await writeSpec(scratch.path, fixture, overrides);
-      const golden = await goldenRows(fixture);
-      const out = join(scratch.path, "out");
-      for (const signal of ["SIGKILL", "SIGTERM"] as const) {
-        const before = (await partNames(out)).length;
-        const stopped = await run(spec, {
-          onStart: (child) => {
-            const watch = async (): Promise<void> => {
-              while ((await partNames(out)).length === before) {
-                await sleep(5);
-              }
-              child.kill(signal);
-            };
-            void watch();
-          },
-        });
-        expect(signal === "SIGKILL" ? stopped.signal : stopped.code, stopped.stderr).toBe(
-          signal === "SIGKILL" ? signal : 143,
-        );
-        expect(await faultsAtAnyMoment(out, { golden, commitRows: 16 })).toEqual([]);
-      }
-      await writeSpec(scratch.path, fixture, { ...overrides, engine: { providers: ["cpu"] } });
-      expect((await run(spec)).summary).toMatchObject({ status: "complete", provider: "cpu" });
-      await expectFinished(out, { golden });
-    });
+    test.runIf(torture)(
+      "killed in the middle and resumed on a CPU, it gives each row once",
+      { timeout: 120_000 },
+      async () => {
+        const fixture = fixtureNamed("diabetes-mlp");
+        const overrides: SpecOverrides = { commit_rows: 16, engine: { providers: ["webgpu"], batch_size: 4 } };
+        const spec = await writeSpec(scratch.path, fixture, overrides);
+        const golden = await goldenRows(fixture);
+        const out = join(scratch.path, "out");
+        for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+          const before = (await partNames(out)).length;
+          const stopped = await run(spec, {
+            onStart: (child) => {
+              const watch = async (): Promise<void> => {
+                while ((await partNames(out)).length === before) {
+                  await sleep(5);
+                }
+                child.kill(signal);
+              };
+              void watch();
+            },
+          });
+          expect(signal === "SIGKILL" ? stopped.signal : stopped.code, stopped.stderr).toBe(
+            signal === "SIGKILL" ? signal : 143,
+          );
+          expect(await faultsAtAnyMoment(out, { golden, commitRows: 16 })).toEqual([]);
+        }
+        await writeSpec(scratch.path, fixture, { ...overrides, engine: { providers: ["cpu"] } });
+        expect((await run(spec)).summary).toMatchObject({ status: "complete", provider: "cpu" });
+        await expectFinished(out, { golden });
+      },
+    );
 
     test.runIf(torture)("two workers share a run", { timeout: 120_000 }, async () => {
       const fixture = fixtureNamed("diabetes-mlp");
