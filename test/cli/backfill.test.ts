@@ -145,56 +145,52 @@ describe("--reprocess", () => {
   });
 });
 
-describe("one version of the model", () => {
-  test("a backfill uses the version of the model that it began with, even if the revision moves", async () => {
-    const old = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
-    await using hub = await serveHub({ "model.onnx": old });
-    const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: join(scratch.path, "cache"), HF_TOKEN: undefined };
-    const job = await dailyJob(scratch.path, { model: { path: "hf://org/model/model.onnx" } });
-    const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
-    const move = (seen: string): void => {
-      if (seen.includes("ds=2026-01-01: ")) {
-        hub.revisions.set("main", new Map([["model.onnx", other]]));
-      }
-    };
+test("a backfill uses the version of the model that it began with, even if the revision moves", async () => {
+  const old = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
+  await using hub = await serveHub({ "model.onnx": old });
+  const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: join(scratch.path, "cache"), HF_TOKEN: undefined };
+  const job = await dailyJob(scratch.path, { model: { path: "hf://org/model/model.onnx" } });
+  const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
+  const move = (seen: string): void => {
+    if (seen.includes("ds=2026-01-01: ")) {
+      hub.revisions.set("main", new Map([["model.onnx", other]]));
+    }
+  };
 
-    const result = await runCli(job.args("--json"), { env, onStderr: move });
-    const { runs, all } = backfillLines(result);
-    const { sha256 } = all["model"] as { readonly sha256: string };
-    const models = days.slice(0, 3).map((day) => runs[day]?.["model_sha256"]);
-    expect(models, result.stderr).toEqual([sha256, sha256, sha256]);
-    expect(result.stderr).toContain("model hf://org/model/model.onnx → version ");
-  });
+  const result = await runCli(job.args("--json"), { env, onStderr: move });
+  const { runs, all } = backfillLines(result);
+  const { sha256 } = all["model"] as { readonly sha256: string };
+  const models = days.slice(0, 3).map((day) => runs[day]?.["model_sha256"]);
+  expect(models, result.stderr).toEqual([sha256, sha256, sha256]);
+  expect(result.stderr).toContain("model hf://org/model/model.onnx → version ");
 });
 
-describe("a signal", () => {
-  test("SIGTERM ends a backfill with 143 after the current run, and the same command continues", async () => {
-    const job = await dailyJob(scratch.path);
-    const held = join(scratch.path, "held");
-    const env = { CRASH_ROOT: job.out("2026-01-02"), CRASH_AT: "hold link part-00000 #1", CRASH_HOLD: held };
-    let running: RunningCli | undefined;
-    const stopping = runCli(job.args("--json"), {
-      env,
-      node: [`--import=${preload}`],
-      onStart(child) {
-        running = child;
-      },
-    });
-    await until(() => existsSync(held)); // the second run commits its first span
-    running?.kill("SIGTERM");
-    await rm(held);
-    const stopped = await stopping;
-    expect(stopped.code, stopped.stderr).toBe(143);
-    expect(backfillLines(stopped).all).toMatchObject({ exit_code: 143 });
-    expect(statusesOf(stopped)).toMatchObject({ "01": "complete" });
-    expect(backfillLines(stopped).all["not_started"]).toBe(3);
-
-    const rest = await job.backfill("--json");
-    expect(rest.code, rest.stderr).toBe(75);
-    for (const day of days.slice(0, 3)) {
-      await expectFinished(job.out(day), { golden: await goldenRows(fixture) });
-    }
+test("SIGTERM ends a backfill with 143 after the current run, and the same command continues", async () => {
+  const job = await dailyJob(scratch.path);
+  const held = join(scratch.path, "held");
+  const env = { CRASH_ROOT: job.out("2026-01-02"), CRASH_AT: "hold link part-00000 #1", CRASH_HOLD: held };
+  let running: RunningCli | undefined;
+  const stopping = runCli(job.args("--json"), {
+    env,
+    node: [`--import=${preload}`],
+    onStart(child) {
+      running = child;
+    },
   });
+  await until(() => existsSync(held)); // the second run commits its first span
+  running?.kill("SIGTERM");
+  await rm(held);
+  const stopped = await stopping;
+  expect(stopped.code, stopped.stderr).toBe(143);
+  expect(backfillLines(stopped).all).toMatchObject({ exit_code: 143 });
+  expect(statusesOf(stopped)).toMatchObject({ "01": "complete" });
+  expect(backfillLines(stopped).all["not_started"]).toBe(3);
+
+  const rest = await job.backfill("--json");
+  expect(rest.code, rest.stderr).toBe(75);
+  for (const day of days.slice(0, 3)) {
+    await expectFinished(job.out(day), { golden: await goldenRows(fixture) });
+  }
 });
 
 describe("what a backfill refuses", () => {

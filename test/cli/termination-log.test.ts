@@ -65,24 +65,22 @@ describe("a termination message", () => {
   });
 });
 
-describe("a command that fails", () => {
-  test.each([
-    {
-      what: "a spec that is not there",
-      args: ["run", "nowhere.yaml", "--log-format", "json"],
-      text: /^error: reading nowhere\.yaml: there is no such file or folder \(ENOENT\)\n {2}hint: /,
-    },
-    { what: "no command", args: [], text: /^error: there is no command\n$/ },
-    {
-      what: "an option that is not there",
-      args: ["run", "job.yaml", "--jsno"],
-      text: /^error: unknown option '--jsno'\n/,
-    },
-  ])("a command that fails with $what writes a termination message", async ({ args, text }) => {
-    const log = join(scratch.path, "log");
-    writeFileSync(log, "");
-    const { code } = await runCli(args, { env: { INFER_BATCH_TERMINATION_LOG: log } });
-    expect(code).toBe(64);
-    expect(readFileSync(log, "utf8")).toMatch(text);
-  });
+test.each([
+  {
+    what: "a spec that is not there",
+    args: ["run", "nowhere.yaml", "--log-format", "json"],
+    text: /^error: reading nowhere\.yaml: there is no such file or folder \(ENOENT\)\n {2}hint: /,
+  },
+  { what: "no command", args: [], text: /^error: there is no command\n$/ },
+  {
+    what: "an option that is not there",
+    args: ["run", "job.yaml", "--jsno"],
+    text: /^error: unknown option '--jsno'\n/,
+  },
+])("a command that fails with $what writes a termination message", async ({ args, text }) => {
+  const log = join(scratch.path, "log");
+  writeFileSync(log, "");
+  const { code } = await runCli(args, { env: { INFER_BATCH_TERMINATION_LOG: log } });
+  expect(code).toBe(64);
+  expect(readFileSync(log, "utf8")).toMatch(text);
 });

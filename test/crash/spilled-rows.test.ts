@@ -1,6 +1,6 @@
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
@@ -104,23 +104,21 @@ async function rowsOf(paths: readonly string[]): Promise<{ id: number; bytes: nu
   return found.map(({ id, bytes }) => ({ id: Number(id), bytes: Number(bytes) }));
 }
 
-describe("spilled rows of open spans", () => {
-  test.each(momentsOf([2]))(
-    "a process that is killed with spilled rows of span %i, on a disk, leaves a run that has each row once",
-    async (spans) => {
-      const target: Target = {
-        output: { parquet: { path: "out" } },
-        env: {},
-        isSpilled: (path) => path.includes("/tmp/piece-"),
-        found: async () =>
-          await rowsOf(
-            (await filesBelow(join(scratch.path, "out"))).filter((path) => /\/part-[^/]*\.parquet$/.test(path)),
-          ),
-      };
-      await killAndFinish(scratch.path, target, spans);
-    },
-  );
-});
+test.each(momentsOf([2]))(
+  "a process that is killed with spilled rows of span %i, on a disk, leaves a run that has each row once",
+  async (spans) => {
+    const target: Target = {
+      output: { parquet: { path: "out" } },
+      env: {},
+      isSpilled: (path) => path.includes("/tmp/piece-"),
+      found: async () =>
+        await rowsOf(
+          (await filesBelow(join(scratch.path, "out"))).filter((path) => /\/part-[^/]*\.parquet$/.test(path)),
+        ),
+    };
+    await killAndFinish(scratch.path, target, spans);
+  },
+);
 
 s3.describe("spilled rows of open spans", () => {
   test.each(momentsOf([2]))(

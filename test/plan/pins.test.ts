@@ -7,28 +7,24 @@ import { scratch } from "../support/job.js";
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
 
-describe("pinDifference", () => {
-  test.each([
-    [planned, undefined],
-    [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
-    [
-      { ...planned, fingerprint: "mtime:1763805601000000000" },
-      "it has the planned 3310 bytes, but was modified 2025-11-22T10:00:01Z, planned 2025-11-22T10:00:00.123456789Z",
-    ],
-    [
-      { ...planned, fingerprint: "etag:x" },
-      "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
-    ],
-  ])("pinDifference describes a shard that is now %j", (now, difference) => {
-    expect(pinDifference(planned, now)).toBe(difference);
-  });
+test.each([
+  [planned, undefined],
+  [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
+  [
+    { ...planned, fingerprint: "mtime:1763805601000000000" },
+    "it has the planned 3310 bytes, but was modified 2025-11-22T10:00:01Z, planned 2025-11-22T10:00:00.123456789Z",
+  ],
+  [
+    { ...planned, fingerprint: "etag:x" },
+    "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
+  ],
+])("pinDifference describes a shard that is now %j", (now, difference) => {
+  expect(pinDifference(planned, now)).toBe(difference);
 });
 
-describe("restoreHint", () => {
-  test("restoreHint asks for the time of a file on disk", () => {
-    expect(restoreHint(planned)).toBe("restore the planned file with its modification time (cp -p), and run again");
-    expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
-  });
+test("restoreHint asks for the time of a file on disk", () => {
+  expect(restoreHint(planned)).toBe("restore the planned file with its modification time (cp -p), and run again");
+  expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
 });
 
 describe("touchHint", () => {

@@ -42,27 +42,25 @@ function shown(_: string, value: unknown): unknown {
     : value;
 }
 
-describe("every type that pyarrow writes is carried as it is from Parquet", () => {
-  test.each([
-    { name: "plain.arrow", computed: false },
-    { name: "plain.arrow", computed: true },
-    { name: "lz4.arrow", computed: false },
-    { name: "zstd.arrow", computed: false },
-    { name: "plain.arrows", computed: false },
-    { name: "zstd.arrows", computed: false },
-  ])(
-    "every Arrow type of pyarrow is carried like the Parquet type, from $name, through DuckDB: $computed",
-    async ({ name, computed }) => {
-      const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
-      const columns = described.map((row) => String(row["column_name"]));
+test.each([
+  { name: "plain.arrow", computed: false },
+  { name: "plain.arrow", computed: true },
+  { name: "lz4.arrow", computed: false },
+  { name: "zstd.arrow", computed: false },
+  { name: "plain.arrows", computed: false },
+  { name: "zstd.arrows", computed: false },
+])(
+  "every Arrow type of pyarrow is carried like the Parquet type, from $name, through DuckDB: $computed",
+  async ({ name, computed }) => {
+    const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
+    const columns = described.map((row) => String(row["column_name"]));
 
-      const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
+    const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
 
-      expect(columns).toHaveLength(54);
-      expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
-    },
-  );
-});
+    expect(columns).toHaveLength(54);
+    expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
+  },
+);
 
 describe("what Python predicted is predicted from Arrow", () => {
   test.each(
@@ -128,32 +126,30 @@ describe("what Python predicted is predicted from Arrow", () => {
   });
 });
 
-describe("a batch of 20 MB, more than is read at once", () => {
-  test.each(["file", "stream"] as const)(
-    "a batch of 20 MB, more than is read at once, is scored in parts and resumed in its middle, from a %s",
-    async (kind) => {
-      const select =
-        "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
-      const name = kind === "file" ? "a.arrow" : "a.arrows";
-      const job = await smallJob(scratch.path, {
-        model: identity,
-        select: "SELECT 1",
-        input: { path: `in/${name}` },
-        output: { columns: ["id", "note"], parquet: { path: "out" } },
-        commit_rows: 3333,
-      });
-      await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
-      await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
+test.each(["file", "stream"] as const)(
+  "a batch of 20 MB, more than is read at once, is scored in parts and resumed in its middle, from a %s",
+  async (kind) => {
+    const select =
+      "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
+    const name = kind === "file" ? "a.arrow" : "a.arrows";
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: `in/${name}` },
+      output: { columns: ["id", "note"], parquet: { path: "out" } },
+      commit_rows: 3333,
+    });
+    await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
+    await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
 
-      await scoreHere(job.spec);
+    await scoreHere(job.spec);
 
-      const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
-      expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
-        await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
-      );
-    },
-  );
-});
+    const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
+    expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
+      await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
+    );
+  },
+);
 
 describe("dictionaries", () => {
   test.each([

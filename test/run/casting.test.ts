@@ -65,32 +65,30 @@ test("model.cast: lossy rounds integers that the input's type does not hold; wha
   expect(scores).toEqual([0, 16777216, 2 ** 63, 3]);
 });
 
-describe("a float16 input", () => {
-  // numpy.float16(value); all but the last two are another number by way of float32.
-  const values = {
-    "1.0004882812509095": 1.0009765625,
-    "2049.000000000001": 2050,
-    "-2050.999999999999": -2050,
-    "65519.999999999": 65504,
-    "2.980232238769616e-8": 2 ** -24,
-    "6.100535392761144e-5": 1023 * 2 ** -24,
-    "0.1": 0.0999755859375,
-    "1.00048828125": 1,
-  };
-  const tensors = { inputs: [{ ...identity.inputs[0], name: "x", dtype: "float16", shape: ["N", 1] }] } as const;
-  const model: SmallModel = { ...identity, ...tensors, outputs: [{ ...tensors.inputs[0], name: "score" }] };
+// numpy.float16(value); all but the last two are another number by way of float32.
+const values = {
+  "1.0004882812509095": 1.0009765625,
+  "2049.000000000001": 2050,
+  "-2050.999999999999": -2050,
+  "65519.999999999": 65504,
+  "2.980232238769616e-8": 2 ** -24,
+  "6.100535392761144e-5": 1023 * 2 ** -24,
+  "0.1": 0.0999755859375,
+  "1.00048828125": 1,
+};
+const tensors = { inputs: [{ ...identity.inputs[0], name: "x", dtype: "float16", shape: ["N", 1] }] } as const;
+const model: SmallModel = { ...identity, ...tensors, outputs: [{ ...tensors.inputs[0], name: "score" }] };
 
-  test.each([
-    { what: "doubles", sql: (value: string) => `${value}::DOUBLE` },
-    { what: "decimals", sql: (value: string) => `'${value}'::DECIMAL(38,30)` },
-    { what: "doubles in lists", sql: (value: string) => `[${value}::DOUBLE]` },
-  ])("a float16 input rounds $what once, as numpy does", async ({ sql }) => {
-    const rows = Object.keys(values).map((value, id) => `(${id}, ${sql(value)})`);
-    const select = `SELECT id, x FROM (VALUES ${rows.join(", ")}) AS t(id, x) ORDER BY id`;
-    const { spec, out } = await smallJob(scratch.path, { model, select });
+test.each([
+  { what: "doubles", sql: (value: string) => `${value}::DOUBLE` },
+  { what: "decimals", sql: (value: string) => `'${value}'::DECIMAL(38,30)` },
+  { what: "doubles in lists", sql: (value: string) => `[${value}::DOUBLE]` },
+])("a float16 input rounds $what once, as numpy does", async ({ sql }) => {
+  const rows = Object.keys(values).map((value, id) => `(${id}, ${sql(value)})`);
+  const select = `SELECT id, x FROM (VALUES ${rows.join(", ")}) AS t(id, x) ORDER BY id`;
+  const { spec, out } = await smallJob(scratch.path, { model, select });
 
-    await scoreHere(spec);
+  await scoreHere(spec);
 
-    expect((await outputRows(out)).map(({ score }) => score)).toEqual(Object.values(values));
-  });
+  expect((await outputRows(out)).map(({ score }) => score)).toEqual(Object.values(values));
 });

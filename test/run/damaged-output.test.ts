@@ -128,21 +128,19 @@ describe("an unfinished run", () => {
   });
 });
 
-describe("a finished run", () => {
-  test.each([
-    { what: "is cut short", damage: (part: string) => truncate(part, 400) },
-    { what: "is gone", damage: (part: string) => rm(part) },
-  ])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await scoreHere(job.spec);
-    const part = await partOf(job, 3);
-    await damage(part);
+test.each([
+  { what: "is cut short", damage: (part: string) => truncate(part, 400) },
+  { what: "is gone", damage: (part: string) => rm(part) },
+])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
+  const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+  await scoreHere(job.spec);
+  const part = await partOf(job, 3);
+  await damage(part);
 
-    const { code, stderr } = await runSpec(job.spec);
+  const { code, stderr } = await runSpec(job.spec);
 
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain(part);
-  });
+  expect(code, stderr).toBe(66);
+  expect(stderr).toContain(part);
 });
 
 describe("a finished run with sealed profiles", () => {

@@ -100,34 +100,32 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
   });
 });
 
-describe("a span of kept predictions", () => {
-  test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
-    const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
-      model: { outputs },
-      challenger: { path: shifted, outputs, output: { parquet: { path: "kept" } } },
-    });
-    expect((await run(spec, "--worker", "0/1")).code).toBe(0);
-    await rm(join(scratch.path, "kept"), { recursive: true });
-    const warnings: string[] = [];
-    const log = { info() {}, debug() {}, warn: (message: string) => warnings.push(message) };
-    const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
-    await using job = await openJob(spec, { param: [] }, { log, attempt });
-    const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
-    if (stored === undefined) {
-      throw new Error("the run has no plan");
-    }
-    await using keeper = await openKeeper(job, stored.plan, "cpu");
-    const span = { index: 0, rowStart: 0, rowEnd: 569 };
-    const rows = { rowCount: 0, columns: [] };
-
-    await keeper?.keep(span, { isLast: true, rows, leftOut: 568 });
-    await keeper?.keep(span, { isLast: true, rows, leftOut: 569 });
-
-    expect(warnings).toEqual([
-      "the challenger's predictions are not kept from here on: writing span 0: 0 rows are kept and 568 left out of 569, which is a defect of this program",
-    ]);
-    expect(await partNames(join(scratch.path, "kept"))).toEqual([]);
+test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
+  const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
+    model: { outputs },
+    challenger: { path: shifted, outputs, output: { parquet: { path: "kept" } } },
   });
+  expect((await run(spec, "--worker", "0/1")).code).toBe(0);
+  await rm(join(scratch.path, "kept"), { recursive: true });
+  const warnings: string[] = [];
+  const log = { info() {}, debug() {}, warn: (message: string) => warnings.push(message) };
+  const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+  await using job = await openJob(spec, { param: [] }, { log, attempt });
+  const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
+  if (stored === undefined) {
+    throw new Error("the run has no plan");
+  }
+  await using keeper = await openKeeper(job, stored.plan, "cpu");
+  const span = { index: 0, rowStart: 0, rowEnd: 569 };
+  const rows = { rowCount: 0, columns: [] };
+
+  await keeper?.keep(span, { isLast: true, rows, leftOut: 568 });
+  await keeper?.keep(span, { isLast: true, rows, leftOut: 569 });
+
+  expect(warnings).toEqual([
+    "the challenger's predictions are not kept from here on: writing span 0: 0 rows are kept and 568 left out of 569, which is a defect of this program",
+  ]);
+  expect(await partNames(join(scratch.path, "kept"))).toEqual([]);
 });
 
 /** INFER_BATCH_TORTURE=1: all of them. */

@@ -64,22 +64,20 @@ describe("a model on the Hugging Face Hub", () => {
   });
 });
 
-describe("a model at a URL", () => {
-  test("a model at a URL is scored if it has the digest of the spec, and refused with 64 if not", async () => {
-    const bytes = await readFile(modelFile);
-    await using server = await serveFiles({ "churn.onnx": bytes });
-    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
-    const path = `${server.url}/churn.onnx`;
-    const without = await runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
-    expect(without.code).toBe(64);
-    expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
-    const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
-    const refused = await runHere(["run", wrong], { env });
-    expect(refused.code, refused.stderr).toBe(64);
+test("a model at a URL is scored if it has the digest of the spec, and refused with 64 if not", async () => {
+  const bytes = await readFile(modelFile);
+  await using server = await serveFiles({ "churn.onnx": bytes });
+  const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+  const path = `${server.url}/churn.onnx`;
+  const without = await runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
+  expect(without.code).toBe(64);
+  expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
+  const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
+  const refused = await runHere(["run", wrong], { env });
+  expect(refused.code, refused.stderr).toBe(64);
 
-    const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
-    const ran = await runHere(["run", spec], { env });
-    expect(ran.code, ran.stderr).toBe(0);
-    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
-  });
+  const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
+  const ran = await runHere(["run", spec], { env });
+  expect(ran.code, ran.stderr).toBe(0);
+  await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
 });

@@ -21,38 +21,36 @@ function columnSql({ values, inParquet = values, sql }: TypeCase, name: string):
 const column = (rows: readonly Row[], name: string): unknown[] =>
   rows.map(({ [name]: value }) => (value instanceof Date ? value.getTime() : value));
 
-describe("carried columns of every type", () => {
-  test("carried columns of every type keep their values over shards, row groups and spans", async () => {
-    await mkdir(join(scratch.path, "in"));
-    const names = typeCases.map((_, index) => `c${index}`);
-    const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
-    for (const [index, name] of ["a", "b"].entries()) {
-      const rows = `range(${index * rowCount}, ${(index + 1) * rowCount}) AS t(row)`;
-      // In a dictionary DuckDB keeps one of equal values only: b has 0 and -0, a month and 30 days.
-      const options = `COMPRESSION zstd, ROW_GROUP_SIZE 2048${name === "b" ? ", DICTIONARY_SIZE_LIMIT 0" : ""}`;
-      await writeRows(
-        join(scratch.path, `in/${name}.parquet`),
-        `SELECT row, ${columns}, ${features} FROM ${rows}`,
-        options,
-      );
-    }
+test("carried columns of every type keep their values over shards, row groups and spans", async () => {
+  await mkdir(join(scratch.path, "in"));
+  const names = typeCases.map((_, index) => `c${index}`);
+  const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
+  for (const [index, name] of ["a", "b"].entries()) {
+    const rows = `range(${index * rowCount}, ${(index + 1) * rowCount}) AS t(row)`;
+    // In a dictionary DuckDB keeps one of equal values only: b has 0 and -0, a month and 30 days.
+    const options = `COMPRESSION zstd, ROW_GROUP_SIZE 2048${name === "b" ? ", DICTIONARY_SIZE_LIMIT 0" : ""}`;
+    await writeRows(
+      join(scratch.path, `in/${name}.parquet`),
+      `SELECT row, ${columns}, ${features} FROM ${rows}`,
+      options,
+    );
+  }
 
-    const report = await scoreHere(await jobOver(scratch.path, names));
+  const report = await scoreHere(await jobOver(scratch.path, names));
 
-    expect(report).toMatchObject({ status: "complete", rowsScored: 2 * rowCount });
-    const expected = Object.fromEntries(["row", ...names].map((name) => [name, name]));
-    const [input, output] = [join(scratch.path, "in/*.parquet"), join(scratch.path, "out/*.parquet")];
-    const different = await changed(input, output, expected);
-    expect(
-      different.map((found) => [typeCases[Number(/\d+/.exec(String((found as string[])[0]))?.[0])]?.name, found]),
-    ).toEqual([]);
-    const shards = ["a", "b"].map((name) => join(scratch.path, `in/${name}.parquet`));
-    const parts = (await partNames(join(scratch.path, "out"))).map((name) => join(scratch.path, "out", name));
-    // That reader has no intervals.
-    const readable = names.filter((_, index) => !typeCases[index]?.sql.startsWith("INTERVAL"));
-    const [given, came] = [await readIndependently(shards, readable), await readIndependently(parts, readable)];
-    expect(readable.filter((name) => !isDeepStrictEqual(column(came, name), column(given, name)))).toEqual([]);
-  });
+  expect(report).toMatchObject({ status: "complete", rowsScored: 2 * rowCount });
+  const expected = Object.fromEntries(["row", ...names].map((name) => [name, name]));
+  const [input, output] = [join(scratch.path, "in/*.parquet"), join(scratch.path, "out/*.parquet")];
+  const different = await changed(input, output, expected);
+  expect(
+    different.map((found) => [typeCases[Number(/\d+/.exec(String((found as string[])[0]))?.[0])]?.name, found]),
+  ).toEqual([]);
+  const shards = ["a", "b"].map((name) => join(scratch.path, `in/${name}.parquet`));
+  const parts = (await partNames(join(scratch.path, "out"))).map((name) => join(scratch.path, "out", name));
+  // That reader has no intervals.
+  const readable = names.filter((_, index) => !typeCases[index]?.sql.startsWith("INTERVAL"));
+  const [given, came] = [await readIndependently(shards, readable), await readIndependently(parts, readable)];
+  expect(readable.filter((name) => !isDeepStrictEqual(column(came, name), column(given, name)))).toEqual([]);
 });
 
 /** `user` is a struct; `shard` too, with a field called like another column; `tags` is a map. */
@@ -222,47 +220,45 @@ describe.skipIf(!hasPyarrow)("a shard that pyarrow wrote", () => {
   });
 });
 
-describe("a model with an input and an output of every type", () => {
-  const tensors = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"];
-  const unsigned = ["uint8", "uint16", "uint32", "uint64", "bool", "string"];
-  const identity = { ...fixture, name: "types-identity", model: "types-identity.onnx" };
-  const sources: Readonly<Record<string, string>> = {
-    float16: "(row - 1024)::FLOAT / 64",
-    float32: "(row / 7)::FLOAT",
-    float64: "1 / (row + 3)::DOUBLE",
-    int8: "(row % 256 - 128)::TINYINT",
-    int16: "(row * 26 - 32768)::SMALLINT",
-    int32: "(row - 2147483648)::INTEGER",
-    int64: "(9223372036854775807 - row)::BIGINT",
-    uint8: "(row % 256)::UTINYINT",
-    uint16: "(65535 - row)::USMALLINT",
-    uint32: "(4294967295 - row)::UINTEGER",
-    uint64: "(18446744073709551615 - row)::UBIGINT",
-    bool: "row % 3 = 0",
-    string:
-      "CASE row % 4 WHEN 0 THEN '' WHEN 1 THEN 'tëxt ' || row WHEN 2 THEN repeat('長い', row % 90) ELSE chr(65279) || 'x' END",
-  };
-  const all = [...tensors, ...unsigned];
+const tensors = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"];
+const unsigned = ["uint8", "uint16", "uint32", "uint64", "bool", "string"];
+const identity = { ...fixture, name: "types-identity", model: "types-identity.onnx" };
+const sources: Readonly<Record<string, string>> = {
+  float16: "(row - 1024)::FLOAT / 64",
+  float32: "(row / 7)::FLOAT",
+  float64: "1 / (row + 3)::DOUBLE",
+  int8: "(row % 256 - 128)::TINYINT",
+  int16: "(row * 26 - 32768)::SMALLINT",
+  int32: "(row - 2147483648)::INTEGER",
+  int64: "(9223372036854775807 - row)::BIGINT",
+  uint8: "(row % 256)::UTINYINT",
+  uint16: "(65535 - row)::USMALLINT",
+  uint32: "(4294967295 - row)::UINTEGER",
+  uint64: "(18446744073709551615 - row)::UBIGINT",
+  bool: "row % 3 = 0",
+  string:
+    "CASE row % 4 WHEN 0 THEN '' WHEN 1 THEN 'tëxt ' || row WHEN 2 THEN repeat('長い', row % 90) ELSE chr(65279) || 'x' END",
+};
+const all = [...tensors, ...unsigned];
 
-  test.each([1, 64, 4096])(
-    "a model with an input and an output of every type gives each value back, in batches of %i",
-    async (batch) => {
-      await mkdir(join(scratch.path, "in"));
-      const shard = join(scratch.path, "in/a.parquet");
-      const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
-      await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
-      const spec = await writeSpec(scratch.path, identity, {
-        input: { path: "in/*.parquet" },
-        model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
-        engine: { batch_size: batch },
-        output: { columns: ["row"] },
-        commit_rows: 700,
-      });
+test.each([1, 64, 4096])(
+  "a model with an input and an output of every type gives each value back, in batches of %i",
+  async (batch) => {
+    await mkdir(join(scratch.path, "in"));
+    const shard = join(scratch.path, "in/a.parquet");
+    const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
+    await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
+    const spec = await writeSpec(scratch.path, identity, {
+      input: { path: "in/*.parquet" },
+      model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
+      engine: { batch_size: batch },
+      output: { columns: ["row"] },
+      commit_rows: 700,
+    });
 
-      await scoreHere(spec);
+    await scoreHere(spec);
 
-      const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
-      expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
-    },
-  );
-});
+    const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
+    expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
+  },
+);

@@ -81,43 +81,39 @@ describe("a key that is not known", () => {
   });
 });
 
-describe("a key that must be there", () => {
-  test.each([
-    [
-      "it is missing",
-      minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"),
-      "job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path",
-      'job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits',
-    ],
-    [
-      "a whole section is missing",
-      minimalSpec.slice(0, minimalSpec.indexOf("output:")),
-      "job.yaml:1:1: output: missing; expected a mapping",
-    ],
-    [
-      "its value is missing",
-      minimalSpec.replace("\n  path: in/*.parquet", ""),
-      "job.yaml:3:7: input: found null, expected a mapping",
-    ],
-    ["it is version", minimalSpec.replace("version: 1\n", ""), "job.yaml:1:1: version: missing; expected 1"],
-  ])("a required key is named when %s", (_when, text, ...problems) => {
-    expect(specRefusal(text)).toBe(refusalOf(...problems));
-  });
+test.each([
+  [
+    "it is missing",
+    minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"),
+    "job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path",
+    'job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits',
+  ],
+  [
+    "a whole section is missing",
+    minimalSpec.slice(0, minimalSpec.indexOf("output:")),
+    "job.yaml:1:1: output: missing; expected a mapping",
+  ],
+  [
+    "its value is missing",
+    minimalSpec.replace("\n  path: in/*.parquet", ""),
+    "job.yaml:3:7: input: found null, expected a mapping",
+  ],
+  ["it is version", minimalSpec.replace("version: 1\n", ""), "job.yaml:1:1: version: missing; expected 1"],
+])("a required key is named when %s", (_when, text, ...problems) => {
+  expect(specRefusal(text)).toBe(refusalOf(...problems));
 });
 
-describe("output names", () => {
-  test.each([
-    ["between carried columns and predictions", "[id, SCORE]", "{ score: p }", "6:21: model.outputs.score", "score"],
-    ["among carried columns", "[id, Id]", "{ score: p }", "9:17: output.columns[1]", "Id"],
-    ["among predictions", "[id]", "{ score: p, Score: q }", "6:31: model.outputs.Score", "Score"],
-  ])("output names are unique ignoring case, %s", (_which, columns, outputs, place, name) => {
-    const text = minimalSpec
-      .replace("output:", `output:\n  columns: ${columns}`)
-      .replace("model:", `model:\n  outputs: ${outputs}`);
-    expect(specRefusal(text)).toBe(
-      refusalOf(`job.yaml:${place}: output column \`${name}\` is named twice (case does not count)`),
-    );
-  });
+test.each([
+  ["between carried columns and predictions", "[id, SCORE]", "{ score: p }", "6:21: model.outputs.score", "score"],
+  ["among carried columns", "[id, Id]", "{ score: p }", "9:17: output.columns[1]", "Id"],
+  ["among predictions", "[id]", "{ score: p, Score: q }", "6:31: model.outputs.Score", "Score"],
+])("output names are unique ignoring case, %s", (_which, columns, outputs, place, name) => {
+  const text = minimalSpec
+    .replace("output:", `output:\n  columns: ${columns}`)
+    .replace("model:", `model:\n  outputs: ${outputs}`);
+  expect(specRefusal(text)).toBe(
+    refusalOf(`job.yaml:${place}: output column \`${name}\` is named twice (case does not count)`),
+  );
 });
 
 const withReference = (reference: string): string =>

@@ -144,35 +144,33 @@ function unit(rowStart: number, rowEnd: number): ParquetUnit {
 
 const batchOf = (rowCount: number): ScoredBatch => ({ rowCount, inputs: [], carried: [] });
 
-describe("a thread that does not keep to its unit", () => {
-  test.each([
-    { what: "leaves rows out", rows: [{ rowStart: 4, rowCount: 6 }], reached: 0, came: [] },
-    {
-      what: "sends rows twice",
-      rows: [
-        { rowStart: 0, rowCount: 5 },
-        { rowStart: 0, rowCount: 5 },
-      ],
-      reached: 5,
-      came: [5],
-    },
-    { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
-    { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
-  ])("a thread that does not keep to its unit is not believed: it $what", async ({ rows, reached, came }) => {
-    const { port } = scripted((answer) => {
-      for (const { rowStart, rowCount } of rows) {
-        answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
-      }
-      answer.end();
-    });
-    const found: number[] = [];
-
-    const { reached: due } = await read(openUnitPool([port]), [unit(0, 10), unit(10, 20)], request, (batch) => {
-      found.push(batch.rowCount);
-    });
-
-    expect({ due, found }).toEqual({ due: reached, found: came });
+test.each([
+  { what: "leaves rows out", rows: [{ rowStart: 4, rowCount: 6 }], reached: 0, came: [] },
+  {
+    what: "sends rows twice",
+    rows: [
+      { rowStart: 0, rowCount: 5 },
+      { rowStart: 0, rowCount: 5 },
+    ],
+    reached: 5,
+    came: [5],
+  },
+  { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
+  { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
+])("a thread that does not keep to its unit is not believed: it $what", async ({ rows, reached, came }) => {
+  const { port } = scripted((answer) => {
+    for (const { rowStart, rowCount } of rows) {
+      answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
+    }
+    answer.end();
   });
+  const found: number[] = [];
+
+  const { reached: due } = await read(openUnitPool([port]), [unit(0, 10), unit(10, 20)], request, (batch) => {
+    found.push(batch.rowCount);
+  });
+
+  expect({ due, found }).toEqual({ due: reached, found: came });
 });
 
 /** 100 numbers a row. */

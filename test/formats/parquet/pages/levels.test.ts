@@ -184,23 +184,21 @@ async function firstLevelOf(path: string, column: string, group: number): Promis
   return (changed) => changed.writeUInt8(isPacked ? changed.readUInt8(at + 1) | 1 : 1, at + 1);
 }
 
-describe("a run over a shard whose lists begin inside a row", () => {
-  test("a run over a shard whose lists begin inside a row ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
-    const job = await shardJob(scratch.path, { a: "plain", b: "checked-v2" }, { commit_rows: 400 });
-    await patch(job.shard("b"), await firstLevelOf(job.shard("b"), "l", 1));
+test("a run over a shard whose lists begin inside a row ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
+  const job = await shardJob(scratch.path, { a: "plain", b: "checked-v2" }, { commit_rows: 400 });
+  await patch(job.shard("b"), await firstLevelOf(job.shard("b"), "l", 1));
 
-    const said = await shownCli(["run", job.spec, "--quiet"], scratch.path);
+  const said = await shownCli(["run", job.spec, "--quiet"], scratch.path);
 
-    expect(said).toContain(
-      "exit 65\n--- stderr\nerror: reading <folder>/in/b.parquet: row group 1 (rows 400 to 799), column `l`: the page at byte ",
-    );
-    expect(said).toContain(
-      ": its first repetition level is 1, not 0: it begins inside a row\n  hint: restore the planned file",
-    );
-    expect((await partNames(job.out)).length).toBe(4);
+  expect(said).toContain(
+    "exit 65\n--- stderr\nerror: reading <folder>/in/b.parquet: row group 1 (rows 400 to 799), column `l`: the page at byte ",
+  );
+  expect(said).toContain(
+    ": its first repetition level is 1, not 0: it begins inside a row\n  hint: restore the planned file",
+  );
+  expect((await partNames(job.out)).length).toBe(4);
 
-    await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
-    expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
-    expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
-  });
+  await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
+  expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
+  expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
 });

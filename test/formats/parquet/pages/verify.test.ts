@@ -124,22 +124,20 @@ describe("a page is refused, with its row group, column and byte, when", () => {
   });
 });
 
-describe("a footer is refused when", () => {
-  test.each<Partial<TinyFile>>([
-    { rows: 4 },
-    { rows: -3, groupRows: -3, chunkValues: -3 },
-    { groupRows: 2 },
-    { chunkValues: 2 },
-    { chunkBytes: 1000 },
-    { chunkBytes: -1 },
-    { schemaType: 2 },
-    { unpackedBytes: 200 },
-    { repetition: null },
-    { repetition: 3 },
-    { rows: 2 ** 52, groupRows: 2 ** 52, chunkValues: 2 ** 52 },
-  ])("a footer is refused when it says %j of 3 rows of an uncompressed DOUBLE", async (lie) => {
-    expect(await tiny(lie)).toMatch(/^65 SHARD_CORRUPT reading the footer of a\.parquet: /);
-  });
+test.each<Partial<TinyFile>>([
+  { rows: 4 },
+  { rows: -3, groupRows: -3, chunkValues: -3 },
+  { groupRows: 2 },
+  { chunkValues: 2 },
+  { chunkBytes: 1000 },
+  { chunkBytes: -1 },
+  { schemaType: 2 },
+  { unpackedBytes: 200 },
+  { repetition: null },
+  { repetition: 3 },
+  { rows: 2 ** 52, groupRows: 2 ** 52, chunkValues: 2 ** 52 },
+])("a footer is refused when it says %j of 3 rows of an uncompressed DOUBLE", async (lie) => {
+  expect(await tiny(lie)).toMatch(/^65 SHARD_CORRUPT reading the footer of a\.parquet: /);
 });
 
 test("a footer is refused when its levels are not those of its schema", async () => {
