@@ -125,10 +125,10 @@ describe("run and status", () => {
   });
 
   test("paths are relative to the spec, not to where the command is run", async () => {
-    await using folder = await scratchFolder();
-    await writeSpec(folder.path, wine);
-    const { code } = await runCli(["run", join(folder.path, "job.yaml")], { cwd: scratch.path });
-    expect([code, await readdir(scratch.path)]).toEqual([0, []]);
-    expect(await readdir(folder.path)).toEqual(["job.yaml", "out"]);
+    await using elsewhere = await scratchFolder();
+    await writeSpec(scratch.path, wine);
+    const { code } = await runCli(["run", join(scratch.path, "job.yaml")], { cwd: elsewhere.path });
+    expect([code, await readdir(elsewhere.path)]).toEqual([0, []]);
+    expect(await readdir(scratch.path)).toEqual(["job.yaml", "out"]);
   });
 });

@@ -6,7 +6,7 @@ import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
 import { type CliResult, runHere } from "../support/cli.js";
-import { scratch } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { lastJson } from "../support/nights.js";
 
@@ -69,10 +69,11 @@ test("a failed run with a committed span, and one of several workers, still ends
   await job.damage(day);
   expect(await run(job, "--worker", "0/2")).toMatchObject({ code: 66 });
 
-  const begun = await dailyJob(scratch.path, { commit_rows: 20, ...reject, max_rejects: 0 });
+  await using other = await scratchFolder();
+  const begun = await dailyJob(other.path, { commit_rows: 20, ...reject, max_rejects: 0 });
   await begun.damage(day);
   expect((await run(begun)).code).toBe(65);
-  await dailyJob(scratch.path, { commit_rows: 20, input: { columns: { age: "coalesce(age, 0)" } } });
+  await dailyJob(other.path, { commit_rows: 20, input: { columns: { age: "coalesce(age, 0)" } } });
   await begun.damage(day);
   expect(await run(begun)).toMatchObject({ code: 66, stderr: expect.stringContaining("--new-run") });
 });

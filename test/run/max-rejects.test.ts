@@ -2,7 +2,7 @@ import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
-import { scratch } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { expectAllThere, nameOfRejects, reject, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -85,8 +85,9 @@ describe("max_rejects", () => {
   test("defaults to one row of a thousand", async () => {
     const job = await spoiltJob(scratch.path, "digits-lightgbm", [], { on_bad_row: "reject" });
     await scoreHere(job.spec);
+    await using other = await scratchFolder();
     const two = [spoil(1, "pixel_0_4", "NULL", "null", null), spoil(2, "pixel_0_4", "NULL", "null", null)];
-    const spoiltToo = await spoiltJob(scratch.path, "digits-lightgbm", two, { on_bad_row: "reject" });
+    const spoiltToo = await spoiltJob(other.path, "digits-lightgbm", two, { on_bad_row: "reject" });
 
     await expect(scoreHere(spoiltToo.spec)).rejects.toThrow(/max_rejects is 0\.1% of 1797 rows, 1/);
   });
@@ -97,10 +98,8 @@ describe("max_rejects", () => {
       "2 rows could not be scored, max_rejects is 0.1% of 442 rows, 1",
     );
 
-    const single = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, 1), {
-      ...settings,
-      max_rejects: "0%",
-    });
+    await using other = await scratchFolder();
+    const single = await spoiltJob(other.path, "diabetes-mlp", spoilt.slice(0, 1), { ...settings, max_rejects: "0%" });
     expect(await refusalOf(scoreHere(single.spec))).toMatch(
       "1 row could not be scored, max_rejects is 0% of 442 rows, 0",
     );

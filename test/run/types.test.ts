@@ -88,18 +88,17 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
-    await using folder = await scratchFolder();
-    await nestedShard(folder.path);
+    await nestedShard(scratch.path);
     const [, ...others] = featureNames;
 
-    await scoreHere(await jobOver(folder.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
+    await scoreHere(await jobOver(scratch.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
 
     await using flat = await scratchFolder();
     await mkdir(join(flat.path, "in"));
-    const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(folder.path, "in/a.parquet")}'`;
+    const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(scratch.path, "in/a.parquet")}'`;
     await writeRows(join(flat.path, "in/a.parquet"), select);
     await scoreHere(await jobOver(flat.path, ["user"], { inputs: { features: ["ratio", ...others] } }));
-    const [mine, theirs] = await Promise.all([folder, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
+    const [mine, theirs] = await Promise.all([scratch, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
     expect(mine).toEqual(theirs);
     expect(new Set(mine?.map(({ score }) => score)).size).toBeGreaterThan(100);
   });
