@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { addressSpaceBytes, refuseSmallAddressSpace, usableCores } from "#src/app/process-limits.js";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 
 const program = "bin/infer-batch.js";
@@ -49,8 +49,7 @@ const limited = (kib: number | "unlimited", ...args: readonly string[]): { statu
 
 describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () => {
   test("a command under ulimit -v says that it has too few addresses in place of aborting in V8", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"));
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"));
     for (const command of ["run", "validate", "plan", "doctor"]) {
       const { status, stderr } = limited(1_500_000, program, command, spec);
       expect(status, `${command}: ${stderr}`).toBe(64);
@@ -59,10 +58,9 @@ describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () =>
   });
 
   test("a run under ulimit -v has as many threads as it leaves addresses for", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { engine: { threads: 64 } });
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine: { threads: 64 } });
     // The test pretends that the machine has 16 cores, on which 16 threads would take 10 GiB.
-    const preload = join(folder.path, "cores.mjs");
+    const preload = join(scratch.path, "cores.mjs");
     const code = `import os from "node:os"; import { syncBuiltinESMExports } from "node:module";
       os.availableParallelism = () => 16; syncBuiltinESMExports();`;
     await writeFile(preload, code);
@@ -71,9 +69,8 @@ describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () =>
   });
 
   test("a run under ulimit -v makes no WebAssembly, which reserves 10 GiB of addresses", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"));
-    const preload = join(folder.path, "webassembly.mjs");
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"));
+    const preload = join(scratch.path, "webassembly.mjs");
     await writeFile(preload, `WebAssembly.Instance = function () { console.error("made WebAssembly"); };`);
     const unlimited = limited("unlimited", `--import=${preload}`, program, "run", spec, "--new-run");
     expect([unlimited.status, unlimited.stderr]).toEqual([0, expect.stringContaining("made WebAssembly")]);

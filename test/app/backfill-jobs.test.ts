@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { readBackfill } from "#src/app/backfill-jobs.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 async function specOf(folder: string, params: string, html = "reports/${ds}.html"): Promise<string> {
   const path = join(folder, "job.yaml");
@@ -27,7 +27,6 @@ report:
 
 describe("the jobs of a backfill", () => {
   test("a job whose params are a date and an hour gets both", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, '{ ds: "${today}", hour: "${hour}" }');
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01..2026-01-02"], step: "hour" });
     const [first] = jobs;
@@ -36,14 +35,12 @@ describe("the jobs of a backfill", () => {
   });
 
   test("a job with one param for date and hour gets them as one text", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, '{ ds: "2026-01-01T00" }');
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01T05..2026-01-01T06"] });
     expect(jobs.map(({ load }) => load().spec.params["ds"])).toEqual(["2026-01-01T05", "2026-01-01T06"]);
   });
 
   test("a backfill calls no URL, writes no metrics, has no deadline and does not wait for input", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }");
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01..2026-01-02"] });
     expect(jobs[0]?.load().spec).toMatchObject({
@@ -55,14 +52,12 @@ describe("the jobs of a backfill", () => {
   });
 
   test("an HTML page whose name does not depend on the date is not written by a backfill", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }", "reports/latest.html");
     const { jobs } = await readBackfill(spec, { param: ["ds=2026-01-01..2026-01-02"] });
     expect(jobs.map(({ load }) => load().spec.report.html)).toEqual([undefined, undefined]);
   });
 
   test("a value that does not fit the type of its param is refused before any run starts", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specOf(scratch.path, "{ ds: { type: date } }");
     const reading = readBackfill(spec, { param: ["ds=2026-01..2026-02"] });
     await expect(reading).rejects.toThrow("found 2026-01, expected a date such as 2026-11-23");

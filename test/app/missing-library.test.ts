@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
 import { projectFolder, runCli } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { promptJob } from "../support/prompt-job.js";
 import { textJob } from "../support/text-job.js";
 
@@ -44,9 +44,9 @@ describe("a native library of another platform", () => {
     { library: "duckdb", name: "DuckDB", commands: ["run", "doctor"] },
     { library: "onnxruntime", name: "ONNX Runtime", commands: ["run", "plan", "doctor"] },
   ] as const)("a command that needs $name ends with 64 and says to install it for this platform", async (missing) => {
-    await using scratch = await scratchFolder();
-    const program = await installWithout(missing.library, join(scratch.path, "installed"));
-    const spec = await writeSpec(scratch.path, wine);
+    await using folder = await scratchFolder();
+    const program = await installWithout(missing.library, join(folder.path, "installed"));
+    const spec = await writeSpec(folder.path, wine);
     for (const command of missing.commands) {
       const ended = await runCli([command, spec], { program });
       expect(ended.stderr).toContain(
@@ -58,7 +58,6 @@ describe("a native library of another platform", () => {
   });
 
   test("a job that tokenizes texts ends with 64 without the package tokenizers, and other jobs do without it", async () => {
-    await using scratch = await scratchFolder();
     const installed = join(scratch.path, "installed");
     const program = await installWithout("tokenizers", installed);
     const { spec } = await textJob(scratch.path);

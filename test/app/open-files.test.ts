@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { machineError } from "#src/app/machine-errors.js";
 import { JobError } from "#src/util/errors.js";
 import { projectFolder } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { torture } from "../support/torture.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
@@ -37,8 +37,7 @@ describe.runIf(process.platform === "linux")("a command with a low limit of open
   test.each(firstFew)(
     "a command exits with 0 or 75 when it may open %i more files than it needs to start",
     async (more) => {
-      await using folder = await scratchFolder();
-      const spec = await writeSpec(folder.path, wine, { input: { path: shards } });
+      const spec = await writeSpec(scratch.path, wine, { input: { path: shards } });
       const ended = [
         withLimit(fewest + more, ["plan", spec]),
         withLimit(fewest + more, ["run", spec, "--no-progress"]),

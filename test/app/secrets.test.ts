@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { readSecret } from "#src/app/secrets.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 
 const key = "job.yaml:4:9: output.postgres.password";
@@ -23,7 +23,6 @@ describe("a secret in a file", () => {
     [" pass word \n", " pass word "],
     ["ключ/@:#%\n", "ключ/@:#%"],
   ])("%j is read as %j, with any permissions of the file", async (text, secret) => {
-    await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "x"), text);
     await chmod(join(scratch.path, "x"), 0o644);
     expect(await readSecret("${file:x}", { folder: scratch.path, key })).toBe(secret);
@@ -35,7 +34,6 @@ describe("a secret in a file", () => {
   });
 
   test("a file that cannot be a secret is refused with 64, by the key and the path", async () => {
-    await using scratch = await scratchFolder();
     const { path: folder } = scratch;
     await mkdir(join(folder, "folder"));
     await writeFile(join(folder, "empty"), "\n");
@@ -56,7 +54,6 @@ describe("a spec with ${file:…}", () => {
   const postgres = { table: "scores.predictions" };
 
   test("a spec with ${file:…} whose file is missing ends with 64, and the error names the file and the place in the spec", async () => {
-    await using scratch = await scratchFolder();
     for (const name of ["url", "password"]) {
       const output = { parquet: undefined, postgres: { ...postgres, [name]: "${file:/run/no/such}" } };
       const spec = await writeSpec(scratch.path, diabetes, { output });
@@ -73,7 +70,6 @@ describe("a spec with ${file:…}", () => {
   });
 
   test("a spec may have ${file:…} only as the whole value of a key that holds a secret", async () => {
-    await using scratch = await scratchFolder();
     const said = async (overrides: SpecOverrides): Promise<string> => {
       const { code, stderr } = await runHere(["plan", await writeSpec(scratch.path, diabetes, overrides)]);
       expect(code).toBe(64);
@@ -90,7 +86,6 @@ describe("a spec with ${file:…}", () => {
   });
 
   test("a file with the URL of a report that is missing or wrong is a warning in the log, and does not fail the run", async () => {
-    await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "url"), "not-a-url-secret");
     for (const [value, found] of [
       ["${file:/run/no/such}", "/run/no/such: there is no such file"],

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { checkSeveral, findWorker } from "#src/app/worker.js";
 import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { runSpec } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -127,7 +127,6 @@ describe("several workers of a job with a param from the clock", () => {
   ])(
     "several workers of a job with a param from the clock are refused before anything is written ($how)",
     async ({ args, env }) => {
-      await using scratch = await scratchFolder();
       const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
 
       const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
@@ -140,7 +139,6 @@ describe("several workers of a job with a param from the clock", () => {
   );
 
   test("several workers run when each is given the same value of the param", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { ...clock, commit_rows: 100 });
     const args = ["--param", "ds=2026-01-31"];
 

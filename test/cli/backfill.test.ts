@@ -7,7 +7,7 @@ import { projectFolder, runCli, runHere, type RunningCli } from "../support/cli.
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { serveHub } from "../support/hub.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { publishedRun } from "../support/nights.js";
 import { shownCli } from "../support/shown.js";
 import { writeRows } from "../support/parquet.js";
@@ -21,7 +21,6 @@ const hintOf = (result: { readonly stderr: string }): string => result.stderr.sl
 
 describe("a backfill of five days", () => {
   test("a backfill scores each day, lists days without input, and ends with the worst exit code; the same command continues", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.damage("2026-01-04");
 
@@ -53,7 +52,6 @@ describe("a backfill of five days", () => {
   });
 
   test("a backfill counts the rows that its runs have written, and of a complete run those of all attempts", async () => {
-    await using scratch = await scratchFolder();
     const rows = `SELECT * REPLACE (if(id < 5, NULL, age) AS age) FROM '${join(projectFolder, "fixtures/data/diabetes/part-00000.parquet")}'`;
     const job = await dailyJob(scratch.path, { ...reject, input: { where: "id < 100" } });
     await writeRows(join(scratch.path, "in/dt=2026-01-02/part-00000.parquet"), rows);
@@ -69,7 +67,6 @@ describe("a backfill of five days", () => {
   });
 
   test("--stop-on-failure starts no run after one that failed, and the same command continues", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.damage("2026-01-02");
 
@@ -84,7 +81,6 @@ describe("a backfill of five days", () => {
   });
 
   test("a backfill with several runs at once publishes the same rows as one run at a time", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.arrive("2026-01-04");
     await job.arrive("2026-01-05");
@@ -100,7 +96,6 @@ describe("a backfill of five days", () => {
 
 describe("--reprocess", () => {
   test("backfill --reprocess failed scores only days again whose input changed; without it they end with 66", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.backfill("--quiet");
     const before = await publishedRun(job.out("2026-01-01"));
@@ -117,7 +112,6 @@ describe("--reprocess", () => {
   });
 
   test("backfill --reprocess completed scores every day again", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path);
     await job.backfill("--quiet");
 
@@ -129,7 +123,6 @@ describe("--reprocess", () => {
   });
 
   test("a held run does not stop later runs of a backfill; --reprocess failed scores it again after its cause is corrected", async () => {
-    await using scratch = await scratchFolder();
     const job = await dailyJob(scratch.path, { checks: { unique: ["id"] } });
     const part = join(job.folder, "in/dt=2026-01-02/part-00000.parquet");
     const twice = part.replace("00000", "00002");
@@ -152,58 +145,52 @@ describe("--reprocess", () => {
   });
 });
 
-describe("one version of the model", () => {
-  test("a backfill uses the version of the model that it began with, even if the revision moves", async () => {
-    await using scratch = await scratchFolder();
-    const old = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
-    await using hub = await serveHub({ "model.onnx": old });
-    const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: join(scratch.path, "cache"), HF_TOKEN: undefined };
-    const job = await dailyJob(scratch.path, { model: { path: "hf://org/model/model.onnx" } });
-    const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
-    const move = (seen: string): void => {
-      if (seen.includes("ds=2026-01-01: ")) {
-        hub.revisions.set("main", new Map([["model.onnx", other]]));
-      }
-    };
+test("a backfill uses the version of the model that it began with, even if the revision moves", async () => {
+  const old = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
+  await using hub = await serveHub({ "model.onnx": old });
+  const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: join(scratch.path, "cache"), HF_TOKEN: undefined };
+  const job = await dailyJob(scratch.path, { model: { path: "hf://org/model/model.onnx" } });
+  const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
+  const move = (seen: string): void => {
+    if (seen.includes("ds=2026-01-01: ")) {
+      hub.revisions.set("main", new Map([["model.onnx", other]]));
+    }
+  };
 
-    const result = await runCli(job.args("--json"), { env, onStderr: move });
-    const { runs, all } = backfillLines(result);
-    const { sha256 } = all["model"] as { readonly sha256: string };
-    const models = days.slice(0, 3).map((day) => runs[day]?.["model_sha256"]);
-    expect(models, result.stderr).toEqual([sha256, sha256, sha256]);
-    expect(result.stderr).toContain("model hf://org/model/model.onnx → version ");
-  });
+  const result = await runCli(job.args("--json"), { env, onStderr: move });
+  const { runs, all } = backfillLines(result);
+  const { sha256 } = all["model"] as { readonly sha256: string };
+  const models = days.slice(0, 3).map((day) => runs[day]?.["model_sha256"]);
+  expect(models, result.stderr).toEqual([sha256, sha256, sha256]);
+  expect(result.stderr).toContain("model hf://org/model/model.onnx → version ");
 });
 
-describe("a signal", () => {
-  test("SIGTERM ends a backfill with 143 after the current run, and the same command continues", async () => {
-    await using scratch = await scratchFolder();
-    const job = await dailyJob(scratch.path);
-    const held = join(scratch.path, "held");
-    const env = { CRASH_ROOT: job.out("2026-01-02"), CRASH_AT: "hold link part-00000 #1", CRASH_HOLD: held };
-    let running: RunningCli | undefined;
-    const stopping = runCli(job.args("--json"), {
-      env,
-      node: [`--import=${preload}`],
-      onStart(child) {
-        running = child;
-      },
-    });
-    await until(() => existsSync(held)); // the second run commits its first span
-    running?.kill("SIGTERM");
-    await rm(held);
-    const stopped = await stopping;
-    expect(stopped.code, stopped.stderr).toBe(143);
-    expect(backfillLines(stopped).all).toMatchObject({ exit_code: 143 });
-    expect(statusesOf(stopped)).toMatchObject({ "01": "complete" });
-    expect(backfillLines(stopped).all["not_started"]).toBe(3);
-
-    const rest = await job.backfill("--json");
-    expect(rest.code, rest.stderr).toBe(75);
-    for (const day of days.slice(0, 3)) {
-      await expectFinished(job.out(day), { golden: await goldenRows(fixture) });
-    }
+test("SIGTERM ends a backfill with 143 after the current run, and the same command continues", async () => {
+  const job = await dailyJob(scratch.path);
+  const held = join(scratch.path, "held");
+  const env = { CRASH_ROOT: job.out("2026-01-02"), CRASH_AT: "hold link part-00000 #1", CRASH_HOLD: held };
+  let running: RunningCli | undefined;
+  const stopping = runCli(job.args("--json"), {
+    env,
+    node: [`--import=${preload}`],
+    onStart(child) {
+      running = child;
+    },
   });
+  await until(() => existsSync(held)); // the second run commits its first span
+  running?.kill("SIGTERM");
+  await rm(held);
+  const stopped = await stopping;
+  expect(stopped.code, stopped.stderr).toBe(143);
+  expect(backfillLines(stopped).all).toMatchObject({ exit_code: 143 });
+  expect(statusesOf(stopped)).toMatchObject({ "01": "complete" });
+  expect(backfillLines(stopped).all["not_started"]).toBe(3);
+
+  const rest = await job.backfill("--json");
+  expect(rest.code, rest.stderr).toBe(75);
+  for (const day of days.slice(0, 3)) {
+    await expectFinished(job.out(day), { golden: await goldenRows(fixture) });
+  }
 });
 
 describe("what a backfill refuses", () => {
@@ -212,14 +199,12 @@ describe("what a backfill refuses", () => {
     ["a range that ends before it begins", ["ds=2026-01-02..2026-01-01"], "it ends before it begins"],
     ["a param that the spec does not have", ["dt=2026-01-01..2026-01-02"], "the spec declares only ds"],
   ])("a backfill refuses %s", async (_, params, found) => {
-    await using scratch = await scratchFolder();
     const { spec } = await dailyJob(scratch.path);
     const { code, stderr } = await runHere(["backfill", spec, ...params.flatMap((param) => ["--param", param])]);
     expect([code, stderr]).toEqual([64, expect.stringContaining(found)]);
   });
 
   test("a backfill refuses a second param from the clock, and a range on which nothing depends", async () => {
-    await using scratch = await scratchFolder();
     const clock = await dailyJob(scratch.path, { params: { ds: "${today}", asof: "${yesterday}" } });
     const first = await clock.backfill();
     expect([first.code, first.stderr]).toEqual([64, expect.stringContaining("params.asof comes from the clock")]);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { runCli, runHere } from "../support/cli.js";
-import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, type Fixture, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { showResult, shownCli } from "../support/shown.js";
 
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
@@ -12,21 +12,18 @@ const batch32 = fixtures.find(({ name }) => name === "diabetes-mlp-batch32") as 
 
 describe("plan", () => {
   test("plan shows shards, spans, bindings and target, and writes nothing", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
-    expect(await shownCli(["plan", spec], folder.path)).toMatchSnapshot();
-    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+    const spec = await writeSpec(scratch.path, wine, { commit_rows: 50 });
+    expect(await shownCli(["plan", spec], scratch.path)).toMatchSnapshot();
+    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
   });
 
   test("plan shows a model's fixed batch size", async () => {
-    await using folder = await scratchFolder();
-    const { stdout } = await runHere(["plan", await writeSpec(folder.path, batch32)]);
+    const { stdout } = await runHere(["plan", await writeSpec(scratch.path, batch32)]);
     expect(stdout).toContain("input    features float32 [32,10] <- age, sex, bmi");
   });
 
   test("plan --json prints one line, the plan that run would store", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine);
+    const spec = await writeSpec(scratch.path, wine);
     const { code, stdout, stderr } = await runHere(["plan", spec, "--json"]);
     expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);
     expect(JSON.parse(stdout)).toMatchObject({
@@ -40,10 +37,9 @@ describe("plan", () => {
 
 describe("validate", () => {
   test("validate shows the bindings, and writes nothing", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, cancer);
-    expect(await shownCli(["validate", spec], folder.path)).toMatchSnapshot();
-    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+    const spec = await writeSpec(scratch.path, cancer);
+    expect(await shownCli(["validate", spec], scratch.path)).toMatchSnapshot();
+    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
   });
 
   test("validate says when there is no shard to check yet", async () => {
@@ -60,21 +56,19 @@ describe("validate", () => {
 
 describe("run and status", () => {
   test("run and status agree before, during and after a run", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { commit_rows: 50 });
+    const spec = await writeSpec(scratch.path, wine, { commit_rows: 50 });
     const story = [
-      await shownCli(["status", spec], folder.path),
-      await shownCli(["run", spec], folder.path),
-      await shownCli(["status", spec], folder.path),
-      await shownCli(["status", spec, "--json"], folder.path),
-      await shownCli(["run", spec], folder.path),
+      await shownCli(["status", spec], scratch.path),
+      await shownCli(["run", spec], scratch.path),
+      await shownCli(["status", spec], scratch.path),
+      await shownCli(["status", spec, "--json"], scratch.path),
+      await shownCli(["run", spec], scratch.path),
     ];
     expect(`\n${story.join("\n")}`).toMatchSnapshot();
   });
 
   test("status of an unfinished run has the command that continues it", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { commit_rows: 50, params: { ds: "2026-01-31" } });
+    const spec = await writeSpec(scratch.path, wine, { commit_rows: 50, params: { ds: "2026-01-31" } });
     await runHere(["run", spec, "--worker", "0/2", "--quiet"]);
     const next = `infer-batch run ${spec} --param ds=2026-01-31`;
     const { stdout } = await runHere(["status", spec]);
@@ -86,14 +80,12 @@ describe("run and status", () => {
   });
 
   test("status before the first run writes nothing", async () => {
-    await using folder = await scratchFolder();
-    await runHere(["status", await writeSpec(folder.path, wine)]);
-    expect(await readdir(folder.path)).toEqual(["job.yaml"]);
+    await runHere(["status", await writeSpec(scratch.path, wine)]);
+    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
   });
 
   test("run --json has exactly one line of JSON on stdout, the first time and the next", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine, { commit_rows: 50, engine: { batch_size: 16 } });
+    const spec = await writeSpec(scratch.path, wine, { commit_rows: 50, engine: { batch_size: 16 } });
     const first = await runCli(["run", spec, "--json"]);
     const second = await runCli(["run", spec, "--json"]);
     for (const { code, stdout } of [first, second]) {
@@ -108,24 +100,21 @@ describe("run and status", () => {
     const { engine_busy: busy } = z.object({ engine_busy: z.number() }).parse(JSON.parse(first.stdout));
     expect([busy > 0, busy <= 1]).toEqual([true, true]);
     expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete", rows_scored: 0, spans_resumed: 4 });
-    expect(showResult(first, folder.path)).toMatchSnapshot();
+    expect(showResult(first, scratch.path)).toMatchSnapshot();
   });
 
   test("run --quiet says nothing when all is well", async () => {
-    await using folder = await scratchFolder();
-    const { code, stdout, stderr } = await runHere(["run", await writeSpec(folder.path, wine), "--quiet"]);
+    const { code, stdout, stderr } = await runHere(["run", await writeSpec(scratch.path, wine), "--quiet"]);
     expect([code, stdout, stderr]).toEqual([0, "", ""]);
   });
 
   test("run --quiet --json says one line", async () => {
-    await using folder = await scratchFolder();
-    const { stdout, stderr } = await runHere(["run", await writeSpec(folder.path, wine), "--quiet", "--json"]);
+    const { stdout, stderr } = await runHere(["run", await writeSpec(scratch.path, wine), "--quiet", "--json"]);
     expect([stdout.split("\n").length, stderr]).toEqual([2, ""]);
   });
 
   test("log lines are JSON when asked for, each of them", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine);
+    const spec = await writeSpec(scratch.path, wine);
     const { stderr } = await runHere(["run", spec, "--log-format", "json", "--log-level", "debug"]);
     const lines = stderr
       .trimEnd()
@@ -136,11 +125,10 @@ describe("run and status", () => {
   });
 
   test("paths are relative to the spec, not to where the command is run", async () => {
-    await using folder = await scratchFolder();
     await using elsewhere = await scratchFolder();
-    await writeSpec(folder.path, wine);
-    const { code } = await runCli(["run", join(folder.path, "job.yaml")], { cwd: elsewhere.path });
+    await writeSpec(scratch.path, wine);
+    const { code } = await runCli(["run", join(scratch.path, "job.yaml")], { cwd: elsewhere.path });
     expect([code, await readdir(elsewhere.path)]).toEqual([0, []]);
-    expect(await readdir(folder.path)).toEqual(["job.yaml", "out"]);
+    expect(await readdir(scratch.path)).toEqual(["job.yaml", "out"]);
   });
 });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { withFloat } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 
 const modelOf = (name: string): string => join(projectFolder, "fixtures/models", name);
@@ -125,22 +125,21 @@ describe("infer-batch compare", () => {
   });
 
   test("compare counts the labels that flip between two classifiers, and the cosines of their probabilities", async () => {
-    await using folder = await scratchFolder();
     // The logistic regression, 3 less and more in its two intercepts.
     const bytes = await readFile(modelOf("cancer-logistic.onnx"));
     const intercept = 0.220_886_260_271_072_4;
-    const other = join(folder.path, "shifted.onnx");
+    const other = join(scratch.path, "shifted.onnx");
     await writeFile(other, withFloat(withFloat(bytes, -intercept, -intercept - 3), intercept, intercept + 3));
     // More rows than one turn, so that each model begins one.
     const copies = 30;
-    await mkdir(join(folder.path, "in"));
+    await mkdir(join(scratch.path, "in"));
     const shards = join(projectFolder, "fixtures/data/cancer");
     for (const name of await readdir(shards)) {
       for (let copy = 0; copy < copies; copy += 1) {
-        await copyFile(join(shards, name), join(folder.path, "in", `${String(copy).padStart(2, "0")}-${name}`));
+        await copyFile(join(shards, name), join(scratch.path, "in", `${String(copy).padStart(2, "0")}-${name}`));
       }
     }
-    const spec = await writeSpec(folder.path, fixtureNamed("cancer-logistic"), {
+    const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
       input: { path: "in/*.parquet" },
       model: { outputs: { label: "label", probabilities: "probabilities" } },
       output: { columns: ["id"] },
@@ -181,9 +180,8 @@ describe("infer-batch compare", () => {
   });
 
   test("compare of a model with other inputs says where a model has bindings of its own, and does not send people to the spec's", async () => {
-    await using folder = await scratchFolder();
     const overrides = { output: { columns: ["row_id"] }, model: { path: modelOf("penguins-pipeline.onnx") } };
-    const spec = await writeSpec(folder.path, fixtureNamed("penguins-pipeline"), overrides);
+    const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), overrides);
     const other = await runHere(["compare", spec, "--model", modelOf("penguins-lightgbm.onnx")]);
     expect(other.code).toBe(64);
     expect(other.stderr).toMatch(/^error: binding \S+penguins-lightgbm.onnx to the columns of /);
@@ -191,7 +189,7 @@ describe("infer-batch compare", () => {
       "  hint: compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two
       "
     `);
-    await writeSpec(folder.path, fixtureNamed("penguins-pipeline"), {
+    await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), {
       ...overrides,
       model: { path: modelOf("penguins-lightgbm.onnx") },
     });
@@ -200,15 +198,13 @@ describe("infer-batch compare", () => {
   });
 
   test("compare with --limit scores only the first rows, and says so", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
     const { stdout } = await runHere(["compare", spec, "--model", quantised, "--limit", "260"]);
     expect(stdout).toContain("260 rows compared, from the first 260 rows of 442\n");
   });
 
   test("compare leaves columns out of its tables where the terminal is too narrow for them, and names them", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { output: { columns: ["id"] } });
     const { stdout } = await runHere(["compare", spec, "--model", quantised], { columns: 60 });
     const tables = stdout.slice(stdout.indexOf("speed of")).split("\n"); // models are named above, in lines of their own
     expect(Math.max(...tables.map((line) => line.length))).toBeLessThanOrEqual(60);
@@ -216,8 +212,7 @@ describe("infer-batch compare", () => {
   });
 
   test("compare refuses a third model, a URI without a model and a limit of no rows with 64", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"));
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"));
     const refused = async (...args: string[]): Promise<string> => {
       const { code, stderr } = await runHere(["compare", spec, ...args]);
       return `${code} ${stderr.split("\n")[0]}`;
@@ -233,9 +228,8 @@ describe("infer-batch compare", () => {
 });
 
 test("compare takes two given models for a job whose model a server has, and refuses to compare the served model with one", async () => {
-  await using folder = await scratchFolder();
   const server = { protocol: "v2", url: "http://127.0.0.1:1", name: "m" };
-  const spec = await writeSpec(folder.path, fixtureNamed("diabetes-mlp"), { model: { path: undefined, server } });
+  const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { model: { path: undefined, server } });
   const models = ["--model", modelOf("diabetes-mlp.onnx"), "--model", quantised];
 
   const both = await runHere(["compare", spec, "--json", ...models]);

@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { hasPyarrow, runPython } from "../support/pyarrow.js";
 
@@ -92,8 +92,7 @@ interface ExpectedColumn {
 
 describe.skipIf(!hasPyarrow)(`diff of exact types${hasPyarrow ? "" : " (skipped: no Python with pyarrow)"}`, () => {
   test("diff counts changed decimals, dates and times as Python does, and names the largest difference exactly", async () => {
-    await using folder = await scratchFolder();
-    const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+    const [a, b] = [join(scratch.path, "a"), join(scratch.path, "b")];
     await mkdir(a);
     await mkdir(b);
     const paths = [join(a, "one.parquet"), join(b, "one.parquet")];

@@ -2,7 +2,7 @@ import { cp } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, type Nights, nightlyJob } from "../support/nights.js";
 
 const dates = ["2026-11-20", "2026-11-21"] as const;
@@ -32,8 +32,7 @@ test.each([
   ["checks.unique", { checks: { unique: ["id", "dt"] } }],
   ["reuse.key", { reuse: { key: ["id", "dt"] } }],
 ])("diff leaves the date of the input's folder out of a key that is %s", async (_, overrides) => {
-  await using folder = await scratchFolder();
-  const job = await datedNights(folder.path, overrides);
+  const job = await datedNights(scratch.path, overrides);
   const diff = (...args: string[]) =>
     runHere(["diff", job.spec, "--param", `ds=${dates[1]}`, "--against", `ds=${dates[0]}`, "--json", ...args]);
   const found = await diff();
@@ -42,8 +41,7 @@ test.each([
 });
 
 test("diff says so if no key is in both, and what to do", async () => {
-  await using folder = await scratchFolder();
-  const job = await datedNights(folder.path, {});
+  const job = await datedNights(scratch.path, {});
   const diff = (...args: string[]) =>
     runHere(["diff", job.spec, "--param", `ds=${dates[1]}`, "--against", `ds=${dates[0]}`, ...args]);
   const apart = await diff("--key", "id", "--key", "dt");
@@ -54,7 +52,7 @@ test("diff says so if no key is in both, and what to do", async () => {
   `);
   const folders = await runHere(
     ["diff", "out/2026-11-21", "--against", "out/2026-11-20", "--key", "id", "--key", "dt"],
-    { cwd: folder.path },
+    { cwd: scratch.path },
   );
   expect(folders.stderr).toBe(apart.stderr);
   expect((await diff("--key", "id")).stderr).toBe("");

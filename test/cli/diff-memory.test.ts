@@ -1,13 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { runMeasured } from "../support/peak-memory.js";
 
 describe.runIf(process.platform === "linux")("memory of diff", () => {
   test("diff joins more rows than its memory holds, and takes no more memory than engine.memory allows", async () => {
-    await using scratch = await scratchFolder();
     const rows = 300_000;
     const text = [1, 2, 3].map((part) => `md5((row + ${part})::VARCHAR)`).join(" || ");
     const { spec } = await smallJob(scratch.path, {

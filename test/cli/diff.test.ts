@@ -2,15 +2,14 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 
 const rows = (values: string): string => `SELECT * FROM (VALUES ${values}) AS t (id, in_a, label, score, extra)`;
 
 test("diff compares two nights of a job by key: rows added, gone and changed, and the rows that changed most", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, { checks: undefined });
+  const job = await nightlyJob(scratch.path, { checks: undefined });
   const diff = (...args: string[]) => runHere(["diff", job.spec, "--param", "ds=2026-11-21", "--against", ...args]);
   expect(await diff("ds=2026-11-20")).toMatchObject({ code: 64, stderr: expect.stringContaining("it is not planned") });
   await job.rewrite({ input: { where: "id <> 7" } });
@@ -53,8 +52,7 @@ test("diff compares two nights of a job by key: rows added, gone and changed, an
 });
 
 test("diff of two folders counts repeated keys, treats NULL as a key, and compares columns of the same type", async () => {
-  await using folder = await scratchFolder();
-  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  const [a, b] = [join(scratch.path, "a"), join(scratch.path, "b")];
   await mkdir(a);
   await mkdir(b);
   const before =
@@ -82,7 +80,7 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
     },
     not_compared: { extra: "int32 in A, utf8 in B" },
   });
-  const narrow = await runHere(["diff", "b", "--against", "a", "--key", "id"], { columns: 24, cwd: folder.path });
+  const narrow = await runHere(["diff", "b", "--against", "a", "--key", "id"], { columns: 24, cwd: scratch.path });
   expect(narrow.stdout.slice(narrow.stdout.indexOf("numbers\n"))).toMatchInlineSnapshot(`
     "numbers
       column  rows beyond 0
@@ -126,8 +124,7 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
 });
 
 test("diff counts the same rows as changed and as beyond the tolerance: long decimals and floats, and wide decimals", async () => {
-  await using folder = await scratchFolder();
-  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  const [a, b] = [join(scratch.path, "a"), join(scratch.path, "b")];
   await mkdir(a);
   await mkdir(b);
   const decimals = `SELECT i AS id, (hash(i) // 10000000)::VARCHAR AS whole, lpad((hash(i) % 100)::VARCHAR, 2, '0') AS cents,
@@ -156,8 +153,7 @@ test("diff counts the same rows as changed and as beyond the tolerance: long dec
 });
 
 test("diff shows the extremes of nanoseconds as the times that they are in Parquet", async () => {
-  await using folder = await scratchFolder();
-  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  const [a, b] = [join(scratch.path, "a"), join(scratch.path, "b")];
   await mkdir(a);
   await mkdir(b);
   await writeRows(join(a, "one.parquet"), "SELECT 1 AS id, 'infinity'::TIMESTAMP_NS AS at");
@@ -173,8 +169,7 @@ test("diff shows the extremes of nanoseconds as the times that they are in Parqu
 });
 
 test("diff names the same rows among those that differ equally, in any order of the files' rows", async () => {
-  await using folder = await scratchFolder();
-  const [a, b] = [join(folder.path, "a"), join(folder.path, "b")];
+  const [a, b] = [join(scratch.path, "a"), join(scratch.path, "b")];
   await mkdir(a);
   await mkdir(b);
   const reports = [];

@@ -1,11 +1,10 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 test("a discarded new run says that readers still have the run before it, in discard, run, status and the page; run, status and the page name the command that scores again", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { report: { html: "page-${ds}.html" } });
   await nights.night("run", "2026-11-20");
   const first = lastJson(await nights.night("run", "2026-11-21", "--json"))["run_id"];

@@ -6,7 +6,7 @@ import { openTinyModel, tryProvider } from "#src/app/providers/provider-trial.js
 import { type Diagnosis, doctorText } from "#src/report/doctor-text.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { runSpec } from "../support/score.js";
 import { noGpu } from "../support/swiftshader.js";
@@ -55,12 +55,11 @@ describe("doctor", () => {
   });
 
   test.runIf(process.platform === "linux")("doctor finds the locale of text models where LOCPATH has it", async () => {
-    await using folder = await scratchFolder();
-    await mkdir(join(folder.path, "en_US.utf8"));
-    const { stdout } = await runHere(["doctor", "--json"], { env: { ...noGpu, LOCPATH: `/nowhere:${folder.path}` } });
+    await mkdir(join(scratch.path, "en_US.utf8"));
+    const { stdout } = await runHere(["doctor", "--json"], { env: { ...noGpu, LOCPATH: `/nowhere:${scratch.path}` } });
     const { parts } = JSON.parse(stdout) as { parts: object[] };
     expect(parts).toContainEqual(
-      expect.objectContaining({ name: "locale en_US.UTF-8", state: "ok", found: folder.path }),
+      expect.objectContaining({ name: "locale en_US.UTF-8", state: "ok", found: scratch.path }),
     );
   });
 
@@ -74,10 +73,9 @@ describe("doctor", () => {
   });
 
   test("doctor tells what computes the trees of the spec's model in long runs", async () => {
-    await using folder = await scratchFolder();
     const told: string[] = [];
     for (const trees of ["auto", "onnxruntime"]) {
-      const spec = await writeSpec(folder.path, fixtureNamed("wine-forest"), { engine: { trees } });
+      const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { engine: { trees } });
       told.push((await runHere(["doctor", spec])).stdout);
     }
     expect(told).toEqual([expect.stringMatching(/ ms; trees: compiled\n/), expect.not.stringContaining("trees:")]);
@@ -95,12 +93,11 @@ describe("doctor", () => {
       expect([...new Set(speeds.map(({ batch_size }) => batch_size))]).toEqual([64, 256, 1024, 4096, 16_384]);
       expect(speeds.every(({ rows_per_second: rate = 0 }) => rate > 0)).toBe(true);
     });
-    await using folder = await scratchFolder();
-    const fixed = await writeSpec(folder.path, fixtureNamed("diabetes-mlp-batch32"));
+    const fixed = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp-batch32"));
     expect((await runHere(["doctor", fixed], { env: noGpu })).stdout).toMatch(
       /\n {2}batch_size .*\n +32 +[\d,]+.*\n(?! +\d)/,
     );
-    const anyLength = await writeSpec(folder.path, fixtureNamed("sentences-mean"));
+    const anyLength = await writeSpec(scratch.path, fixtureNamed("sentences-mean"));
     const unmeasured = await runHere(["doctor", anyLength], { env: noGpu });
     expect([unmeasured.code, unmeasured.stdout]).toEqual([0, expect.not.stringContaining("Rows/s")]);
   });
@@ -153,7 +150,6 @@ describe("doctor", () => {
   });
 
   test("doctor exits with 75 when its batch finds no memory on the provider that a run would score on", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "terabyte.onnx");
     await writeModel(path, {
       inputs: [{ name: "x", dtype: "float32", shape: ["N", 4] }],
@@ -231,8 +227,7 @@ describe("doctor", () => {
   });
 
   test("doctor's built-in model is valid", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "tiny.onnx");
+    const path = join(scratch.path, "tiny.onnx");
     await writeModel(path, {
       inputs: [{ name: "x", dtype: "float32", shape: ["N", 4] }],
       outputs: [{ name: "y", dtype: "float32", shape: ["N", "M"] }],

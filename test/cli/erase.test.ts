@@ -6,7 +6,7 @@ import { spoiltJob } from "../support/faulty.js";
 import { outputs as outputsOfBoth, shifted } from "../support/challenger.js";
 import { layoutOf } from "../../src/sink/parquet/layout.js";
 import type { RunId } from "../../src/plan/plan.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
@@ -16,13 +16,12 @@ import { reject, rejectLines, spoil } from "../support/rejects.js";
 const idsIn = async (folder: string): Promise<number[]> => (await outputRows(folder)).map(({ id }) => Number(id));
 
 test("erase removes the rows of some keys from every night, and all commands take the result for whole", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   for (const date of ["2026-01-01", "2026-01-02"]) {
     await job.night("run", date);
   }
   const before = await outputRows(job.folder("2026-01-01"));
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\r\n7\n\n7\n441\n99999\n");
   const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
 
@@ -65,19 +64,18 @@ test("erase removes the rows of some keys from every night, and all commands tak
   expect((await erase()).stdout).toContain("ds=2026-01-03");
   expect((await erase()).stdout).toContain("erased 0 rows and 0 rejected rows of 4 keys (id); 4 keys not found");
 
-  const everything = (await readdir(folder.path, { recursive: true })).filter((name) => name.includes("out/"));
+  const everything = (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("out/"));
   for (const name of everything.filter((one) => one.endsWith(".json"))) {
-    expect(await readFile(join(folder.path, name), "utf8"), name).not.toContain("99999"); // no record of keys
+    expect(await readFile(join(scratch.path, name), "utf8"), name).not.toContain("99999"); // no record of keys
   }
   expect((await job.night("run", "2026-01-01", "--new-run")).code).toBe(0);
   expect(await idsIn(job.folder("2026-01-01"))).toContain(5); // the input has them
 });
 
 test("rows that stay after an erasure are reused by the next night, and the erased row, which the input has, is scored anew", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, { checks: undefined, reuse: { key: ["id"] } });
+  const job = await nightlyJob(scratch.path, { checks: undefined, reuse: { key: ["id"] } });
   expect((await job.night("run", "2026-01-01")).code).toBe(0);
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "7\n");
   expect((await runHere(["erase", job.spec, "--keys", keys])).code).toBe(0);
   expect(lastJson(await job.night("run", "2026-01-02", "--json"))).toMatchObject({
@@ -88,11 +86,10 @@ test("rows that stay after an erasure are reused by the next night, and the eras
 });
 
 test("erase removes rejected rows of the keys, of which other rejects stay", async () => {
-  await using folder = await scratchFolder();
   const spoilt = [3, 100, 400].map((row) => spoil(row, "age", "NULL", "null", null));
-  const job = await spoiltJob(folder.path, "diabetes-mlp", spoilt, { ...reject, commit_rows: 100 });
+  const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...reject, commit_rows: 100 });
   expect((await runHere(["run", job.spec])).code).toBe(0);
-  const keys = join(folder.path, "keys.parquet");
+  const keys = join(scratch.path, "keys.parquet");
   await writeRows(keys, "SELECT i::INTEGER AS id FROM (VALUES (3), (4), (400)) AS t (i)");
 
   const erased = await runHere(["erase", job.spec, "--keys", keys, "--json"]);
@@ -106,11 +103,10 @@ test("erase removes rejected rows of the keys, of which other rejects stay", asy
 });
 
 test("a challenger's kept predictions and its most different rows go with the rows of a key, from parts and verdicts", async () => {
-  await using folder = await scratchFolder();
   const outputs = { label: "label", p: "probabilities[1]" };
   const kept = { parquet: { path: "kept/dt=${ds}" } };
   const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs, output: kept };
-  const job = await nightlyJob(folder.path, { model: { outputs }, challenger }, "cancer-logistic");
+  const job = await nightlyJob(scratch.path, { model: { outputs }, challenger }, "cancer-logistic");
   expect((await job.night("run", "2026-01-01")).code).toBe(0);
   const out = job.folder("2026-01-01");
   const named = async (): Promise<boolean> => {
@@ -123,24 +119,23 @@ test("a challenger's kept predictions and its most different rows go with the ro
     return all.some((text) => /"keys":|"id":/.test(text));
   };
   expect(await named()).toBe(true);
-  const keys = join(folder.path, "keys.csv");
+  const keys = join(scratch.path, "keys.csv");
   await writeFile(keys, `id\n${String((await outputRows(out))[13]?.["id"])}\n`);
   const erased = await runHere(["erase", job.spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(0);
   expect(await named()).toBe(false);
-  expect(await outputRows(join(folder.path, "kept/dt=2026-01-01"))).toHaveLength(568);
+  expect(await outputRows(join(scratch.path, "kept/dt=2026-01-01"))).toHaveLength(568);
   expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
 });
 
 test("a held or unfinished run keeps its rows, is named with what to do, and is erased once it is decided", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   await job.night("run", "2026-01-01");
   await job.night("run", "2026-01-02");
   await job.rewrite(fewRows);
   expect((await job.night("run", "2026-01-03")).code).toBe(67);
   await rm(join(job.folder("2026-01-01"), "_SUCCESS"));
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\n");
   const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
   expect((await erase("--dry-run")).code).toBe(0);
@@ -170,10 +165,9 @@ test("a held or unfinished run keeps its rows, is named with what to do, and is 
 });
 
 test("a key that is not a value of its column, a column that is not in the output and an empty file are refused, without a key in the message", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, { checks: undefined });
+  const job = await nightlyJob(scratch.path, { checks: undefined });
   await job.night("run", "2026-01-01");
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   const refused = async (text: string, ...args: string[]): Promise<string> => {
     await writeFile(keys, text);
     const { code, stderr } = await runHere(["erase", job.spec, "--keys", keys, ...args]);
@@ -186,19 +180,18 @@ test("a key that is not a value of its column, a column that is not in the outpu
   expect(await refused("5\n", "--key", "name")).toContain("name is not in output.columns");
   expect(await refused("\n\n")).toContain("it has no keys");
   expect(await refused("5\n", "--key", "id", "--key", "name")).toContain("the key has several columns: id, name");
-  expect((await runHere(["erase", job.spec, "--keys", join(folder.path, "none.csv")])).code).toBe(64);
+  expect((await runHere(["erase", job.spec, "--keys", join(scratch.path, "none.csv")])).code).toBe(64);
   expect(await idsIn(job.folder("2026-01-01"))).toHaveLength(442);
 });
 
 // Root may read every folder.
 test.skipIf(process.getuid?.() !== 0)("erase ends with 64 if it may not read a folder that may have rows", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   await job.night("run", "2026-01-01");
   await job.night("run", "2026-01-02");
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\n");
-  await chmod(folder.path, 0o755);
+  await chmod(scratch.path, 0o755);
   await chmod(job.folder("2026-01-01"), 0o700);
   const nobody = 65_534;
   const erased = await runCli(["erase", job.spec, "--keys", keys, "--dry-run"], { uid: nobody });
@@ -208,29 +201,27 @@ test.skipIf(process.getuid?.() !== 0)("erase ends with 64 if it may not read a f
 });
 
 test("a key that is no integer erases no row of the integer that it rounds to", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   await job.night("run", "2026-01-01");
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "7.5\n");
   expect((await runHere(["erase", job.spec, "--keys", keys])).code).toBe(64);
   expect(await outputRows(job.folder("2026-01-01"))).toHaveLength(442);
 });
 
 test("erase says what to do with a challenger's incomplete predictions of a published run", async () => {
-  await using folder = await scratchFolder();
-  const spec = await writeSpec(folder.path, fixtureNamed("cancer-logistic"), {
+  const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
     commit_rows: 100,
     model: { outputs: outputsOfBoth },
     challenger: { path: shifted, outputs: outputsOfBoth, output: { parquet: { path: "kept" } } },
   });
   expect((await runHere(["run", spec])).code).toBe(0);
-  const kept = join(folder.path, "kept");
+  const kept = join(scratch.path, "kept");
   const part = (await readdir(kept)).find((name) => name.startsWith("part-")) ?? "";
   for (const name of ["_SUCCESS", "_manifest.json", part]) {
     await rm(join(kept, name));
   }
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "300\n");
   const erased = await runHere(["erase", spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(67);
@@ -238,10 +229,9 @@ test("erase says what to do with a challenger's incomplete predictions of a publ
 });
 
 test("erase warns of runs that it cannot find because the job or its folder was renamed", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   await job.night("run", "2026-01-01");
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\n");
   const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
   const { claim } = layoutOf(job.folder("2026-01-01"), "" as RunId);
@@ -260,7 +250,7 @@ test("erase warns of runs that it cannot find because the job or its folder was 
   await job.night("run", "2026-01-02");
   expect(await erase("--json")).toMatchObject({ code: 0, stderr: renamed.stderr });
 
-  await job.rewrite({ output: { parquet: { path: join(folder.path, "moved/dt=${ds}") } } });
+  await job.rewrite({ output: { parquet: { path: join(scratch.path, "moved/dt=${ds}") } } });
   expect((await erase()).stderr).toMatch(
     /^warning: no run of job diabetes-mlp is in \S*moved\/dt=\S+, nor in its folders of other params; if .*output.parquet.path was changed/,
   );

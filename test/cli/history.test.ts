@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -24,8 +24,7 @@ function steady(text: string): string {
 }
 
 test("history lists the runs of a job with their status; status shows why a run stopped", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   expect((await job.night("history", "2026-11-20")).stdout).toBe("0 runs of diabetes-mlp\n");
   await job.night("run", "2026-11-20");
   await job.rewrite(fewRows);
@@ -76,8 +75,7 @@ test("history lists the runs of a job with their status; status shows why a run 
 });
 
 test("a run records why it cannot be resumed, and a published run does not", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, { checks: undefined });
+  const job = await nightlyJob(scratch.path, { checks: undefined });
   await job.rewrite({ on_bad_row: "fail", input: { columns: { s1: "if(id = 300, NULL, s1)" } } });
   await job.night("run", "2026-11-24");
   await job.rewrite({});
@@ -100,14 +98,13 @@ test("a run records why it cannot be resumed, and a published run does not", asy
 });
 
 test("history lists the runs that keep a challenger's predictions and their folders, and says if they are out of reach", async () => {
-  await using folder = await scratchFolder();
   const challenger = { path: shifted, outputs };
   const kept = { ...challenger, output: { parquet: { path: "kept/dt=${ds}" } } };
-  const job = await nightlyJob(folder.path, { model: { outputs }, challenger: kept }, "cancer-logistic");
+  const job = await nightlyJob(scratch.path, { model: { outputs }, challenger: kept }, "cancer-logistic");
   for (const date of ["2026-11-20", "2026-11-21"]) {
     await job.night("run", date);
   }
-  const place = join(folder.path, "kept", "dt=2026-11-21");
+  const place = join(scratch.path, "kept", "dt=2026-11-21");
 
   const json = lastJson(await job.night("history", "2026-11-21", "--last", "1", "--json"));
   expect(json).toMatchObject({
@@ -144,7 +141,6 @@ postgres.describe("history of a table that is replaced", () => {
     ["upsert", true],
     ["append", false],
   ])("history says if a new run replaced the rows of the run before it: %s", async (mode, isReplaced) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = { postgres: { mode, key: isReplaced ? ["id"] : [] } };
     const spec = await writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, { output });
@@ -157,7 +153,6 @@ postgres.describe("history of a table that is replaced", () => {
   });
 
   test("history shows a published run whose table was put back as rolled back, and the run before it as published", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const report = { html: "page-${ds}.html" };
     const overrides = { params: { ds: "${today}" }, report, output: { postgres: { mode: "replace" } } };
@@ -200,7 +195,6 @@ postgres.describe("history of a table that is replaced", () => {
   });
 
   test("a rollback whose page cannot be updated, because the spec has lost a param, says so and ends well", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const of = (params: object): Promise<string> =>
       writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {

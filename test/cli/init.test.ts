@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import { projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { upload } from "../support/s3-job.js";
 import { mirror } from "../support/s3-target.js";
@@ -261,7 +261,6 @@ describe("init", () => {
     { wrong: ["--postgres", "secret"], said: /^error: reading --postgres: found something else, expected postgres:/ },
     { wrong: ["--postgres", "--table", "a b"], said: /^error: reading --table: found "a b", expected/ },
   ])("init blames the option, not a line of the unwritten spec: $wrong", async ({ wrong, said }) => {
-    await using scratch = await scratchFolder();
     const right = ["--model", "fixtures/models/cancer-logistic.onnx", "--input", "fixtures/data/cancer/*.parquet"];
     const given = right.filter((_, index) => right[index - (index % 2)] !== wrong[0]);
     const { code, stderr } = await runHere(["init", join(scratch.path, "job.yaml"), ...given, ...wrong]);
@@ -306,10 +305,9 @@ s3.describe("init in S3", () => {
     const bucket = await s3.server().createBucket();
     await upload(bucket, folder.path, "");
     const at = (path: string): string => `s3://${bucket.name}/${path}`;
-    await using elsewhere = await scratchFolder();
     const options = {
-      cwd: elsewhere.path,
-      env: { ...s3.server().env(), XDG_CACHE_HOME: join(elsewhere.path, "cache"), TMPDIR: elsewhere.path },
+      cwd: scratch.path,
+      env: { ...s3.server().env(), XDG_CACHE_HOME: join(scratch.path, "cache"), TMPDIR: scratch.path },
     };
     const places = ["--model", at("cancer-logistic.onnx"), "--input", at("data/*.parquet"), "--output", at("out")];
     const { code, stdout, stderr } = await runHere(["init", ...places], options);
@@ -318,23 +316,22 @@ s3.describe("init in S3", () => {
 
     const run = await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], options);
     expect([run.code, run.stderr]).toEqual([0, expect.not.stringContaining("warn")]);
-    const to = join(elsewhere.path, "predictions");
+    const to = join(scratch.path, "predictions");
     await mirror(bucket, "out/dt=2026-11-20", to);
     expect(differences(await outputRows(to), await goldenRows(fixtureNamed("cancer-logistic")))).toEqual([]);
   });
 
   test("init says which S3 object is missing, and writes nothing", async () => {
-    await using folder = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [model, input] = [`s3://${bucket.name}/no.onnx`, `s3://${bucket.name}/*.parquet`];
     const { code, stderr } = await runHere(["init", "--model", model, "--input", input], {
-      cwd: folder.path,
+      cwd: scratch.path,
       env: s3.server().env(),
     });
     expect([code, stderr]).toEqual([
       64,
       expect.stringContaining(`reading --model: loading model ${model}: there is no`),
     ]);
-    expect(await readdir(folder.path)).toEqual([]);
+    expect(await readdir(scratch.path)).toEqual([]);
   });
 });

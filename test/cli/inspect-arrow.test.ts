@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { inspected } from "../support/inspected.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 const here = "/nowhere";
@@ -11,8 +11,7 @@ const here = "/nowhere";
 test.each(["older.arrow", "older.arrows"])(
   "inspect recognizes %s, from before Arrow 0.15, by its content",
   async (name) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.bin");
+    const path = join(scratch.path, "a.bin");
     await copyFile(join(projectFolder, "fixtures/arrow", name), path);
 
     expect(await inspected(path)).toMatchObject({ kind: "shard", format_version: 4, rows: 60, row_groups: 4 });

@@ -2,7 +2,7 @@ import { truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 test("inspect refuses a file of 3 GiB that is not a shard", async () => {
@@ -24,8 +24,7 @@ test.each([
   { name: "a model's first fields, and no graph behind them", head: "\b\b\u0012\u0002py\n" },
   { name: "a model's first field, over and over", head: "\b\b".repeat(1 << 20) },
 ])("inspect refuses a file of 1.5 GiB that is not a model after a few of its bytes: $name", async ({ head }) => {
-  await using folder = await scratchFolder();
-  const path = join(folder.path, "large");
+  const path = join(scratch.path, "large");
   await writeFile(path, head);
   await truncate(path, 1.5 * 1024 ** 3);
   const telling = 'process.on("exit", () => console.error("peak", process.resourceUsage().maxRSS));';

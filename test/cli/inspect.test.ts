@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { describe, expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { inspected } from "../support/inspected.js";
 import { shownCli } from "../support/shown.js";
 
@@ -62,9 +62,8 @@ describe("inspect on a model", () => {
   test.each(["cancer-logistic.onnx", "external-data/model.onnx"])(
     "inspect shows the digest of %s that a run pins",
     async (model) => {
-      await using folder = await scratchFolder();
       const { sha256 } = await inspected(`${models}/${model}`);
-      const spec = join(folder.path, "job.yaml");
+      const spec = join(scratch.path, "job.yaml");
       const job = (digest: unknown): string =>
         JSON.stringify({
           version: 1,
@@ -81,9 +80,8 @@ describe("inspect on a model", () => {
   );
 
   test("inspect shows another digest when only a model's external data differ", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "model.onnx");
-    const weights = join(folder.path, "weights.bin");
+    const path = join(scratch.path, "model.onnx");
+    const weights = join(scratch.path, "weights.bin");
     await copyFile(join(projectFolder, models, "external-data/model.onnx"), path);
     await copyFile(join(projectFolder, models, "external-data/weights.bin"), weights);
     const before = await inspected(path);
@@ -97,8 +95,7 @@ describe("inspect on a model", () => {
   });
 
   test("inspect shows the first lines of a model's long metadata in the table, and all in JSON", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "model.onnx");
+    const path = join(scratch.path, "model.onnx");
     const more = new BinaryWriter()
       .tag(5, WireType.Varint)
       .int64(2n ** 53n + 1n)
@@ -111,7 +108,7 @@ describe("inspect on a model", () => {
     // Protobuf: what is appended is merged.
     const model = await readFile(join(projectFolder, models, "cancer-logistic.onnx"));
     await writeFile(path, Buffer.concat([model, more.finish()]));
-    expect(await shownCli(["inspect", path], folder.path)).toMatchSnapshot();
+    expect(await shownCli(["inspect", path], scratch.path)).toMatchSnapshot();
     expect(await inspected(path)).toMatchObject({
       model_version: "9007199254740993",
       doc_string: "Malignant or benign.\nTrained in 1995.",
@@ -120,16 +117,14 @@ describe("inspect on a model", () => {
   });
 
   test("inspect recognizes a model by its content", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "model.parquet");
+    const path = join(scratch.path, "model.parquet");
     await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
     expect(await inspected(path)).toMatchObject({ kind: "model", path, producer_name: "skl2onnx" });
   });
 
   test("inspect sends no telemetry of ONNX Runtime", async () => {
-    await using folder = await scratchFolder();
-    const { code } = await runCli(["inspect", `${models}/wine-forest.onnx`], { env: { TMPDIR: folder.path } });
-    expect([code, await readdir(folder.path)]).toEqual([0, []]);
+    const { code } = await runCli(["inspect", `${models}/wine-forest.onnx`], { env: { TMPDIR: scratch.path } });
+    expect([code, await readdir(scratch.path)]).toEqual([0, []]);
   });
 });
 
@@ -143,17 +138,15 @@ describe("inspect on a shard", () => {
   );
 
   test("inspect recognizes a shard by its content, also through a link", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "shard.onnx");
+    const path = join(scratch.path, "shard.onnx");
     await symlink(join(projectFolder, "fixtures/data/wine/part-00003.parquet"), path);
     expect(await inspected(path)).toMatchObject({ kind: "shard", path, rows: 64, row_groups: 4 });
-    await symlink(folder.path, join(folder.path, "[link]"));
-    expect(await inspected(join(folder.path, "[link]/shard.onnx"))).toMatchObject({ rows: 64 });
+    await symlink(scratch.path, join(scratch.path, "[link]"));
+    expect(await inspected(join(scratch.path, "[link]/shard.onnx"))).toMatchObject({ rows: 64 });
   });
 
   test("inspect recognizes a shard by its end when its start is damaged, as readers do", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a");
+    const path = join(scratch.path, "a");
     const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
     bytes.write("XXXX");
     await writeFile(path, bytes);
@@ -161,8 +154,7 @@ describe("inspect on a shard", () => {
   });
 
   test("inspect shows control characters in column names as codes", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const bytes = await readFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"));
     for (let at = bytes.indexOf("alcohol"); at >= 0; at = bytes.indexOf("alcohol", at + 1)) {
       bytes.write("\x1b[2J\nol", at);
@@ -215,11 +207,10 @@ describe("inspect on other files", () => {
   });
 
   test.skipIf(process.getuid?.() === 0)("a file that this user may not read", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "model.onnx");
+    const path = join(scratch.path, "model.onnx");
     await copyFile(join(projectFolder, models, "wine-forest.onnx"), path);
     await chmod(path, 0);
-    expect(await shownCli(["inspect", path], folder.path)).toBe(
+    expect(await shownCli(["inspect", path], scratch.path)).toBe(
       "exit 64\n--- stderr\nerror: inspecting <folder>/model.onnx: permission denied (EACCES)\n  hint: name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder\n",
     );
   });
@@ -242,24 +233,22 @@ describe("inspect on other files", () => {
     ["footer-garbage", "PAR1\xff\xfe\xfd\xfc\x04\0\0\0PAR1"],
     ["encrypted.parquet", "PARE\0\0\0\0\x04\0\0\0PARE"],
   ])("inspect refuses %s", async (name, content) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, name);
+    const path = join(scratch.path, name);
     await writeFile(path, content, "latin1");
-    const said = await shownCli(["inspect", path], folder.path);
+    const said = await shownCli(["inspect", path], scratch.path);
     expect(said).toMatch(/^exit 6[45]\n--- stderr\nerror: .*\n {2}hint: .*\n$/);
     expect(said).toMatchSnapshot();
-    expect(await shownCli(["inspect", path, "--json"], folder.path)).toBe(said);
+    expect(await shownCli(["inspect", path, "--json"], scratch.path)).toBe(said);
   });
 
   test.each([
     ["models/wine-forest.onnx", 9000],
     ["data/wine/part-00000.parquet", 19_000],
   ])("inspect refuses %s, cut off", async (file, length) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "cut");
+    const path = join(scratch.path, "cut");
     await copyFile(join(projectFolder, "fixtures", file), path);
     await truncate(path, length);
-    expect(await shownCli(["inspect", path], folder.path)).toMatchSnapshot();
+    expect(await shownCli(["inspect", path], scratch.path)).toMatchSnapshot();
   });
 
   test("inspect refuses a model without its external weights", async () => {
@@ -277,11 +266,10 @@ describe("inspect on other files", () => {
   });
 
   test("inspect refuses a model that ONNX Runtime refuses", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "model.onnx");
+    const path = join(scratch.path, "model.onnx");
     const bytes = await readFile(join(projectFolder, models, "cancer-logistic.onnx"));
     await writeFile(path, bytes.toString("latin1").replaceAll("LinearClassifier", "LinearClassifieR"), "latin1");
-    const said = await shownCli(["inspect", path], folder.path);
+    const said = await shownCli(["inspect", path], scratch.path);
     expect(said).toMatch(/^exit 64\n--- stderr\n(.*\n)*error: loading model <folder>\/model\.onnx: .*LinearClassifieR/);
   });
 });

@@ -4,13 +4,12 @@ import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { goldenRows } from "../support/golden.js";
 import { readRows } from "../support/parquet.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 
 const wine = fixtureNamed("wine-forest");
 
 test("run --limit scores the first rows into the folder of --output, and leaves the target of the spec alone", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine, { commit_rows: 4, checks: {}, report: { html: "page.html" } });
   const folder = join(scratch.path, "try");
   const run = await runHere(["run", spec, "--limit", "10", "--output", folder, "--json"]);
@@ -33,7 +32,6 @@ test("run --limit scores the first rows into the folder of --output, and leaves 
 });
 
 test("run --limit without --output, and the other way round, ends with 64", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine);
   for (const options of [
     ["--limit", "10"],

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { readTraits } from "#src/onnx/traits.js";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 
 async function specFor(folder: string, table: string, model: object): Promise<string> {
@@ -31,7 +31,6 @@ describe("an output that is not a tensor", () => {
     "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with options={'zipmap': False} (skl2onnx); or name under model.outputs those that are wanted";
 
   test("plan, validate and run warn once about an output that is not a tensor", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specFor(scratch.path, "wine", { path: "wine-zipmap.onnx" });
 
     expect(await warnings("validate", spec)).toEqual([`warning: ${lost}`]);
@@ -43,7 +42,6 @@ describe("an output that is not a tensor", () => {
   });
 
   test("no command warns about an output that is not a tensor when model.outputs names others", async () => {
-    await using scratch = await scratchFolder();
     const model = { path: "wine-zipmap.onnx", outputs: { label: "output_label" } };
     const spec = await specFor(scratch.path, "wine", model);
 
@@ -53,7 +51,6 @@ describe("an output that is not a tensor", () => {
   });
 
   test("inspect and init note an output that is not a tensor", async () => {
-    await using scratch = await scratchFolder();
     const model = join(projectFolder, "fixtures/models/wine-zipmap.onnx");
     expect((await runHere(["inspect", model])).stdout).toContain(`\nnotes:\n  ${lost}\n`);
     const data = join(projectFolder, "fixtures/data/wine/*.parquet");
@@ -70,7 +67,6 @@ describe("a model that quantises by all values of a batch", () => {
     "the model quantises by all values of a batch (DynamicQuantizeLinear): a prediction depends somewhat on the rows that are scored with it, and may differ from run to run; docs/models.md tells what to do";
 
   test("validate warns about a model that quantises by all values of a batch, and run does not repeat it", async () => {
-    await using scratch = await scratchFolder();
     const spec = await specFor(scratch.path, "diabetes", { path: "diabetes-mlp-quantised.onnx" });
 
     expect(await warnings("validate", spec)).toEqual([`warning: ${dependence}`]);

@@ -9,7 +9,7 @@ import { describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { type SpecOverrides, scratchFolder } from "../support/job.js";
+import { type SpecOverrides, scratch } from "../support/job.js";
 import { endMarker, hasEnd, rowsOf, schemaBytes } from "../support/pipe.js";
 import { torture } from "../support/torture.js";
 
@@ -49,7 +49,6 @@ async function shell(script: string, env: Readonly<Record<string, string>>) {
 
 describe("the pipe command", () => {
   test("pipe writes only the stream to stdout, its report to stderr, and rejects to --rejects", async () => {
-    await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 2000, { on_bad_row: "reject", max_rejects: 30 });
     const rejects = join(scratch.path, "rejects.jsonl");
 
@@ -77,7 +76,6 @@ describe("the pipe command", () => {
   });
 
   test("pipe exits with 65 when its input is cut off, and its output has no end-of-stream marker", async () => {
-    await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 4000, { input: { where: "x is not null" } });
 
     const { code, stderr } = await shell(
@@ -94,7 +92,6 @@ describe("the pipe command", () => {
   });
 
   test("pipe exits with 0 when the reader of stdout leaves, and closes stdin", async () => {
-    await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 60_000, { input: { where: "x is not null" } });
 
     const { code, stdout, stderr } = await shell(
@@ -107,7 +104,6 @@ describe("the pipe command", () => {
   });
 
   test.each(["input", "reader"])("pipe ends on SIGTERM while it waits for its %s", async (end) => {
-    await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 60_000, { input: { where: "x is not null" } });
     const stream = await readFile(paths.input);
     const child = spawn(process.execPath, [program, "pipe", paths.spec], { stdio: ["pipe", "pipe", "pipe"] });
@@ -126,7 +122,6 @@ describe("the pipe command", () => {
   });
 
   test("pipe exits with 75 when stdout is full", async () => {
-    await using scratch = await scratchFolder();
     const paths = await world(scratch.path, 10);
 
     const { code, stderr } = await shell('$pipe "$spec" < "$input" > /dev/full', paths);
@@ -137,7 +132,6 @@ describe("the pipe command", () => {
 });
 
 test.runIf(torture)("pipe's memory does not grow with the length of the stream", { timeout: 300_000 }, async () => {
-  await using scratch = await scratchFolder();
   const paths = await world(scratch.path, 50_000, { input: { where: "x is not null" }, batchRows: 10_000 });
   const stream = await readFile(paths.input);
   const schema = schemaBytes(stream);

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
 import { runHere } from "../support/cli.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -12,7 +12,6 @@ const wine = fixtureNamed("wine-forest");
 const day = ["--param", "ds=2026-01-01"];
 
 test("preview prints key, features and predictions of the first rows, and writes nothing", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine);
   const before = await readdir(scratch.path);
   expect(await shownCli(["preview", spec, "--limit", "3"], scratch.path)).toMatchSnapshot();
@@ -21,7 +20,6 @@ test("preview prints key, features and predictions of the first rows, and writes
 });
 
 test("preview shows as many columns as a terminal has room for, and names the others; a pipe gets all, and whole values", async () => {
-  await using scratch = await scratchFolder();
   const text = { input: { columns: { note: "repeat('long ', 10)" } }, output: { columns: ["id", "note"] } };
   const spec = await writeSpec(scratch.path, wine, text);
   const args = ["preview", spec, "--limit", "2"];
@@ -35,7 +33,6 @@ test("preview shows as many columns as a terminal has room for, and names the ot
 });
 
 test("preview has the same predictions as a run, for rows that --where finds after many others", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await dailyJob(scratch.path, { input: { where: "id < 440" } });
   const { code, stdout, stderr } = await runHere(["preview", spec, ...day, "--json", "--where", "id >= 435"]);
   expect(code, stderr).toBe(0);
@@ -52,7 +49,6 @@ test("preview has the same predictions as a run, for rows that --where finds aft
 });
 
 test("preview names rows that cannot be scored, and names --where if its SQL is wrong", async () => {
-  await using scratch = await scratchFolder();
   const job = await dailyJob(scratch.path);
   await job.damage("2026-01-01");
   const bad = await runHere(["preview", job.spec, ...day, "--limit", "30"]);
@@ -74,7 +70,6 @@ async function previewed(...args: string[]): Promise<{ rows: { id: number; score
 }
 
 test("preview --sample scores rows from the whole input, the same ones for a seed, with the predictions of a run", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await dailyJob(scratch.path, { commit_rows: 50 });
   const golden = new Map((await goldenRows(fixtureNamed("diabetes-mlp"))).map((row) => [Number(row["id"]), row]));
   const { rows } = await previewed(spec, ...day, "--sample", "30");
@@ -91,7 +86,6 @@ test("preview --sample scores rows from the whole input, the same ones for a see
 });
 
 test("preview --sample replaces rows that a condition leaves out, and says when there are no more", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await dailyJob(scratch.path, { input: { where: "id % 2 = 0" } });
   const all = (await previewed(spec, ...day, "--limit", "442")).rows;
   const some = await previewed(spec, ...day, "--sample", "40");

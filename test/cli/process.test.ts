@@ -1,6 +1,6 @@
 import { appendFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { runCli, runHere } from "../support/cli.js";
 import { type Fixture, fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -38,50 +38,45 @@ async function writeShard(folder: string, columns: string): Promise<void> {
 }
 
 /** Most tests carry commands out in their own process: that the built command says and ends the same is told here. */
-describe("the built command", () => {
-  test.each<{ what: string; exit: number; steps: readonly Step[] }>([
-    { what: "help", exit: 0, steps: [{ args: ["--help"] }] },
-    { what: "an option that there is not", exit: 64, steps: [{ args: ["run", "job.yaml", "--jsno"] }] },
-    { what: "a spec that is wrong", exit: 64, steps: [{ args: ["run", "SPEC"], spec: { nam: "x" } }] },
-    { what: "a model", exit: 0, steps: [{ args: ["inspect", "fixtures/models/wine-forest.onnx"] }] },
-    { what: "what is no model", exit: 64, steps: [{ args: ["inspect", "package.json"] }] },
-    { what: "a plan", exit: 0, steps: [{ args: ["plan", "SPEC"] }] },
-    {
-      what: "bad data, told to a log collector",
-      exit: 65,
-      steps: [
-        {
-          args: ["run", "SPEC", "--log-format", "json"],
-          spec: ownShard,
-          before: (folder) => writeShard(folder, "* REPLACE (CASE WHEN id = 3 THEN NULL ELSE alcohol END AS alcohol)"),
-        },
-      ],
-    },
-    {
-      what: "a run, the same again, and a world that changed",
-      exit: 66,
-      steps: [
-        {
-          args: ["run", "SPEC", "--log-level", "debug"],
-          spec: ownShard,
-          before: (folder) => writeShard(folder, "*"),
-        },
-        { args: ["run", "SPEC", "--json"], spec: ownShard },
-        {
-          args: ["run", "SPEC"],
-          spec: ownShard,
-          before: (folder) => appendFile(join(folder, "in/a.parquet"), "more"),
-        },
-      ],
-    },
-    { what: "an input that is not there yet", exit: 75, steps: [{ args: ["run", "SPEC"], spec: ownShard }] },
-  ])(
-    "the built command prints and exits exactly as runProgram does: $what, exit code $exit",
-    async ({ steps, exit }) => {
-      const apart = await story(runCli, steps);
+test.each<{ what: string; exit: number; steps: readonly Step[] }>([
+  { what: "help", exit: 0, steps: [{ args: ["--help"] }] },
+  { what: "an option that there is not", exit: 64, steps: [{ args: ["run", "job.yaml", "--jsno"] }] },
+  { what: "a spec that is wrong", exit: 64, steps: [{ args: ["run", "SPEC"], spec: { nam: "x" } }] },
+  { what: "a model", exit: 0, steps: [{ args: ["inspect", "fixtures/models/wine-forest.onnx"] }] },
+  { what: "what is no model", exit: 64, steps: [{ args: ["inspect", "package.json"] }] },
+  { what: "a plan", exit: 0, steps: [{ args: ["plan", "SPEC"] }] },
+  {
+    what: "bad data, told to a log collector",
+    exit: 65,
+    steps: [
+      {
+        args: ["run", "SPEC", "--log-format", "json"],
+        spec: ownShard,
+        before: (folder) => writeShard(folder, "* REPLACE (CASE WHEN id = 3 THEN NULL ELSE alcohol END AS alcohol)"),
+      },
+    ],
+  },
+  {
+    what: "a run, the same again, and a world that changed",
+    exit: 66,
+    steps: [
+      {
+        args: ["run", "SPEC", "--log-level", "debug"],
+        spec: ownShard,
+        before: (folder) => writeShard(folder, "*"),
+      },
+      { args: ["run", "SPEC", "--json"], spec: ownShard },
+      {
+        args: ["run", "SPEC"],
+        spec: ownShard,
+        before: (folder) => appendFile(join(folder, "in/a.parquet"), "more"),
+      },
+    ],
+  },
+  { what: "an input that is not there yet", exit: 75, steps: [{ args: ["run", "SPEC"], spec: ownShard }] },
+])("the built command prints and exits exactly as runProgram does: $what, exit code $exit", async ({ steps, exit }) => {
+  const apart = await story(runCli, steps);
 
-      expect(apart).toEqual(await story(runHere, steps));
-      expect(apart.at(-1)).toMatch(new RegExp(`^exit ${exit}\n--- std`));
-    },
-  );
+  expect(apart).toEqual(await story(runHere, steps));
+  expect(apart.at(-1)).toMatch(new RegExp(`^exit ${exit}\n--- std`));
 });

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { stages } from "#src/report/stage-times.js";
 import type { TraceEvent } from "#src/report/trace.js";
 import { runHere } from "../support/cli.js";
-import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, type Fixture, scratch, scratchFolder, writeSpec } from "../support/job.js";
 
 const digits = fixtures.find(({ name }) => name === "digits-lightgbm") as Fixture;
 
@@ -12,9 +12,8 @@ const penguins = fixtures.find(({ name }) => name === "penguins-pipeline") as Fi
 
 describe("run --profile", () => {
   test("run --profile writes a trace of all stages and of the model's operators, and a table", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, digits, { engine: { threads: 2 } });
-    const file = join(folder.path, "trace.json");
+    const spec = await writeSpec(scratch.path, digits, { engine: { threads: 2 } });
+    const file = join(scratch.path, "trace.json");
 
     const { code, stderr, stdout } = await runHere(["run", spec, "--json", "--no-progress", "--profile", file]);
 
@@ -56,9 +55,8 @@ describe("run --profile", () => {
   });
 
   test("run --profile refuses a file that cannot be written before anything is scored", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, digits);
-    const file = join(folder.path, "nowhere/trace.json");
+    const spec = await writeSpec(scratch.path, digits);
+    const file = join(scratch.path, "nowhere/trace.json");
 
     const { code, stderr } = await runHere(["run", spec, "--no-progress", "--profile", file]);
 

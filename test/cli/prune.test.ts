@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
 import { type CliResult, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -13,8 +13,7 @@ import { fixtureNamed } from "../support/world.js";
 const postgres = usePostgres();
 
 test("prune removes the output of old nights, keeps what must stay, and pruned nights are not scored again by themselves", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   const prune = (...args: string[]) => runHere(["prune", job.spec, ...args]);
   expect(await prune()).toMatchObject({ code: 64, stderr: expect.stringContaining("--older-than") });
   expect(await prune("--older-than", "90")).toMatchObject({ code: 64 });
@@ -80,8 +79,7 @@ test("prune removes the output of old nights, keeps what must stay, and pruned n
 });
 
 test("a folder with a file of others is retained, and does not keep other nights from being pruned", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, { checks: undefined });
+  const job = await nightlyJob(scratch.path, { checks: undefined });
   for (const date of ["2026-01-01", "2026-01-02", "2026-01-03"]) {
     await job.night("run", date);
   }
@@ -99,7 +97,6 @@ test("a folder with a file of others is retained, and does not keep other nights
 });
 
 test("prune removes the old runs of a challenger's kept predictions by the same rule, and leaves the others", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(
     scratch.path,
     {
@@ -134,7 +131,6 @@ test("prune removes the old runs of a challenger's kept predictions by the same 
 });
 
 test("prune removes a challenger's predictions that are not complete once the run is over, and says when they are out of reach", async () => {
-  await using scratch = await scratchFolder();
   const challenger = { path: shifted, outputs };
   const kept = { ...challenger, output: { parquet: { path: "kept/dt=${ds}" } } };
   const nights = await nightlyJob(
@@ -173,7 +169,6 @@ test("prune removes a challenger's predictions that are not complete once the ru
 
 postgres.describe("prune of a table that is replaced", () => {
   test("prune names the previous tables that it would drop, then those that it dropped", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = (url: string): Promise<string> =>
       writePgSpec(
@@ -227,7 +222,6 @@ postgres.describe("prune of a table that is replaced", () => {
   });
 
   test("prune --keep keeps the table before a run that was rolled back, and records the rows of the run in front of readers", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = (keys: object = {}): Promise<string> =>
       writePgSpec(scratch.path, fixtureNamed("wine-forest"), database, {

@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from "vitest";
 import { rejectsCommand } from "#src/cli/commands/rejects.js";
 import { safeIo } from "#src/cli/io.js";
 import { smallJob, spoiltJob, identity } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { rejectLines, reject, spoil } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
 import { runHere } from "../support/cli.js";
@@ -17,7 +17,6 @@ const output = { columns: ["id", "name"], parquet: { path: "out" } };
 
 describe("rejects", () => {
   test("rejects counts rows by reason and shows the first few of each", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
     await scoreHere(spec);
 
@@ -25,7 +24,6 @@ describe("rejects", () => {
   });
 
   test("rejects --json prints a line for each row, as in the files", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject, commit_rows: 3 });
     await scoreHere(spec);
 
@@ -39,7 +37,6 @@ describe("rejects", () => {
   });
 
   test("rejects has colours on a terminal, without NO_COLOR, and in nothing that a row quotes", async () => {
-    await using scratch = await scratchFolder();
     const named = select.replace("'n' || row", String.raw`chr(27) || '[31m1 row: ' || chr(10) || '2 rows: x'`);
     const { spec } = await smallJob(scratch.path, { model: identity, select: named, output, ...reject });
     await scoreHere(spec);
@@ -62,7 +59,6 @@ describe("rejects", () => {
   });
 
   test("rejects shows the rows of committed spans of an unfinished run", async () => {
-    await using scratch = await scratchFolder();
     const spoilt = [10, 400].map((row) => spoil(row, "bmi", "NULL", "null", null));
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...reject, max_rejects: 1, commit_rows: 50 });
     await expect(scoreHere(job.spec)).rejects.toThrow(/2 rows could not be scored/);
@@ -75,7 +71,6 @@ describe("rejects", () => {
   });
 
   test("rejects says when there is no rejected row, and ends with 64 as stats and discard do when there is no run", async () => {
-    await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", []);
 
     for (const [command, act] of [
@@ -102,7 +97,6 @@ describe("rejects", () => {
   });
 
   test("rejects exits with 66 when a file of rejects is gone", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, output, ...reject });
     await scoreHere(spec);
     await rm(join(out, "_rejects"), { recursive: true });

@@ -7,7 +7,7 @@ import { readSpec } from "#src/app/reading/read-spec.js";
 import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";
 import { runCli } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { away, fails, inScratch, tell, wine } from "../support/telling.js";
 
@@ -194,43 +194,40 @@ describe("the HTML page", () => {
   });
 });
 
-describe("the numbers of an attempt", () => {
-  test("the stage times of an attempt add up to no more than its time, and every stage except read took some", async () => {
-    await inScratch({}, async (spec, folder) => {
-      const { report, record, pieces } = await tell(spec);
-      expect(Object.keys(report?.stageSeconds ?? {})).toEqual([...stages]);
-      const ofClient = pieces.filter(({ stage }) => ["read", "decode", "pack", "wait"].includes(stage));
-      const overlapping = ofClient.filter(({ startedMs }, index) => startedMs < (ofClient[index - 1]?.endedMs ?? 0));
-      expect([ofClient.length > 10, overlapping]).toEqual([true, []]);
-      const { ms } = record.stages;
-      expect(stages.filter((stage) => ms[stage] === 0 && stage !== "read")).toEqual([]);
-      expect(ms.read + ms.decode + ms.pack + ms.wait).toBeLessThanOrEqual((report?.seconds ?? 0) * 1000);
-      expect(record.timeline.rows.reduce((sum, rows) => sum + rows, 0)).toBe(178);
-      const manifest = JSON.parse(await readFile(join(folder, "out/_manifest.json"), "utf8")) as { attempt: unknown };
-      expect(manifest.attempt).toMatchObject({
-        rows_scored: 178,
-        worker: 0,
-        workers: 1,
-        provider: "cpu",
-        rejects_by_reason: {},
-        stage_seconds: { infer: expect.any(Number) as number },
-        versions: { node: process.versions.node },
-      });
-      const { scores } = manifest.attempt as { scores: { column: string; values: number }[] };
-      expect(scores.map(({ column, values }) => `${column} ${values}`)).toEqual([
-        "label 178",
-        "probabilities_0 178",
-        "probabilities_1 178",
-        "probabilities_2 178",
-      ]);
+test("the stage times of an attempt add up to no more than its time, and every stage except read took some", async () => {
+  await inScratch({}, async (spec, folder) => {
+    const { report, record, pieces } = await tell(spec);
+    expect(Object.keys(report?.stageSeconds ?? {})).toEqual([...stages]);
+    const ofClient = pieces.filter(({ stage }) => ["read", "decode", "pack", "wait"].includes(stage));
+    const overlapping = ofClient.filter(({ startedMs }, index) => startedMs < (ofClient[index - 1]?.endedMs ?? 0));
+    expect([ofClient.length > 10, overlapping]).toEqual([true, []]);
+    const { ms } = record.stages;
+    expect(stages.filter((stage) => ms[stage] === 0 && stage !== "read")).toEqual([]);
+    expect(ms.read + ms.decode + ms.pack + ms.wait).toBeLessThanOrEqual((report?.seconds ?? 0) * 1000);
+    expect(record.timeline.rows.reduce((sum, rows) => sum + rows, 0)).toBe(178);
+    const manifest = JSON.parse(await readFile(join(folder, "out/_manifest.json"), "utf8")) as { attempt: unknown };
+    expect(manifest.attempt).toMatchObject({
+      rows_scored: 178,
+      worker: 0,
+      workers: 1,
+      provider: "cpu",
+      rejects_by_reason: {},
+      stage_seconds: { infer: expect.any(Number) as number },
+      versions: { node: process.versions.node },
     });
+    const { scores } = manifest.attempt as { scores: { column: string; values: number }[] };
+    expect(scores.map(({ column, values }) => `${column} ${values}`)).toEqual([
+      "label 178",
+      "probabilities_0 178",
+      "probabilities_1 178",
+      "probabilities_2 178",
+    ]);
   });
 });
 
 test("--metrics-port serves metrics on its port, and refuses other values", async () => {
-  await using folder = await scratchFolder();
-  await mkdir(join(folder.path, "prom"));
-  const spec = await writeSpec(folder.path, wine);
+  await mkdir(join(scratch.path, "prom"));
+  const spec = await writeSpec(scratch.path, wine);
   const [run, wrong] = await Promise.all([
     runCli(["run", spec, "--metrics-port", "0"]),
     runCli(["run", spec, "--metrics-port", "http"]),

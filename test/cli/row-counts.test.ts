@@ -1,12 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
 import { rejectingJob } from "../support/rejecting-job.js";
 
 describe("the rows of a run that is over", () => {
   test("a held run counts the rows of its output, before and after it is approved", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     const rows = "50 rows, 392 filtered out";
@@ -23,7 +22,6 @@ describe("the rows of a run that is over", () => {
   });
 
   test("approve says that it publishes no row", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
     await nights.rewrite({ input: { where: fewRows.input.where.replace("50", "0") } });
@@ -33,7 +31,6 @@ describe("the rows of a run that is over", () => {
   });
 
   test("rejected rows are not counted as rows of the output", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await rejectingJob(scratch.path);
     const done = await runHere(["run", spec]);
     expect(done.stdout).toMatch(/: already complete, 72 rows in \S+ \(18 rejected, 10 filtered out\)\n$/);

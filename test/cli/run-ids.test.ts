@@ -2,13 +2,12 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 
 test("status, rejects, diff, approve and discard take the id of a run, as history lists it, in place of its params", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path);
+  const job = await nightlyJob(scratch.path);
   await job.night("run", "2026-01-01");
   await job.night("run", "2026-01-02");
   await job.rewrite(fewRows);
@@ -44,8 +43,7 @@ test("status, rejects, diff, approve and discard take the id of a run, as histor
 const requiredDate = { params: { ds: { type: "date" }, region: { type: "enum", values: ["EU", "US"] } } };
 
 test("a run is found by its id, and the runs of a job are, without values for params that have no default", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, {
+  const job = await nightlyJob(scratch.path, {
     ...requiredDate,
     output: { parquet: { path: "out/${region}/dt=${ds}" } },
   });
@@ -65,7 +63,7 @@ test("a run is found by its id, and the runs of a job are, without values for pa
   expect(lastJson(stats)).toMatchObject({ run_id: held });
   const pruned = await command("prune", "--keep", "2", "--param", "region=US", "--json");
   expect(lastJson(pruned)).toMatchObject({ runs: [{ run_id: first?.["run_id"] }] });
-  const keys = join(folder.path, "keys.txt");
+  const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\n7\n");
   const erased = lastJson(await command("erase", "--keys", keys, "--json"));
   expect(erased).toMatchObject({ rows: 4, retained: 0, keys_not_found: 0 }); // in the two runs that are left
@@ -75,13 +73,12 @@ const postgres = usePostgres();
 
 postgres.describe("a table whose runs have a date without a default", () => {
   test("rollback needs the date only if the table is named by it", async () => {
-    await using folder = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const into = (table: string) => ({
       params: { ds: { type: "date" } },
       output: { parquet: undefined, postgres: { url: database.url, table, mode: "replace", key: ["id"] } },
     });
-    const job = await nightlyJob(folder.path, into("scores.predictions"));
+    const job = await nightlyJob(scratch.path, into("scores.predictions"));
     for (const date of ["2026-01-01", "2026-01-02"]) {
       expect((await job.night("run", date)).code).toBe(0);
     }
@@ -97,8 +94,7 @@ postgres.describe("a table whose runs have a date without a default", () => {
 });
 
 test("a command that needs the run's params says so once, and prunes no series that was not named", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, requiredDate);
+  const job = await nightlyJob(scratch.path, requiredDate);
   const status = await runHere(["status", job.spec]);
   expect(status).toMatchObject({ code: 64, stderr: expect.stringContaining("2 problems") });
   const prune = await runHere(["prune", job.spec, "--keep", "2"]);

@@ -1,11 +1,10 @@
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 
 test("run --json ends with a line about a failure, with the run that failed", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, {
     model: identity,
     select: "SELECT i::BIGINT AS id, CASE WHEN i = 7 THEN NULL ELSE i END::DOUBLE AS x FROM range(20) t(i)",
@@ -31,7 +30,6 @@ test("run --json ends with a line about a spec that cannot be read, without a ru
 });
 
 test("run --json names the run that an attempt cannot resume", async () => {
-  await using scratch = await scratchFolder();
   const jobOf = async (rows: number): Promise<string> => {
     const select = `SELECT i::BIGINT AS id, i::DOUBLE AS x FROM range(${rows}) t(i)`;
     return (await smallJob(scratch.path, { model: identity, select })).spec;
@@ -42,7 +40,6 @@ test("run --json names the run that an attempt cannot resume", async () => {
 });
 
 test("run --log-format json ends with a record of what the run did, on stderr", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 2::DOUBLE AS x" });
   const last = async (...args: string[]): Promise<unknown> => {
     const { code, stderr } = await runHere(["run", spec, "--log-format", "json", ...args]);

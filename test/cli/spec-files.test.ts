@@ -3,7 +3,7 @@ import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const program = join(projectFolder, "bin/infer-batch.js");
@@ -27,8 +27,7 @@ describe("the size of a spec file", () => {
   });
 
   test("a spec file of 3 GB is refused", async () => {
-    await using folder = await scratchFolder();
-    const spec = join(folder.path, "job.yaml");
+    const spec = join(scratch.path, "job.yaml");
     writeFileSync(spec, "");
     truncateSync(spec, 3e9);
     const { code, stderr } = await runHere(["run", spec]);
@@ -40,8 +39,7 @@ test.each([
   ["PAR1\u0015\u0004\u0000: [", "a Parquet file"],
   ["ARROW1\u0000\u0000", "an Arrow file"],
 ])("a file of rows in place of a spec is named for what it is: %j", async (text, what) => {
-  await using folder = await scratchFolder();
-  const file = join(folder.path, "part-0");
+  const file = join(scratch.path, "part-0");
   writeFileSync(file, text.padEnd(400_000, "x"));
   expect(await runHere(["run", file])).toMatchObject({
     code: 64,
@@ -52,16 +50,14 @@ test.each([
 });
 
 test("a spec can come through a FIFO, piece by piece", async () => {
-  await using folder = await scratchFolder();
-  const spec = await writeSpec(folder.path, wine, { output: { parquet: { path: join(folder.path, "out") } } });
+  const spec = await writeSpec(scratch.path, wine, { output: { parquet: { path: join(scratch.path, "out") } } });
   const shell = `{ head -c 40 "$2"; sleep 0.3; tail -c +41 "$2"; } | "$0" "$1" status /dev/stdin`;
   const { status, stdout } = spawnSync("sh", ["-c", shell, process.execPath, program, spec], { encoding: "utf8" });
   expect([status, stdout]).toEqual([0, expect.stringContaining("not planned yet")]);
 });
 
 test("a spec of 256 Ki characters of three bytes each is read completely", async () => {
-  await using folder = await scratchFolder();
-  const spec = join(folder.path, "job.yaml");
+  const spec = join(scratch.path, "job.yaml");
   const start = "version: 1 # ";
   writeFileSync(spec, `${start}${"語".repeat(256 * 1024 - start.length)}`);
   expect((await runHere(["run", spec])).stderr).toContain(": name: missing; expected a text");

@@ -2,13 +2,12 @@ import { describe, expect, test } from "vitest";
 import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { columnStats } from "#src/report/column-stats.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 import { normals, numbersProfile, textsProfile, vectorsProfile } from "../support/run-profiles.js";
 
 describe("infer-batch stats", () => {
   test("infer-batch stats prints the profiles of a published run as tables and as JSON, also of an earlier one by its id", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
     await nights.night("run", "2026-11-20");
     const { run_id: earlier = "" } = lastJson(await nights.night("status", "2026-11-20", "--json"));
@@ -67,7 +66,6 @@ describe("infer-batch stats", () => {
   });
 
   test("infer-batch stats shows a held run, and says why it cannot show others", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
     await nights.rewrite(fewRows);

@@ -2,17 +2,16 @@ import { readdir, rename, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, type Fixture, scratch, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
 
 test("status of several specs is a table with a line for each, and ends with the first error", async () => {
-  await using folder = await scratchFolder();
-  const inFolder = (name: string): string => join(folder.path, name);
+  const inFolder = (name: string): string => join(scratch.path, name);
   const specs = ["complete.yaml", "damaged.yaml", "late.yaml", "wrong.yaml"];
   for (const name of specs.slice(0, 3)) {
-    const spec = await writeSpec(folder.path, wine, {
+    const spec = await writeSpec(scratch.path, wine, {
       commit_rows: 50,
       name: name.replace(".yaml", ""),
       output: { columns: ["id"], parquet: { path: name.replace(".yaml", "-out") } },
@@ -28,7 +27,7 @@ test("status of several specs is a table with a line for each, and ends with the
 
   const paths = specs.map(inFolder);
   const table = async (...options: string[]): Promise<string> =>
-    (await shownCli(["status", ...options, ...paths], folder.path))
+    (await shownCli(["status", ...options, ...paths], scratch.path))
       .replaceAll(/ {2,}/g, "  ")
       .replaceAll(/says \d+ bytes/g, "says <size> bytes");
   expect(await table()).toMatchSnapshot();
@@ -38,7 +37,7 @@ test("status of several specs is a table with a line for each, and ends with the
     [72, /^ {2}spec +run +status +rows committed\n/, "planned\n"],
     [48, /^ {2}spec +status\n/, "run, rows\ncommitted, planned\n"],
   ] as const) {
-    const narrow = await runHere(["status", ...specs], { columns, cwd: folder.path });
+    const narrow = await runHere(["status", ...specs], { columns, cwd: scratch.path });
     const lines = narrow.stdout.trim().split("\n").slice(0, -1); // the last counts the jobs
     expect(lines.filter((line) => line.length > columns)).toEqual([]);
     expect(narrow.stdout).toMatch(heads);

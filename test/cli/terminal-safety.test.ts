@@ -6,7 +6,7 @@ import { createLog } from "#src/cli/logger.js";
 import { printable, printableLines } from "#src/util/printable.js";
 import { html } from "#src/report/page/html.js";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { writeRows } from "../support/parquet.js";
 
@@ -74,15 +74,13 @@ describe("terminal safety of commands", () => {
   test.each([["plan"], ["validate"], ["run"], ["status"], ["doctor"]])(
     "%s writes no control character from names of shards, columns and tensors",
     async (command, ...options) => {
-      await using folder = await scratchFolder();
-      const spec = await evilJob(folder.path);
+      const spec = await evilJob(scratch.path);
       expectSafe(await runCli([command, spec, ...options]), 0);
     },
   );
 
   test("rejects writes no control character from rejected rows", async () => {
-    await using folder = await scratchFolder();
-    const spec = await evilJob(folder.path);
+    const spec = await evilJob(scratch.path);
     expectSafe(await runHere(["run", spec]), 0);
     const said = await runHere(["rejects", spec]);
     expectSafe(said, 0);
@@ -90,34 +88,30 @@ describe("terminal safety of commands", () => {
   });
 
   test("plan shows each shard in one line of its own", async () => {
-    await using folder = await scratchFolder();
-    const { stdout } = await runHere(["plan", await evilJob(folder.path)]);
+    const { stdout } = await runHere(["plan", await evilJob(scratch.path)]);
     expect(stdout).toContain(
       "a\\x1bc\\u202e\\u009d0;x\\u009c\\u2066\\u061c\\u200f\\u2028\\u2029\\u007f\\x0d\\x0a.parquet  10 rows",
     );
   });
 
   test.each(["plan", "run", "status"])("%s --json is one line of JSON", async (command) => {
-    await using folder = await scratchFolder();
-    const spec = await evilJob(folder.path);
+    const spec = await evilJob(scratch.path);
     const said = await runHere([command, spec, "--json"]);
     expectSafe(said, 0);
     expect([said.stdout.split("\n").length, JSON.parse(said.stdout)]).toEqual([2, expect.any(Object)]);
   });
 
   test.each([[], ["--json"]])("inspect %j writes no control character", async (...options) => {
-    await using folder = await scratchFolder();
-    await evilJob(folder.path);
+    await evilJob(scratch.path);
     for (const name of [`a${evil}\n.parquet`, "model.onnx"]) {
-      const said = await runHere(["inspect", join(folder.path, name), ...options]);
+      const said = await runHere(["inspect", join(scratch.path, name), ...options]);
       expectSafe(said, 0);
       expect(said.stdout).toContain("\\u202e");
     }
   });
 
   test("a binding error writes no control character, as text and as JSON", async () => {
-    await using folder = await scratchFolder();
-    const spec = await evilJob(folder.path, { model: { path: "model.onnx", inputs: { x: [`gone${evil}`] } } });
+    const spec = await evilJob(scratch.path, { model: { path: "model.onnx", inputs: { x: [`gone${evil}`] } } });
     const pretty = await runHere(["run", spec]);
     expectSafe(pretty, 64);
     expect(pretty.stderr.split("\n").length).toBeGreaterThan(4);
@@ -140,8 +134,7 @@ describe("terminal safety of commands", () => {
   });
 
   test("a spec error writes no control character from a key", async () => {
-    await using folder = await scratchFolder();
-    const spec = join(folder.path, "job.yaml");
+    const spec = join(scratch.path, "job.yaml");
     await writeFile(spec, `version: 1\n"na${JSON.stringify(evil).slice(1, -1)}me": x\n`);
     expectSafe(await runHere(["plan", spec]), 64);
   });

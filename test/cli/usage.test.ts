@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { examples } from "#src/cli/examples.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 const here = "/nowhere";
@@ -88,22 +88,19 @@ const withParams = async (folder: string): Promise<string> =>
 
 describe("--param", () => {
   test("--param may be repeated, after the spec", async () => {
-    await using folder = await scratchFolder();
-    const spec = await withParams(folder.path);
+    const spec = await withParams(scratch.path);
     const { code, stdout } = await runHere(["status", spec, "--param", "ds=x=y", "--param", "region=z"]);
-    expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x=y/z"))]);
+    expect([code, stdout]).toEqual([0, expect.stringContaining(join(scratch.path, "out/x=y/z"))]);
   });
 
   test("--param may come before the spec", async () => {
-    await using folder = await scratchFolder();
-    const spec = await withParams(folder.path);
+    const spec = await withParams(scratch.path);
     const { code, stdout } = await runHere(["status", "--param", "ds=x", spec]);
-    expect([code, stdout]).toEqual([0, expect.stringContaining(join(folder.path, "out/x/b"))]);
+    expect([code, stdout]).toEqual([0, expect.stringContaining(join(scratch.path, "out/x/b"))]);
   });
 
   test("--param __proto__=x is not ignored silently", async () => {
-    await using folder = await scratchFolder();
-    const spec = await withParams(folder.path);
+    const spec = await withParams(scratch.path);
     expect((await runHere(["status", spec, "--param", "__proto__=x"])).code).toBe(64);
   });
 });

@@ -23,13 +23,11 @@ function hexOf(hash: Int32Array): string {
   return Buffer.from(hash.buffer, hash.byteOffset, hash.byteLength).toString("hex");
 }
 
-describe("hashes of words", () => {
-  test.each(known)("the hash of %i words is the one that another implementation gives", (count, expected) => {
-    const data = Int32Array.from({ length: count }, (_, index) => Math.imul(index, 0x9e3779b1) + 1);
-    const hash = new Int32Array(8);
-    createRowHasher(seed, false).tensors([{ name: "x", dtype: "int32", dims: [1, count], data }], 1, hash, 1);
-    expect(hexOf(hash.subarray(4))).toBe(expected);
-  });
+test.each(known)("the hash of %i words is the one that another implementation gives", (count, expected) => {
+  const data = Int32Array.from({ length: count }, (_, index) => Math.imul(index, 0x9e3779b1) + 1);
+  const hash = new Int32Array(8);
+  createRowHasher(seed, false).tensors([{ name: "x", dtype: "int32", dims: [1, count], data }], 1, hash, 1);
+  expect(hexOf(hash.subarray(4))).toBe(expected);
 });
 
 /** Prints the hashes of rows of so many words, one after the other. */
@@ -45,17 +43,15 @@ const printHashes = `import { createRowHasher } from "#src/columnar/row-hash.js"
   });
   console.log(JSON.stringify({ inWebAssembly: hashLoops() !== undefined, all }));`;
 
-describe("hashes of many rows", () => {
-  test("rows of any width have the hashes in WebAssembly that they have in JavaScript", () => {
-    const [vectors, plain] = ["--no-warnings", "--jitless"].map((flag) => {
-      const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", printHashes], {
-        encoding: "utf8",
-      });
-      return JSON.parse(told) as { readonly inWebAssembly: boolean; readonly all: readonly string[] };
+test("rows of any width have the hashes in WebAssembly that they have in JavaScript", () => {
+  const [vectors, plain] = ["--no-warnings", "--jitless"].map((flag) => {
+    const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", printHashes], {
+      encoding: "utf8",
     });
-    expect([vectors?.inWebAssembly, plain?.inWebAssembly]).toEqual([true, false]);
-    expect(vectors?.all).toEqual(plain?.all);
+    return JSON.parse(told) as { readonly inWebAssembly: boolean; readonly all: readonly string[] };
   });
+  expect([vectors?.inWebAssembly, plain?.inWebAssembly]).toEqual([true, false]);
+  expect(vectors?.all).toEqual(plain?.all);
 });
 
 function floats(values: readonly number[], width: number): NamedTensor {

@@ -77,25 +77,23 @@ test.each([undefined, "", "string", "bool", "float16", "constructor", "toString"
   },
 );
 
-describe("a decimal", () => {
-  test.each([
-    [1, "int16", 1],
-    [4, "int16", 1],
-    [5, "int32", 1],
-    [9, "int32", 1],
-    [10, "int64", 1],
-    [18, "int64", 1],
-    [19, "uint64", 2],
-    [38, "uint64", 2],
-  ] as const)(
-    "a decimal of %i digits lies in the smallest integer that holds it",
-    (precision, element, elementsPerValue) => {
-      const type: ColumnType = { kind: "decimal", precision, scale: 0 };
-      expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
-      expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
-    },
-  );
-});
+test.each([
+  [1, "int16", 1],
+  [4, "int16", 1],
+  [5, "int32", 1],
+  [9, "int32", 1],
+  [10, "int64", 1],
+  [18, "int64", 1],
+  [19, "uint64", 2],
+  [38, "uint64", 2],
+] as const)(
+  "a decimal of %i digits lies in the smallest integer that holds it",
+  (precision, element, elementsPerValue) => {
+    const type: ColumnType = { kind: "decimal", precision, scale: 0 };
+    expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
+    expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
+  },
+);
 
 const nested: ColumnType = {
   kind: "list",

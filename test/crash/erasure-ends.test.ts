@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson, nightAt, type Night, type Nights, nightlyJob } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { watchCommand } from "../support/watched.js";
@@ -71,7 +71,6 @@ async function losePart({ night }: Erasing, run: RegExp): Promise<void> {
 }
 
 test("an erasure looks for the published run behind several that are not published", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   await killedBefore(lastSpan, erasing);
   await killedBefore(lastSpan, erasing);
@@ -84,7 +83,6 @@ test("an erasure looks for the published run behind several that are not publish
 });
 
 test("an erasure of a date whose last two new runs were held, and the last discarded, erases rows of the published one", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const { night } = erasing;
   await heldAgain(erasing);
@@ -94,7 +92,6 @@ test("an erasure of a date whose last two new runs were held, and the last disca
 });
 
 test("an erasure finds the published run behind a discarded run and a run without checks that was killed", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const { night, nights } = erasing;
   expect((await nightAt(scratch.path, "2025-12-31").run("run")).code).toBe(0);
@@ -114,7 +111,6 @@ test("an erasure finds the published run behind a discarded run and a run withou
 test.each([lastSpan, decision])(
   "an erasure that was killed before %s and discarded gives way to a new run and to another erasure",
   async (call) => {
-    await using scratch = await scratchFolder();
     const erasing = await published(scratch.path);
     const { night } = erasing;
     await killedBefore(call, erasing);
@@ -129,7 +125,6 @@ test.each([lastSpan, decision])(
 );
 
 test("an unfinished erasure gives way to a new run", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   await killedBefore(lastSpan, erasing);
   await expectScoredAgain(erasing);
@@ -140,7 +135,6 @@ test.each([
   { of: "an approved erasure", call: "link part-00000 #1", run: /-r2\.staged$/, code: 66 },
   { of: "the run whose rows an unfinished erasure copies", call: lastSpan, run: /[0-9a-f]\.parquet$/, code: 67 },
 ])("after the loss of a part of $of, all commands name --new-run, which scores again", async ({ call, run, code }) => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const { night, erase } = erasing;
   await killedBefore(call, erasing);
@@ -153,7 +147,6 @@ test.each([
 });
 
 test("run publishes the complete erasure of a run that a person approved against its checks", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const { night } = erasing;
   await heldAgain(erasing);
@@ -167,7 +160,6 @@ test("run publishes the complete erasure of a run that a person approved against
 });
 
 test("run that publishes an erasure leaves no key in the verdict on the run before it", async () => {
-  await using scratch = await scratchFolder();
   const features = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"];
   const erasing = await published(scratch.path, {
     checks: { unique: ["age"], on_fail: "warn" },
@@ -198,7 +190,6 @@ async function changedBefore(
 }
 
 test("an erasure that cannot write names what failed, and not its own run", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const { night } = erasing;
   const ended = await changedBefore(lastSpan, erasing, async () => {
@@ -212,7 +203,6 @@ test("an erasure that cannot write names what failed, and not its own run", asyn
 });
 
 test("a date whose erasure a person discards does not keep rows of other dates from being erased", async () => {
-  await using scratch = await scratchFolder();
   const erasing = await published(scratch.path);
   const other = nightAt(scratch.path, "2025-12-31");
   expect((await other.run("run")).code).toBe(0);

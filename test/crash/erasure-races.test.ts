@@ -1,9 +1,9 @@
 import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runCli, runHere } from "../support/cli.js";
+import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import { torture } from "../support/torture.js";
@@ -75,32 +75,31 @@ async function expectErasedByRepeating({ night, first, second }: Erasures): Prom
   expect((await night.run("run")).stdout).toContain("already complete");
 }
 
-/** The calls to stand still before: all in the long form, else some of them. */
-function stopsOf(calls: readonly string[], every: number): string[] {
-  return calls.filter((call, index) => torture || (!call.startsWith("sync ") && index % every === 0));
+/** The calls to stand still before: all in the long form, else every fifth or so, from the first or a later one. */
+function stopsOf(calls: readonly string[], { every = 5, from = 0 } = {}): string[] {
+  return calls.filter((call, index) => torture || (!call.startsWith("sync ") && index % every === from));
 }
 
 test.each([
-  { checks: undefined, of: "a run without checks" },
-  { checks: {}, of: "a run that passed its checks" },
+  { checks: undefined, of: "a run without checks", from: 0 },
+  { checks: {}, of: "a run that passed its checks", from: 2 },
 ])(
   "while an erasure of $of stands still at any durable call, another one is refused or erases its key; repeated, both do",
   {
     timeout: 900_000,
   },
-  async ({ checks }) => {
-    await using scratch = await scratchFolder();
+  async ({ checks, from }) => {
     const copied = await publishedNights(scratch.path, checks);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls, 3);
+    const stops = stopsOf(calls, { from });
     expect(stops.length).toBeGreaterThan(8);
     const codes = new Set<string>();
     for (const [index, call] of stops.entries()) {
       const erasures = await copied(`at-${index}`);
       const held = join(scratch.path, `held-${index}`);
       const first = await holdCommand(erasures.first, { out: erasures.night.out, call, held });
-      const second = await runCli(erasures.second);
+      const second = await runHere(erasures.second);
       const ended = [await first.release(), second];
       codes.add(ended.map(({ code }) => code).join());
       await expectRefusedOrDone(erasures, ended);
@@ -123,11 +122,10 @@ test.each([
     timeout: 900_000,
   },
   async ({ stop }) => {
-    await using scratch = await scratchFolder();
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), 2);
+    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 4 });
     expect(stops.length).toBeGreaterThan(5);
     const codes = new Set<string>();
     for (const [index, later] of stops.entries()) {
@@ -148,7 +146,6 @@ test.each([
 );
 
 test("run --new-run that is about to plan its run while an erasure plans the same one scores no row of it", async () => {
-  await using scratch = await scratchFolder();
   const copied = await publishedNights(scratch.path, undefined);
   const erasures = await copied("night");
   const { night } = erasures;
@@ -174,7 +171,6 @@ test("run --new-run that is about to plan its run while an erasure plans the sam
 test.each(["link control/decision.json #1", "rename _SUCCESS #1"])(
   "run --new-run publishes an erasure that was killed before %s, and then scores a run of its own",
   async (call) => {
-    await using scratch = await scratchFolder();
     const { night, first } = await (await publishedNights(scratch.path, {}))("night");
     const killed = await watchCommand(first, { CRASH_ROOT: night.out, CRASH_AT: `before ${call}` });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");

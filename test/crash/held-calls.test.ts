@@ -2,7 +2,7 @@ import { cp, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
 import { torture } from "../support/torture.js";
 import { callsOf, type Kill, killsOrCopies, leftAt, watchCommand } from "../support/watched.js";
@@ -102,7 +102,6 @@ test.each(torture ? cases : cases.slice(0, 3))(
   "$command that is killed at any durable call, and should end $status, is carried on by the same command, and readers never see a mix",
   { timeout: 900_000 },
   async (one) => {
-    await using scratch = await scratchFolder();
     const first = join(scratch.path, "first");
     await mkdir(first);
     await one.before(first);

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
@@ -12,7 +12,7 @@ import { watchCommand } from "../support/watched.js";
 
 const date = "2026-11-21";
 /** INFER_BATCH_TORTURE=1: more rounds. */
-const rounds = torture ? 60 : 3;
+const rounds = torture ? 60 : 2;
 
 /** A held night with too few rows; the spec no longer leaves any out, so that a new run passes. */
 async function heldNight(folder: string): Promise<Night> {
@@ -38,7 +38,6 @@ async function decisions({ out }: Night): Promise<Map<string, string | undefined
 test(`approve, discard, a new run and a plain run that race for a held run agree on one decision (${rounds} rounds)`, {
   timeout: 900_000,
 }, async () => {
-  await using scratch = await scratchFolder();
   const first = join(scratch.path, "first");
   await mkdir(first);
   await heldNight(first);
@@ -93,7 +92,6 @@ test(`approve, discard, a new run and a plain run that race for a held run agree
 });
 
 test("a new run publishes an approved run that is not yet published, and then replaces it", async () => {
-  await using scratch = await scratchFolder();
   const night = await heldNight(scratch.path);
   const env = { CRASH_ROOT: night.out, CRASH_AT: "after link control/decision.json #1" };
   const killed = await watchCommand(night.args("approve"), env);
@@ -121,7 +119,6 @@ test.each(torture ? late : late.slice(0, 2))(
   "a worker that is still working when its run is held and a person says $decide changes nothing of that: before its $at",
   { timeout: 120_000 },
   async ({ decide, at, code, status, end }) => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     expect((await nights.night("run", "2026-11-20")).code).toBe(0);
     await nights.rewrite(fewRows);
@@ -149,7 +146,6 @@ const discarding = [
 test.each(discarding)(
   "one of $workers workers, about to commit span $span when a person discards its unfinished run, ends with 67 and leaves nothing",
   async ({ workers, span }) => {
-    await using scratch = await scratchFolder();
     await nightlyJob(scratch.path);
     const night = nightAt(scratch.path, date);
     const held = join(scratch.path, "held");

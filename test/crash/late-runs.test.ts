@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { type Listener, listen } from "../support/listener.js";
 import { until } from "../support/waiting.js";
 import { commitRows, runWatched } from "../support/watched.js";
@@ -50,7 +50,6 @@ async function standStill(spec: string, folder: string, isOver: () => boolean): 
 test("a late run calls on_late once, although it is killed after that, resumed by two workers and finished", {
   timeout: 120_000,
 }, async () => {
-  await using scratch = await scratchFolder();
   await using server = await listen();
   const spec = await lateJob(scratch.path, server, timeIn(-1));
   const first = await standStill(spec, scratch.path, () => isRecorded(join(scratch.path, "out")));
@@ -68,7 +67,6 @@ test("a late run calls on_late once, although it is killed after that, resumed b
 const runLate = (spec: string): Promise<CliResult> => runHere(["run", spec, "--no-progress"]);
 
 test("a run whose input is late calls on_late once, although each retry is late, and it is scored in the end", async () => {
-  await using scratch = await scratchFolder();
   await using server = await listen();
   const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
   for (let retry = 0; retry < 3; retry += 1) {
@@ -85,7 +83,6 @@ test("a run whose input is late calls on_late once, although each retry is late,
 });
 
 test("a late run whose call of on_late failed is called again by the next attempt, and then no more", async () => {
-  await using scratch = await scratchFolder();
   let answer = 404;
   await using server = await listen(() => answer);
   const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
@@ -98,7 +95,6 @@ test("a late run whose call of on_late failed is called again by the next attemp
 });
 
 test("each attempt of a late run calls on_late if the target cannot record it", async () => {
-  await using scratch = await scratchFolder();
   await using server = await listen();
   const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
   await writeFile(join(scratch.path, "out"), "no folder");

@@ -2,7 +2,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
@@ -88,7 +88,6 @@ async function killAtEach({ finished, first, folder, moments, number, isDamaged 
 test("a new run that is killed at any durable call is finished by the same command, and readers see old or new", {
   timeout: 900_000,
 }, async () => {
-  await using scratch = await scratchFolder();
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
   const moments = momentsOf(await traceOf(finished, first, scratch.path));
@@ -112,7 +111,6 @@ test.each(damages)(
     timeout: 900_000,
   },
   async ({ old, lost }) => {
-    await using scratch = await scratchFolder();
     const first = join(scratch.path, "first");
     const finished = await twoRuns(await emptyFolder(first), commitRows, { old });
     await rm(join(finished.out, (await lost(finished)) ?? ""), { recursive: true });

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, type PgJob, pgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -56,7 +56,6 @@ postgres.describe("an older run that was killed at any statement, after a newer 
       timeout: 1_200_000,
     },
     async (mode) => {
-      await using scratch = await scratchFolder();
       const traced = async (): Promise<string[]> => {
         await using database = await postgres.server().createDatabase();
         const job = await dailyJob(join(scratch.path, "traced"), database, mode);
@@ -176,9 +175,9 @@ postgres.describe("an older run and a newer one at the same time", () => {
         how,
         async (seed) => {
           const random = randomOf(seed);
-          await using scratch = await scratchFolder();
+          await using folder = await scratchFolder();
           await using database = await postgres.server().createDatabase();
-          const job = await dailyJob(scratch.path, database, mode, 20);
+          const job = await dailyJob(folder.path, database, mode, 20);
           const { older, newer } = await (seed === 0
             ? bothRuns(job, mode, 1, "after")
             : bothRuns(job, mode, 1 + Math.floor(random() * 20), random() * 150));

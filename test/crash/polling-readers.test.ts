@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
 import { watchCommand } from "../support/watched.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
 import { expectInOrder } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
@@ -150,7 +150,6 @@ async function decide(nights: Nights, kills: Kills, { target, seen, state }: Wat
 test("a reader of a folder that follows _SUCCESS sees one run's rows through holds, decisions, new runs and kills", {
   timeout: 900_000,
 }, async () => {
-  await using scratch = await scratchFolder();
   const folder = join(scratch.path, "out", `dt=${date}`);
   const look = (): Promise<Look> => lookInFolder(folder);
   await readThroughDecisions(scratch.path, { output: {}, look, due: ["442", "50", "442"], folder }, 1);
@@ -164,7 +163,6 @@ s3.describe("in S3,", () => {
     },
     async () => {
       useCredentials();
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       const path = `s3://${bucket.name}/lake/dt=\${ds}`;
       const endpoint = `http://127.0.0.1:${s3.server().port}`;
@@ -188,7 +186,6 @@ postgres.describe("in Postgres,", () => {
   test.each(torture ? cases : cases.filter(({ mode }) => mode === "upsert"))(
     "a reader that polls a table sees whole runs through holds, decisions, new runs and kills: $mode",
     async ({ mode, due }) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await using reader = await postgres.server().open(database.name);
       const key = mode === "append" ? {} : { key: ["id"] };

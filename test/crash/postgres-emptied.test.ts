@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults } from "../support/pg-job.js";
@@ -27,7 +27,6 @@ postgres.describe("a new run over a run whose table was emptied", () => {
   test("a new run over an emptied table has each row once, after a kill at any statement", {
     timeout: 900_000,
   }, async () => {
-    await using scratch = await scratchFolder();
     const traced = async (): Promise<string[]> => {
       await using database = await postgres.server().createDatabase();
       const { spec, fixture } = await emptiedJob(join(scratch.path, "traced"), database);
@@ -60,7 +59,6 @@ postgres.describe("a new run over a run whose table was emptied", () => {
   });
 
   test("two processes that open a new run over an emptied table at once open it once, with each row once", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { spec, fixture } = await emptiedJob(scratch.path, database);
     const results = await Promise.all([1, 2].map(() => runSpec(spec, { ownProcess: true, args })));

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCli, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { readMeanwhile } from "../support/pg-reader.js";
@@ -57,9 +57,9 @@ async function expectErased({ job: { database, spec } }: Erasable): Promise<void
 
 /** Kills the command at a moment, and lets the same command finish, while a reader counts the rows of the table. */
 async function killAndRepeat(moment: string): Promise<void> {
-  await using scratch = await scratchFolder();
+  await using folder = await scratchFolder();
   await using database = await postgres.server().createDatabase();
-  const erasable = await erasableJob(scratch.path, database);
+  const erasable = await erasableJob(folder.path, database);
   const { job, args } = erasable;
   await using reader = await postgres.server().open(database.name);
   const { seen } = await readMeanwhile(reader, "SELECT count(*)::int AS n FROM scores.predictions", async () => {
@@ -75,7 +75,6 @@ async function killAndRepeat(moment: string): Promise<void> {
 
 postgres.describe("erase in Postgres that is disturbed", () => {
   test("erase that is killed at any statement is ended by the same command, and readers see all rows or those that stay", async () => {
-    await using scratch = await scratchFolder();
     const traced = async (): Promise<string[]> => {
       await using database = await postgres.server().createDatabase();
       const erasable = await erasableJob(scratch.path, database);
@@ -98,7 +97,6 @@ postgres.describe("erase in Postgres that is disturbed", () => {
   }, 600_000);
 
   test("two erasures at once both erase their keys, and each is recorded", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { job } = await erasableJob(scratch.path, database);
     const lists = await Promise.all(
@@ -121,7 +119,6 @@ postgres.describe("erase in Postgres that is disturbed", () => {
   });
 
   test("erase beside a run erases nothing and names the command that finishes it; the run keeps all of its rows", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { job, args } = await erasableJob(scratch.path, database);
     // The run is killed in its rows: for the database, it may still be at work.

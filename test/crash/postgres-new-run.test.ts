@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type RunningCli, runCli } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
@@ -51,7 +51,6 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
   test.each(["upsert", "replace"] as const)(
     "the same command finishes a new run into Postgres that was killed at any statement: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       const traced = async (): Promise<string[]> => {
         await using database = await postgres.server().createDatabase();
         const folder = join(scratch.path, "traced");
@@ -117,9 +116,9 @@ postgres.describe("a new run that is opened while an attempt of the run before w
       Array.from({ length: moments }, (_, index) => index),
       how,
       async (seed) => {
-        await using scratch = await scratchFolder();
+        await using folder = await scratchFolder();
         await using database = await postgres.server().createDatabase();
-        ends.push(await raceOver(scratch.path, database, modeOf(seed), randomOf(seed)));
+        ends.push(await raceOver(folder.path, database, modeOf(seed), randomOf(seed)));
       },
     );
     console.info(`exit codes of the earlier runs: ${ends.join(", ")}`);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults } from "../support/pg-job.js";
@@ -53,9 +53,9 @@ async function expectPruned({ database, fixture, spec }: PgJob): Promise<void> {
 
 /** Kills the command at a moment, and lets the same command finish, while a reader counts the rows of the table. */
 async function killAndRepeat(moment: string): Promise<void> {
-  await using scratch = await scratchFolder();
+  await using folder = await scratchFolder();
   await using database = await postgres.server().createDatabase();
-  const job = await prunableJob(scratch.path, database);
+  const job = await prunableJob(folder.path, database);
   await using reader = await postgres.server().open(database.name);
   const { seen } = await readMeanwhile(reader, "SELECT count(*)::int AS n FROM scores.predictions", async () => {
     const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command: "prune", args: keepOne });
@@ -69,7 +69,6 @@ async function killAndRepeat(moment: string): Promise<void> {
 
 postgres.describe("prune in Postgres that is killed at any statement", () => {
   test("prune that is killed at any statement is ended by the same command, and the rows of the table stay", async () => {
-    await using scratch = await scratchFolder();
     const traced = async (): Promise<string[]> => {
       await using database = await postgres.server().createDatabase();
       const job = await prunableJob(scratch.path, database);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults } from "../support/pg-job.js";
@@ -75,9 +75,9 @@ function dueOf({ fixture, mode }: PgJob, command: Command): object[] {
 
 /** Kills a command at a moment, and lets the same command finish, while a reader polls the table. */
 async function killAndRepeat(mode: Mode, command: Command, moment: string): Promise<void> {
-  await using scratch = await scratchFolder();
+  await using folder = await scratchFolder();
   await using database = await postgres.server().createDatabase();
-  const job = await jobFor(scratch.path, database, mode, command);
+  const job = await jobFor(folder.path, database, mode, command);
   await using reader = await postgres.server().open(database.name);
   const due = dueOf(job, command);
   const { seen } = await readMeanwhile(reader, rowsSql, async () => {
@@ -103,7 +103,6 @@ postgres.describe("a staged run in Postgres that is killed at any statement", ()
   test.each(cases)(
     "a staged run that is killed at any statement is ended by the same command, and readers see none of its rows or all: $command, $mode",
     async ({ command, mode }) => {
-      await using scratch = await scratchFolder();
       const traced = async (): Promise<string[]> => {
         await using database = await postgres.server().createDatabase();
         const job = await jobFor(scratch.path, database, mode, command);

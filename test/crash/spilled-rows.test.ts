@@ -1,8 +1,8 @@
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
 import { query } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
@@ -104,30 +104,26 @@ async function rowsOf(paths: readonly string[]): Promise<{ id: number; bytes: nu
   return found.map(({ id, bytes }) => ({ id: Number(id), bytes: Number(bytes) }));
 }
 
-describe("spilled rows of open spans", () => {
-  test.each(momentsOf([2]))(
-    "a process that is killed with spilled rows of span %i, on a disk, leaves a run that has each row once",
-    async (spans) => {
-      await using scratch = await scratchFolder();
-      const target: Target = {
-        output: { parquet: { path: "out" } },
-        env: {},
-        isSpilled: (path) => path.includes("/tmp/piece-"),
-        found: async () =>
-          await rowsOf(
-            (await filesBelow(join(scratch.path, "out"))).filter((path) => /\/part-[^/]*\.parquet$/.test(path)),
-          ),
-      };
-      await killAndFinish(scratch.path, target, spans);
-    },
-  );
-});
+test.each(momentsOf([2]))(
+  "a process that is killed with spilled rows of span %i, on a disk, leaves a run that has each row once",
+  async (spans) => {
+    const target: Target = {
+      output: { parquet: { path: "out" } },
+      env: {},
+      isSpilled: (path) => path.includes("/tmp/piece-"),
+      found: async () =>
+        await rowsOf(
+          (await filesBelow(join(scratch.path, "out"))).filter((path) => /\/part-[^/]*\.parquet$/.test(path)),
+        ),
+    };
+    await killAndFinish(scratch.path, target, spans);
+  },
+);
 
 s3.describe("spilled rows of open spans", () => {
   test.each(momentsOf([2]))(
     "a process that is killed with spilled rows of span %i, before S3, leaves a run that has each row once",
     async (spans) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       const endpoint = `http://127.0.0.1:${s3.server().port}`;
       const target: Target = {
@@ -155,7 +151,6 @@ postgres.describe("spilled rows of open spans", () => {
   test.each(momentsOf([1]))(
     "a process that is killed with spilled rows of span %i, before Postgres, leaves a run that has each row once",
     async (spans) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const target: Target = {
         output: { postgres: { url: database.url, table: "scores.predictions", timeouts: { lock: 1 } } },

@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 import { projectFolder } from "../support/cli.js";
 import { deployFolder } from "../support/deploy.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { facetOf, parseEvent } from "../support/openlineage.js";
 import { pythonTools } from "../support/python-tools.js";
@@ -53,7 +53,6 @@ function nameOf(facet: unknown): string {
 test.skipIf(airflow.missing !== undefined)(
   `Airflow carries out the DAGs, and its tasks are the parents of attempts in OpenLineage${airflow.skipped}`,
   async () => {
-    await using scratch = await scratchFolder();
     await using lineage = await listen();
     const features = join(scratch.path, "features");
     await writeFeatures(features);

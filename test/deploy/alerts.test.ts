@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 
 interface Rules {
@@ -13,7 +13,6 @@ interface Rules {
 test("the alerts for Prometheus read metrics that a run writes, with their labels", async () => {
   const text = await readFile(join(projectFolder, "deploy/prometheus/alerts.yaml"), "utf8");
   const rules = (parse(text) as Rules).groups.flatMap((group) => group.rules);
-  await using scratch = await scratchFolder();
   const { spec } = await nightlyJob(scratch.path, { name: "daily-churn", report: { metrics: "job.prom" } });
   expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
   const metrics = await readFile(join(scratch.path, "job.prom"), "utf8");

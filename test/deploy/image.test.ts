@@ -5,7 +5,7 @@ import { delimiter, join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { deployFolder } from "../support/deploy.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { validators } from "../support/validators.js";
 
 const dockerfile = join(projectFolder, "Dockerfile");
@@ -87,7 +87,6 @@ test("an image without a native package of its platform is not built", async () 
 });
 
 test("scripts/pin-bases.sh pins each base by the digest that its registry tells, and again later", async () => {
-  await using scratch = await scratchFolder();
   const copy = join(scratch.path, "Dockerfile");
   await copyFile(dockerfile, copy);
   const docker = join(scratch.path, "docker");

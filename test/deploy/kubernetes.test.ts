@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { findWorker } from "#src/app/worker.js";
 import { finalCodes, retriedCodes } from "../support/deploy.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { kustomized, type Manifest } from "../support/kustomize.js";
 import { jobOf, manifestFolders as folders, manifests as folder } from "../support/pod.js";
 import { validators } from "../support/validators.js";
@@ -28,7 +28,6 @@ const kubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
 
 describe("the manifests", () => {
   test.skipIf(validators.missing !== undefined)(`keep to Kubernetes' schema${validators.skipped}`, async () => {
-    await using scratch = await scratchFolder();
     const wrong = JSON.parse(
       JSON.stringify(kustomized(join(folder, "base"))[0]).replace("backoffLimitPerIndex", "backoffLimitPerIndx"),
     ) as Manifest;
@@ -101,7 +100,6 @@ describe("the manifests", () => {
   });
 
   test.each(["cloud-identity", "web-identity"])("%s may stand in place of the base", async (identity) => {
-    await using scratch = await scratchFolder();
     await cp(folder, scratch.path, { recursive: true });
     for (const path of ["overlays/gpu", "overlays/postgres"] as const) {
       const file = join(scratch.path, path, "kustomization.yaml");
@@ -143,12 +141,12 @@ describe("the manifests", () => {
 
 /** Carries it out with programs that only say how they are called. */
 async function start(jobName: string): Promise<{ code: number | null; said: string; lastWords: string }> {
-  await using scratch = await scratchFolder();
-  const bin = join(scratch.path, "bin");
+  await using own = await scratchFolder();
+  const bin = join(own.path, "bin");
   await mkdir(bin);
   await writeFile(join(bin, "infer-batch"), '#!/bin/sh\nprintf "%s\\n" "$@"\n');
   await chmod(join(bin, "infer-batch"), 0o755);
-  const log = join(scratch.path, "termination-log");
+  const log = join(own.path, "termination-log");
   await writeFile(log, "");
   const { container, env } = jobOf("base");
   const [program, ...args] = [...container.command, ...container.args];

@@ -3,7 +3,7 @@ import { chmod, mkdir, utimes, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { deployText, finalCodes } from "../support/deploy.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 /** Values of a key of a unit. */
 function valuesOf(unit: string, key: string): string[] {
@@ -16,7 +16,6 @@ describe("the systemd units", () => {
   const hasSystemd = spawnSync("systemd-analyze", ["--version"]).status === 0;
 
   test.skipIf(!hasSystemd)("systemd accepts the units", async () => {
-    await using scratch = await scratchFolder();
     const instances = { "infer-batch@": "infer-batch@daily", "infer-batch-failed@": "infer-batch-failed@daily" };
     const files = names.map((name) => {
       const [stem = "", kind = ""] = name.split(".");
@@ -35,7 +34,6 @@ describe("the systemd units", () => {
   });
 
   test.skipIf(!hasSystemd)("a drop-in that systemd accepts lets the service see NVIDIA's devices", async () => {
-    await using scratch = await scratchFolder();
     const unit = join(scratch.path, "infer-batch@daily.service");
     await writeFile(unit, service.replace("/usr/local/bin/infer-batch", "/bin/true"));
     await writeFile(
@@ -63,7 +61,6 @@ describe("the systemd units", () => {
   });
 
   test("a unit passes the day on which its timer fired, also to a retry on a later day", async () => {
-    await using scratch = await scratchFolder();
     const stamp = join(scratch.path, "stamp-infer-batch@daily.timer");
     const start = (): { status: number | null; stdout: string } => {
       const [script = ""] = valuesOf(service, "ExecStart").map((line) => /^\/bin\/sh -euc '(.*)'$/.exec(line)?.[1]);
@@ -87,7 +84,6 @@ describe("the systemd units", () => {
   });
 
   test.skipIf(!hasSystemd)("the unit for failures mails the end of the log that journalctl prints", async () => {
-    await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "mail"), '#!/bin/sh\nprintf "%s\\n" "$@"\ncat > /dev/null\n');
     await chmod(join(scratch.path, "mail"), 0o755);
     const failed = deployText("systemd/infer-batch-failed@.service");
@@ -112,7 +108,6 @@ describe("the crontab", () => {
   const [, user, command = ""] = /^(?:\S+ ){5}(\S+) (.*)$/.exec(line) ?? [];
 
   test("the crontab line passes the day in cron's time zone, exits with the code of the run, and starts no second run while one is at work", async () => {
-    await using scratch = await scratchFolder();
     const shell = command.replaceAll(String.raw`\%`, "%").replace("/var/cache/infer-batch/", `${scratch.path}/`);
     const program = join(scratch.path, "infer-batch");
     // While it is at work, cron comes once more.

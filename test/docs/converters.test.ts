@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { stringify } from "yaml";
 import { projectFolder } from "../support/cli.js";
 import { differences } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { readRows } from "../support/parquet.js";
 import { pythonToolsOfTorture } from "../support/python-tools.js";
@@ -51,7 +51,6 @@ test("each library that the converters' page names has its lines and a spec ther
 test.skipIf(python.missing !== undefined).each(libraries)(
   `the page's lines for %s make a model with the library's own predictions${python.skipped}`,
   async (library) => {
-    await using scratch = await scratchFolder();
     const { lines, model } = sectionOf(library);
     const script = fileURLToPath(new URL("../support/converted_model.py", import.meta.url));
     const made = spawnSync(join(python.bin, "python"), [script, library, lines, scratch.path], { encoding: "utf8" });

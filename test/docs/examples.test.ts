@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { parse, stringify } from "yaml";
 import { loadSpec } from "#src/spec/load.js";
 import { projectFolder, runCli } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { schemaErrors } from "../support/json-schema.js";
 
 const { status, stdout } = spawnSync("git", ["ls-files", "*.md"], { cwd: projectFolder, encoding: "utf8" });
@@ -101,7 +101,6 @@ const still = (text: string): string =>
     .replaceAll(/in \d+\.\d s \([\d.]+ ?[kM]? rows\/s\)/g, "in a while");
 
 test("the sessions over the example job that pages show are what the commands print, one after the other", async () => {
-  await using scratch = await scratchFolder();
   for (const folder of ["jobs", "fixtures/data/cancer", "fixtures/models"]) {
     await mkdir(join(scratch.path, folder), { recursive: true });
     await cp(join(projectFolder, folder), join(scratch.path, folder), { recursive: true });

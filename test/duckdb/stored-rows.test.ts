@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openDuckDb } from "#src/duckdb/instance.js";
 import { readStored, type StoredGroups } from "#src/duckdb/stored-rows.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 
 const columns = {
@@ -19,7 +19,6 @@ function filesOf(path: string): StoredGroups {
 }
 
 test("rows that come in another number than were stored are an error: DuckDB's streams end silently", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "part.parquet");
   await writeRows(path, "SELECT i::INTEGER AS id, i::INTEGER AS hash FROM range(10) t(i)");
   using duckdb = await openDuckDb({ threads: 1, memoryBytes: 64 << 20, allowed: { folders: [scratch.path] } });

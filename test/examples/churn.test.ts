@@ -4,7 +4,7 @@ import { chmod, cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { readRows } from "../support/parquet.js";
 import type { Database, PgRow } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -77,11 +77,10 @@ const postgres = usePostgres();
 
 postgres.describe("the walk-through", () => {
   test("leads from model and shards to scikit-learn's own probabilities in Postgres, as its page says", async () => {
-    await using folder = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const cwd = join(folder.path, "churn");
+    const cwd = join(scratch.path, "churn");
     await cp(example, cwd, { recursive: true });
-    const env = { cwd, PATH: await withNpx(folder.path), DATABASE_URL: database.url };
+    const env = { cwd, PATH: await withNpx(scratch.path), DATABASE_URL: database.url };
     const page = await readFile(join(cwd, "README.md"), "utf8");
     const said = blocks(page, "sh")
       .slice(1)
@@ -93,14 +92,13 @@ postgres.describe("the walk-through", () => {
   });
 
   test.skipIf(scikit.missing !== undefined)(`begins with training${scikit.skipped}`, async () => {
-    await using folder = await scratchFolder();
     await using database = await postgres.server().createDatabase();
-    const cwd = join(folder.path, "churn");
+    const cwd = join(scratch.path, "churn");
     await cp(example, cwd, { recursive: true });
     await rm(join(cwd, "data"), { recursive: true });
     const trained = spawnSync(join(scikit.bin, "python"), ["train.py"], { cwd, encoding: "utf8" });
     expect([trained.status, trained.stderr]).toEqual([0, ""]);
-    const env = { cwd, PATH: await withNpx(folder.path), DATABASE_URL: database.url };
+    const env = { cwd, PATH: await withNpx(scratch.path), DATABASE_URL: database.url };
     const page = await readFile(join(cwd, "README.md"), "utf8");
     for (const commands of blocks(page, "sh").slice(1)) {
       paste(commands, env);

@@ -8,7 +8,7 @@ import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import { ref } from "../support/batches.js";
 import { writeArrow } from "../support/arrow.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { query, writeRows } from "../support/parquet.js";
 
 const rows = 5000;
@@ -43,7 +43,6 @@ const filters: readonly (readonly [string, readonly string[]])[] = [
 test.each(["parquet", "arrow"] as const)(
   "the rows that a filter keeps are counted in %s as they are read",
   async (format) => {
-    await using scratch = await scratchFolder();
     const paths = ["one", "other"].map((name) => join(scratch.path, `${name}.${format}`));
     for (const path of paths) {
       await (format === "parquet"

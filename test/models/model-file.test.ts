@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openModelFile } from "#src/models/model-file.js";
 import { identity, refusalOf } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 
 const sha256 = (bytes: Uint8Array | string): string => createHash("sha256").update(bytes).digest("hex");
@@ -22,7 +22,6 @@ async function externalModel(folder: string, location: string): Promise<string> 
 
 describe("a model's digest", () => {
   test("a model's digest is the file's digest when it has no external data", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
 
@@ -33,7 +32,6 @@ describe("a model's digest", () => {
   });
 
   test("a model's digest changes with its external data", async () => {
-    await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "weights/bias.bin");
     await mkdir(join(scratch.path, "weights"));
     await writeFile(join(scratch.path, "weights/bias.bin"), "1234");
@@ -48,7 +46,6 @@ describe("a model's digest", () => {
   });
 
   test("a model's digest becomes invalid when one of its files is written to, even with the same time stamp", async () => {
-    await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
     const weights = join(scratch.path, "bias.bin");
     const time = new Date("2026-01-01T00:00:00Z");
@@ -69,7 +66,6 @@ describe("external data", () => {
   test.each(["../secret.bin", "a/../../secret.bin", "/etc/passwd", "..", ""])(
     "external data at %j is refused, because it does not belong to the model",
     async (location) => {
-      await using scratch = await scratchFolder();
       await mkdir(join(scratch.path, "models"));
       await writeFile(join(scratch.path, "secret.bin"), "1234");
       const path = await externalModel(join(scratch.path, "models"), location);
@@ -83,7 +79,6 @@ describe("external data", () => {
     { how: "hard", make: (from: string, to: string) => link(from, to), says: "is a hard link" },
     { how: "no", make: (_: string, to: string) => mkdir(to), says: "is not a plain file" },
   ])("external data that is a $how link to something else is refused", async ({ make, says }) => {
-    await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "secret"), "1234");
     const path = await externalModel(scratch.path, "bias.bin");
     await make(join(scratch.path, "secret"), join(scratch.path, "bias.bin"));
@@ -94,7 +89,6 @@ describe("external data", () => {
   });
 
   test("missing external data is refused with its name", async () => {
-    await using scratch = await scratchFolder();
     const path = await externalModel(scratch.path, "bias.bin");
 
     expect(await refusalOf(openModelFile(path))).toContain(
@@ -104,7 +98,6 @@ describe("external data", () => {
 });
 
 test("trees of a model count as such only without external data, which compiled trees could not read", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "model.onnx");
   const trees = { op: "TreeEnsembleRegressor", from: ["x"], to: "sum" };
   const add = { op: "Add", from: ["sum", "bias"], to: "score" };
@@ -143,7 +136,6 @@ describe("a file that is no model", () => {
       says: "it is not an ONNX file",
     },
   ])("($what) is refused with 64", async ({ make, says }) => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await make(path);
 

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { checkModelFields } from "#src/onnx/check-model-fields.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 
 const check = async (bytes: Uint8Array): Promise<number> => {
@@ -28,7 +28,6 @@ test("checkModelFields accepts each model of the fixtures, and reads less than a
 });
 
 test("a model of more than 16 MiB is opened", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "large.onnx");
   const weights = Array.from({ length: 5 * 2 ** 20 }, () => 1);
   await writeModel(path, {

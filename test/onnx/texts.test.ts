@@ -10,7 +10,7 @@ import { findTextTensors } from "#src/onnx/texts.js";
 import type { Engine } from "#src/engine/port.js";
 import { inputIndices } from "#src/onnx/text-names.js";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { type SmallModel, writeModel } from "../support/onnx.js";
 import { randomOf } from "../support/random.js";
 
@@ -102,7 +102,6 @@ describe("findTextTensors", () => {
 });
 
 test("findTextTensors finds nothing in a damaged model, which ONNX Runtime reports", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "damaged.onnx");
   await writeModel(path, pairs);
   const bytes = await readFile(path);
@@ -126,8 +125,8 @@ const textShape = (name: string, ...shape: (string | number)[]): SmallModel["inp
 
 /** The output of a model that gives its texts back, in the shape that it says. */
 async function giveBack(shape: readonly (string | number)[], texts: readonly string[]): Promise<unknown> {
-  await using scratch = await scratchFolder();
-  const path = join(scratch.path, "same.onnx");
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "same.onnx");
   // What is left by Compress has any length to ONNX Runtime, which then believes what the model says.
   const nodes = [{ op: "Compress", from: ["text", "kept"], to: "same", attributes: { axis: 0 } }];
   const kept = { name: "kept", dtype: "bool", shape: ["N"] } as const;
@@ -159,7 +158,6 @@ async function operatorsIn(folder: string): Promise<string[][]> {
 
 describe("texts passed as numbers", () => {
   test("texts passed as numbers give the same predictions as texts passed as they are", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
     await using engine = await engineOf(path);
@@ -185,7 +183,6 @@ describe("texts passed as numbers", () => {
   });
 
   test("texts passed as numbers are looked up by the model", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
     const engine = await engineOf(path, { profileFolder: scratch.path });
@@ -200,7 +197,6 @@ describe("texts passed as numbers", () => {
   });
 
   test("texts are passed as they are when most of them differ", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "pairs.onnx");
     await writeModel(path, pairs);
     const engine = await engineOf(path, { profileFolder: scratch.path });
@@ -218,7 +214,6 @@ describe("texts passed as numbers", () => {
   });
 
   test("texts passed as numbers may be a model's inputs, and of one dimension", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "same.onnx");
     const nodes = [{ op: "Identity", from: ["text"], to: "same" }];
     const outputs = [textShape("text", "N"), textShape("same", "N")];
@@ -252,7 +247,6 @@ describe("texts passed as numbers", () => {
   });
 
   test("texts passed as numbers keep the model's tensor names in its errors", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "two.onnx");
     const nodes = [{ op: "Identity", from: ["two"], to: "same" }];
     await writeModel(path, { inputs: [textShape("two", 2, 1)], outputs: [textShape("same", 2, 1)], nodes });
@@ -262,7 +256,6 @@ describe("texts passed as numbers", () => {
   });
 
   test("texts are passed as they are when the model has tensors with the added names", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "names.onnx");
     const taken = { op: "Identity", from: ["x"], to: inputIndices("left") };
     await writeModel(path, { ...pairs, nodes: [...pairs.nodes, taken] });

@@ -3,32 +3,28 @@ import { statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { pinDifference, restoreHint, touchHint } from "#src/plan/pins.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
 
-describe("pinDifference", () => {
-  test.each([
-    [planned, undefined],
-    [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
-    [
-      { ...planned, fingerprint: "mtime:1763805601000000000" },
-      "it has the planned 3310 bytes, but was modified 2025-11-22T10:00:01Z, planned 2025-11-22T10:00:00.123456789Z",
-    ],
-    [
-      { ...planned, fingerprint: "etag:x" },
-      "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
-    ],
-  ])("pinDifference describes a shard that is now %j", (now, difference) => {
-    expect(pinDifference(planned, now)).toBe(difference);
-  });
+test.each([
+  [planned, undefined],
+  [{ ...planned, sizeBytes: 10 }, "it has 10 bytes, planned 3310"],
+  [
+    { ...planned, fingerprint: "mtime:1763805601000000000" },
+    "it has the planned 3310 bytes, but was modified 2025-11-22T10:00:01Z, planned 2025-11-22T10:00:00.123456789Z",
+  ],
+  [
+    { ...planned, fingerprint: "etag:x" },
+    "it has the planned 3310 bytes, but is etag:x, planned mtime:1763805600123456789",
+  ],
+])("pinDifference describes a shard that is now %j", (now, difference) => {
+  expect(pinDifference(planned, now)).toBe(difference);
 });
 
-describe("restoreHint", () => {
-  test("restoreHint asks for the time of a file on disk", () => {
-    expect(restoreHint(planned)).toBe("restore the planned file with its modification time (cp -p), and run again");
-    expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
-  });
+test("restoreHint asks for the time of a file on disk", () => {
+  expect(restoreHint(planned)).toBe("restore the planned file with its modification time (cp -p), and run again");
+  expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
 });
 
 describe("touchHint", () => {
@@ -51,8 +47,7 @@ describe("touchHint", () => {
   });
 
   test("touchHint has a command that restores a file's time to the nanosecond", async () => {
-    await using folder = await scratchFolder();
-    const uri = join(folder.path, "a.parquet");
+    const uri = join(scratch.path, "a.parquet");
     const pin = (): typeof planned => ({
       uri,
       sizeBytes: 0,

@@ -1,11 +1,10 @@
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob } from "../support/nights.js";
 
 test("a run whose rows are all filtered out says so in its message, with the command that publishes it without rows, in its page and stats, and shows no share of no rows", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { report: { html: "page.html" } });
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);
   await nights.rewrite({ input: { where: "id < 0" } });
@@ -30,7 +29,6 @@ test("a run whose rows are all filtered out says so in its message, with the com
 });
 
 test("a held run that has lost its only span is not offered as one without rows", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { commit_rows: 1000 });
   const runId = await heldNight(nights);
   const parts = join(nights.folder("2026-11-21"), "_infer-batch", runId, "parts");

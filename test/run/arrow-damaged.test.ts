@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 
 const numbers = (rows: number): string =>
@@ -30,7 +30,6 @@ describe("a shard that is not what it should be ends the run with 65 before anyt
   ];
 
   test.each(cases)("%s ends the run with 65", async (_, name, damage, says) => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: `in/${name}` } });
     const path = join(scratch.path, "in", name);
     await writeArrow(path, numbers(300), { kind: name.endsWith("s") ? "stream" : "file" });
@@ -43,7 +42,6 @@ describe("a shard that is not what it should be ends the run with 65 before anyt
   });
 
   test("an Arrow stream may have any name if input.format is arrow", async () => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
       select: "SELECT 1",

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { query } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 
@@ -21,7 +21,6 @@ describe("a column that has NULLs only in a shard", () => {
   test.each(["a", "z"])(
     "a column that has NULLs only in a shard has the type of the other shards, in any order (%s)",
     async (name) => {
-      await using scratch = await scratchFolder();
       const job = await jobOver(scratch.path);
       await writeArrow(join(scratch.path, "in/b.arrow"), typed);
       await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
@@ -34,7 +33,6 @@ describe("a column that has NULLs only in a shard", () => {
   );
 
   test("a column that has NULLs only in a shard is refused if an expression depends on its type", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobOver(scratch.path, { where: "note <> 'n7'" });
     await writeArrow(join(scratch.path, "in/b.arrow"), typed);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
@@ -45,7 +43,6 @@ describe("a column that has NULLs only in a shard", () => {
   });
 
   test("a column that has only NULLs is refused if no shard has a type for it", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobOver(scratch.path);
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
 
@@ -55,7 +52,6 @@ describe("a column that has NULLs only in a shard", () => {
   });
 
   test("expressions take it as a text that is NULL if no shard has a type for it", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobOver(scratch.path);
     const columns = { note: "coalesce(none::DOUBLE, id)", kind: "coalesce(none, 'none')" };
     await writeArrow(join(scratch.path, "in/c.arrow"), nulls.replace("note", "none"), { nulls: ["none"] });

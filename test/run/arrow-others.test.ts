@@ -4,7 +4,7 @@ import { inspectArrow } from "#src/formats/arrow/inspect.js";
 import { writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { query } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 
@@ -18,7 +18,6 @@ describe("every type that polars and DuckDB export is carried with its values", 
     { name: "duckdb-views.arrows", least: 50 },
     { name: "duckdb-large.arrows", least: 50 },
   ])("$name", async ({ name, least }) => {
-    await using scratch = await scratchFolder();
     const due = join(written, "types.parquet");
     const types = new Map(
       (await query(`DESCRIBE SELECT * FROM '${due}'`)).map((row) => [
@@ -46,27 +45,24 @@ describe("every type that polars and DuckDB export is carried with its values", 
   });
 });
 
-describe("booleans that are all NULL, of which Arrow's JavaScript library writes no values,", () => {
-  test.each(["file", "stream"] as const)(
-    "booleans that are all NULL, of which Arrow's JavaScript library writes no values, are carried and bound from a %s",
-    async (kind) => {
-      await using scratch = await scratchFolder();
-      const { spec, out } = await smallJob(scratch.path, {
-        model: identity,
-        select: "SELECT 1",
-        input: { path: "in/b.arrow", format: "arrow" },
-        modelSpec: { inputs: { x: ["x"] } },
-        output: { columns: ["id", "flag", "flags"], parquet: { path: "out" } },
-      });
-      const select = `SELECT i AS id, i::FLOAT AS x, CASE WHEN i >= 20 THEN i % 2 = 0 END AS flag,
+test.each(["file", "stream"] as const)(
+  "booleans that are all NULL, of which Arrow's JavaScript library writes no values, are carried and bound from a %s",
+  async (kind) => {
+    const { spec, out } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/b.arrow", format: "arrow" },
+      modelSpec: { inputs: { x: ["x"] } },
+      output: { columns: ["id", "flag", "flags"], parquet: { path: "out" } },
+    });
+    const select = `SELECT i AS id, i::FLOAT AS x, CASE WHEN i >= 20 THEN i % 2 = 0 END AS flag,
       CASE WHEN i < 10 THEN [NULL::BOOLEAN] ELSE [i % 3 = 0] END AS flags FROM range(30) t(i)`;
-      await writeArrow(join(scratch.path, "in/b.arrow"), select, { kind, batchRows: 10 });
+    await writeArrow(join(scratch.path, "in/b.arrow"), select, { kind, batchRows: 10 });
 
-      await scoreHere(spec);
+    await scoreHere(spec);
 
-      expect(await query(`SELECT id, flag, flags FROM '${out}/*.parquet'`)).toEqual(
-        await query(`SELECT id, flag, flags FROM (${select})`),
-      );
-    },
-  );
-});
+    expect(await query(`SELECT id, flag, flags FROM '${out}/*.parquet'`)).toEqual(
+      await query(`SELECT id, flag, flags FROM (${select})`),
+    );
+  },
+);

@@ -5,7 +5,7 @@ import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { faultsOfFinished, outputRows, without } from "../support/output.js";
 import { query, type Row, readRows, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
@@ -42,28 +42,25 @@ function shown(_: string, value: unknown): unknown {
     : value;
 }
 
-describe("every type that pyarrow writes is carried as it is from Parquet", () => {
-  test.each([
-    { name: "plain.arrow", computed: false },
-    { name: "plain.arrow", computed: true },
-    { name: "lz4.arrow", computed: false },
-    { name: "zstd.arrow", computed: false },
-    { name: "plain.arrows", computed: false },
-    { name: "zstd.arrows", computed: false },
-  ])(
-    "every Arrow type of pyarrow is carried like the Parquet type, from $name, through DuckDB: $computed",
-    async ({ name, computed }) => {
-      await using scratch = await scratchFolder();
-      const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
-      const columns = described.map((row) => String(row["column_name"]));
+test.each([
+  { name: "plain.arrow", computed: false },
+  { name: "plain.arrow", computed: true },
+  { name: "lz4.arrow", computed: false },
+  { name: "zstd.arrow", computed: false },
+  { name: "plain.arrows", computed: false },
+  { name: "zstd.arrows", computed: false },
+])(
+  "every Arrow type of pyarrow is carried like the Parquet type, from $name, through DuckDB: $computed",
+  async ({ name, computed }) => {
+    const described = await query(`DESCRIBE SELECT * FROM '${join(written, "types.parquet")}'`);
+    const columns = described.map((row) => String(row["column_name"]));
 
-      const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
+    const rows = await carryAll(scratch.path, join(written, name), { columns, computed });
 
-      expect(columns).toHaveLength(54);
-      expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
-    },
-  );
-});
+    expect(columns).toHaveLength(54);
+    expect(text(rows)).toEqual(text(await readRows(join(written, "types.parquet"))));
+  },
+);
 
 describe("what Python predicted is predicted from Arrow", () => {
   test.each(
@@ -83,7 +80,6 @@ describe("what Python predicted is predicted from Arrow", () => {
       )
       .filter(({ kind, index }) => kind === "file" || index === 3),
   )("$name from a $kind, in spans that end anywhere", async ({ fixture, kind }) => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
     const spec = await writeSpec(scratch.path, fixture, { input: { path: "in/*" }, commit_rows: 111 });
@@ -98,7 +94,6 @@ describe("what Python predicted is predicted from Arrow", () => {
   test.each(["file", "stream"] as const)(
     "an interrupted run over Arrow gives Python's predictions, from a %s",
     async (kind) => {
-      await using scratch = await scratchFolder();
       const fixture = fixtureNamed("cancer-logistic");
       await mkdir(join(scratch.path, "in"));
       await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
@@ -114,7 +109,6 @@ describe("what Python predicted is predicted from Arrow", () => {
   );
 
   test("the command gives Python's predictions from Arrow and Parquet shards of one job", async () => {
-    await using scratch = await scratchFolder();
     const fixture = fixtureNamed("cancer-logistic");
     await mkdir(join(scratch.path, "in"));
     await fixtureAsArrow(join(scratch.path, "in"), fixture.table, "stream");
@@ -132,33 +126,30 @@ describe("what Python predicted is predicted from Arrow", () => {
   });
 });
 
-describe("a batch of 20 MB, more than is read at once", () => {
-  test.each(["file", "stream"] as const)(
-    "a batch of 20 MB, more than is read at once, is scored in parts and resumed in its middle, from a %s",
-    async (kind) => {
-      await using scratch = await scratchFolder();
-      const select =
-        "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
-      const name = kind === "file" ? "a.arrow" : "a.arrows";
-      const job = await smallJob(scratch.path, {
-        model: identity,
-        select: "SELECT 1",
-        input: { path: `in/${name}` },
-        output: { columns: ["id", "note"], parquet: { path: "out" } },
-        commit_rows: 3333,
-      });
-      await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
-      await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
+test.each(["file", "stream"] as const)(
+  "a batch of 20 MB, more than is read at once, is scored in parts and resumed in its middle, from a %s",
+  async (kind) => {
+    const select =
+      "SELECT i::BIGINT AS id, CASE WHEN i % 5 <> 1 THEN repeat(md5(i::VARCHAR), 32) END AS note, i / 8 AS x FROM range(25000) t(i)";
+    const name = kind === "file" ? "a.arrow" : "a.arrows";
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: `in/${name}` },
+      output: { columns: ["id", "note"], parquet: { path: "out" } },
+      commit_rows: 3333,
+    });
+    await writeArrow(join(scratch.path, "in", name), select, { kind, batchRows: 25_000 });
+    await leaveUnfinished(job.spec, job.out, (span) => span % 2 === 0);
 
-      await scoreHere(job.spec);
+    await scoreHere(job.spec);
 
-      const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
-      expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
-        await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
-      );
-    },
-  );
-});
+    const sum = "count(*)::INTEGER AS rows, bit_xor(hash(id, note, score))::VARCHAR AS hash";
+    expect(await query(`SELECT ${sum} FROM '${job.out}/*.parquet'`)).toEqual(
+      await query(`SELECT ${sum} FROM (SELECT id, note, x::FLOAT AS score FROM (${select}))`),
+    );
+  },
+);
 
 describe("dictionaries", () => {
   test.each([
@@ -166,8 +157,6 @@ describe("dictionaries", () => {
     ["deltas.arrow", ["a", "b", "a", "a", "b", "c", "c", "a", "b", "c", "d", null]],
     ["replaced.arrows", ["x", "y", "z", null, "z", "y", "x", "w"]],
   ])("%s has the words of each batch", async (name, words) => {
-    await using scratch = await scratchFolder();
-
     const rows = await carryAll(scratch.path, join(written, name), { columns: ["id", "word"] });
 
     expect(rows.map(({ word }) => word)).toEqual(words);
@@ -176,8 +165,6 @@ describe("dictionaries", () => {
 
 describe("what Arrow before 0.15 wrote", () => {
   test.each(["older.arrow", "older.arrows"])("%s is read", async (name) => {
-    await using scratch = await scratchFolder();
-
     const rows = await carryAll(scratch.path, join(written, name), { columns: ["id", "x", "word"] });
 
     const words = ["a", "bc", "", "d\u00e9f"];
@@ -197,7 +184,6 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
   test.each(["arrow", "arrows"])(
     "expressions, bad rows and folders work over an Arrow shard as over Parquet: .%s",
     async (end) => {
-      await using scratch = await scratchFolder();
       const shared = {
         input: { where: "id % 3 <> 0 or dt = '2026-01-02'", columns: { twice: "x * 2" }, partitions: { dt: "date" } },
         output: { columns: ["id", "dt", "twice"], parquet: { path: "out" } },
@@ -234,7 +220,6 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
   );
 
   test("columns from folder names are carried with others", async () => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in/dt=2026-01-31/k=x'y"), { recursive: true });
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -251,7 +236,6 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
   });
 
   test("a bad row of an Arrow shard is reported with its shard, number and value", async () => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: "in/a.arrows" } });
     await writeArrow(join(scratch.path, "in/a.arrows"), numbers(300), { kind: "stream" });
 

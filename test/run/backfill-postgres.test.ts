@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { backfillLines, type DailyJob, dailyJob, days, statusesOf } from "../support/backfill-job.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -16,7 +16,6 @@ async function jobInto(folder: string, database: Database, postgres: object): Pr
 
 describe("a backfill into a table that later dates overwrite", () => {
   test("a backfill into upsert ends with a run that fails, so that no later date is published before it", async () => {
-    await using scratch = await scratchFolder();
     await using database = await server().createDatabase();
     const job = await jobInto(scratch.path, database, { mode: "upsert", key: ["id"] });
     await job.damage("2026-01-02");
@@ -40,7 +39,6 @@ describe("a backfill into a table that later dates overwrite", () => {
   test.each(["upsert", "replace"])(
     "a backfill of dates before a published one ends with 66 before it scores in mode %s, and continues with --allow-older",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await server().createDatabase();
       const job = await jobInto(scratch.path, database, { mode, key: ["id"] });
       await job.arrive("2026-01-05");

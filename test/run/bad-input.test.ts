@@ -2,7 +2,7 @@ import { copyFile, readFile, rm, stat, truncate, utimes, writeFile } from "node:
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { faultsAtAnyMoment, faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
@@ -37,7 +37,6 @@ describe("a row that cannot be scored", () => {
   test.each(badRows)(
     "($value as $type) ends the run with 65, naming shard, row, column and value",
     async ({ value, type, says }) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 50 });
       await Promise.all(job.shards.map((shard) => rm(shard)));
       await writeRows(join(scratch.path, "in/a.parquet"), features({ f4: type }, {}));
@@ -56,7 +55,6 @@ describe("a row that cannot be scored", () => {
   );
 
   test("a large integer that float32 holds exactly can be scored", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp");
     await Promise.all(job.shards.map((shard) => rm(shard)));
     await writeRows(
@@ -90,7 +88,6 @@ async function damage(shard: string, from: number): Promise<Buffer> {
 
 describe("a shard whose bytes are damaged", () => {
   test("a shard whose bytes are damaged in the middle ends the run with 65; earlier spans stay, and a run over the repaired shard finishes", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     // Shard 2 is rows 799 to 1399 of the run, in row groups of 150.
     const whole = await damage(job.shard(2), await pageOf(job.shard(2), 2));
@@ -112,7 +109,6 @@ describe("a shard whose bytes are damaged", () => {
   });
 
   test("a shard whose bytes are damaged in a committed row group does not stop the run", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50 });
     await leaveUnfinished(job.spec, job.out, (span) => span < 30);
     await damage(job.shard(2), await pageOf(job.shard(2), 2));
@@ -127,7 +123,6 @@ describe("a shard whose bytes are damaged", () => {
     { what: "empty", cut: (shard: string) => truncate(shard, 0) },
     { what: "a text", cut: (shard: string) => writeFile(shard, "id,f0\n1,2\n") },
   ])("($what) is refused with 65 before anything is written", async ({ cut }) => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm");
     await cut(job.shard(1));
 
@@ -141,7 +136,6 @@ describe("a shard whose bytes are damaged", () => {
 
 describe("input that is not all there", () => {
   test("incomplete input ends with 75 while input.ready is missing", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { ready: "in/_SUCCESS" } });
 
     const early = await runSpec(job.spec);
@@ -154,7 +148,6 @@ describe("input that is not all there", () => {
   });
 
   test("incomplete input ends with 75 and without a plan while it has fewer rows than input.min_rows", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 178 } });
     const late = await readFile(job.shard(4));
     await rm(job.shard(4));
@@ -170,7 +163,6 @@ describe("input that is not all there", () => {
   });
 
   test("incomplete input ends with 75 when no shard exists", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await Promise.all(job.shards.map((shard) => rm(shard)));
 
@@ -183,7 +175,6 @@ describe("input that is not all there", () => {
 
 describe("shards without rows", () => {
   test("shards without rows among others change nothing", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
     const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
     for (const name of ["part-00000-0", "part-00001-a", "part-00001-b", "part-00009", "a"]) {
@@ -199,7 +190,6 @@ describe("shards without rows", () => {
   });
 
   test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
     await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);
     await Promise.all(job.shards.map((shard) => rm(shard)));

@@ -1,7 +1,7 @@
 import { rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { patch, shardJob } from "../support/shards.js";
 import { shownCli } from "../support/shown.js";
@@ -19,7 +19,6 @@ describe("a shard whose pages are damaged", () => {
   test.each(damages)(
     "($what) ends the run when all spans before its row group are committed",
     async ({ column, from, group, parts }) => {
-      await using scratch = await scratchFolder();
       const job = await shardJob(scratch.path, { a: "plain", b: "plain", c: "plain" }, { commit_rows: 400 });
       const whole = await patch(job.shard("c"), (bytes) => bytes.fill(0xa5, from, from + 40));
 
@@ -41,7 +40,6 @@ describe("a shard whose pages are damaged", () => {
   );
 
   test("a shard whose pages were damaged is refused with 66 if another file than the planned one takes its place", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "plain" }, { commit_rows: 400 });
     const whole = await patch(job.shard("b"), (bytes) => bytes.fill(0xa5, 21_000, 21_040));
     await shownCli(["run", job.spec, "--quiet"], scratch.path);
@@ -62,7 +60,6 @@ describe("a shard whose pages are damaged", () => {
   });
 
   test("a damaged page without a checksum may change a value unnoticed, and input.verify: full finds it in a later attempt", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, { commit_rows: 400, input: { verify: "full" } });
     expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
     await rm(join(job.out, "_SUCCESS"));

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writeModel } from "../support/onnx.js";
 import { writeRows } from "../support/parquet.js";
@@ -77,7 +77,6 @@ function shownOf({ rows_compared, outputs: { score } }: Found): object {
 }
 
 test("no thread is started for a challenger that is planned and scored on the CPU", async () => {
-  await using scratch = await scratchFolder();
   let threads = 0;
   const count = (): void => {
     threads += 1;
@@ -92,7 +91,6 @@ test("no thread is started for a challenger that is planned and scored on the CP
 });
 
 test("rows that workers score with both models have the right figures across spans and row groups", async () => {
-  await using scratch = await scratchFolder();
   const found = await agreementOf(scratch.path, y);
   expect(shownOf(found)).toEqual(expected(() => true));
   expect(found.rows_missed).toEqual({});
@@ -109,7 +107,6 @@ test("rows that workers score with both models have the right figures across spa
 });
 
 test("rows that only the challenger cannot score are left out, in batches that workers or the main thread score", async () => {
-  await using scratch = await scratchFolder();
   const found = await agreementOf(
     scratch.path,
     `CASE WHEN range IN (4090, 9000, 20480, 39999) THEN NULL ELSE ${y} END`,
@@ -119,7 +116,6 @@ test("rows that only the challenger cannot score are left out, in batches that w
 });
 
 test("rows that the main thread reads have the same figures of agreement", async () => {
-  await using scratch = await scratchFolder();
   const found = await agreementOf(scratch.path, y, { input: { where: "id >= 100" } });
   expect(shownOf(found)).toEqual(expected((row) => row >= 100));
 });

@@ -13,7 +13,7 @@ import {
   swapped,
 } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -51,7 +51,6 @@ const statsOf = async (spec: string): Promise<Found> => (await command("stats", 
 
 describe("a run with a challenger", () => {
   test("plan and validate name the challenger, what is compared of it, and where its predictions are kept", async () => {
-    await using scratch = await scratchFolder();
     const spec = await write(scratch.path, {
       model: { outputs: { ...outputs, other: "probabilities[0]" } },
       challenger: { output: { parquet: { path: "kept" } } },
@@ -81,7 +80,6 @@ describe("a run with a challenger", () => {
   });
 
   test("the agreement in the report, the verdict, status and stats is that of numpy and scipy, and only stats has keys", async () => {
-    await using scratch = await scratchFolder();
     const spec = await write(scratch.path, { report: { html: "page.html" } });
     const done = await runHere(["run", spec, "--json"]);
     expect(done.code, done.stderr).toBe(0);
@@ -101,7 +99,6 @@ describe("a run with a challenger", () => {
   });
 
   test("rows that only the challenger cannot score are counted by reason, and are neither rejected nor compared", async () => {
-    await using scratch = await scratchFolder();
     const spec = await write(scratch.path, {
       checks: undefined,
       model: { outputs, inputs: { input: python.columns } },
@@ -118,7 +115,6 @@ describe("a run with a challenger", () => {
   });
 
   test("rows that the champion rejects are not compared, and rows that input.where leaves out do not move the others", async () => {
-    await using scratch = await scratchFolder();
     const spec = await write(scratch.path, {
       checks: undefined,
       on_bad_row: "reject",
@@ -138,7 +134,6 @@ describe("a run with a challenger", () => {
   });
 
   test("a challenger, or a key of it, that is not that of the plan ends an unfinished run with 66", async () => {
-    await using scratch = await scratchFolder();
     const model = join(scratch.path, "challenger.onnx");
     await copyFile(shifted, model);
     const spec = await write(scratch.path, { challenger: { path: model } });
@@ -158,7 +153,6 @@ describe("a run with a challenger", () => {
   });
 
   test("a challenger that cannot be loaded or bound ends planning with 64, names the key, and plans nothing", async () => {
-    await using scratch = await scratchFolder();
     await writeFile(join(scratch.path, "empty.onnx"), "");
     for (const [challenger, found] of [
       [
@@ -183,7 +177,6 @@ describe("a run with a challenger", () => {
   });
 
   test("a column that neither model finds is named for the job's own model, and the input is asked about", async () => {
-    await using scratch = await scratchFolder();
     const inputs = { input: ["absent", second, ...others] };
     const spec = await write(scratch.path, { model: { outputs, inputs }, challenger: { inputs } });
     const refused = await runHere(["plan", spec]);
@@ -202,7 +195,6 @@ const postgres = usePostgres();
 
 postgres.describe("in a database,", () => {
   test("a challenger's agreement is in the verdict, which workers share", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { model, ...rest } = jobOf();
     const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, {

@@ -2,7 +2,7 @@ import { appendFile, copyFile, readFile, rm, utimes, writeFile } from "node:fs/p
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { listing, listingWithoutErrors, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { type OwnJob, ownJob, plannedTime } from "../support/world.js";
@@ -96,7 +96,6 @@ describe("an unfinished run", () => {
   test.each([...shardChanges, missing, ...specChanges, modelChange])(
     "an unfinished run is refused when $what",
     async (change) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
       await leaveUnfinished(job.spec, job.out, done);
 
@@ -105,7 +104,6 @@ describe("an unfinished run", () => {
   );
 
   test("an unfinished run continues after the change is undone", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, done);
     const bytes = await readFile(job.shard(1));
@@ -122,7 +120,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run warns of an added shard, leaves it out and counts it", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, done);
     // Sorts before all others: were it taken in, every row would move.
@@ -141,7 +138,6 @@ describe("a finished run", () => {
   test.each([...shardChanges, ...specChanges, modelChange])(
     "a finished run is refused, and left as it is, when $what",
     async (change) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
       await scoreHere(job.spec);
 
@@ -150,7 +146,6 @@ describe("a finished run", () => {
   );
 
   test("a finished run is refused when a shard was added", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
 
@@ -166,7 +161,6 @@ describe("a finished run", () => {
     { what: "every shard", remove: (job: OwnJob) => rm(join(job.shard(0), ".."), { recursive: true }) },
     { what: "the model", remove: (job: OwnJob) => rm(job.model) },
   ])("a finished run stays already_complete when $what is deleted", async ({ remove }) => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
     const before = await listing(job.out);
@@ -180,7 +174,6 @@ describe("a finished run", () => {
   });
 
   test("a finished run stays already_complete when a shard that the spec names without wildcards is deleted", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic");
     await job.rewrite({ input: { path: ["in/part-00000.parquet"] } });
     await scoreHere(job.spec);
@@ -190,7 +183,6 @@ describe("a finished run", () => {
   });
 
   test("a finished run stays already_complete with other engine settings", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await scoreHere(job.spec);
     await job.rewrite({ engine: { threads: 2, batch_size: 5 }, commit_rows: 7 });

@@ -6,7 +6,7 @@ import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
 import { type CliResult, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { lastJson } from "../support/nights.js";
 
@@ -25,7 +25,6 @@ async function failedRun(folder: string, commitRows: number): Promise<DailyJob> 
 }
 
 test("a run of which nothing is committed is planned anew when its spec is corrected after a failure", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   const columns = { age: "coalesce(age, 0)" };
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns } });
@@ -39,7 +38,6 @@ test("a run of which nothing is committed is planned anew when its spec is corre
 });
 
 test("a run of which nothing is committed is planned anew when its input is corrected after a failure", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   await job.arrive(day);
   expect(await run(job)).toMatchObject({ code: 0 });
@@ -49,7 +47,6 @@ test("a run of which nothing is committed is planned anew when its input is corr
 });
 
 test("a new run that cannot be planned abandons no run, and the log does not say so", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "no_such_column" } } });
   await job.damage(day);
@@ -67,7 +64,6 @@ test("a new run that cannot be planned abandons no run, and the log does not say
 });
 
 test("a failed run with a committed span, and one of several workers, still ends with 66 when its spec changes", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
   await job.damage(day);
@@ -83,7 +79,6 @@ test("a failed run with a committed span, and one of several workers, still ends
 });
 
 test("a failed run still ends with 66 when its spec changes while another attempt works on it", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   const changed = async (): Promise<CliResult> => {
     await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
@@ -108,7 +103,6 @@ test("a failed run still ends with 66 when its spec changes while another attemp
 });
 
 test("a run that was stopped by a signal before it committed anything still ends with 66 when its spec changes", async () => {
-  await using scratch = await scratchFolder();
   const job = await failedRun(scratch.path, 500);
   await using stopped = await openJob(job.spec, { param: [`ds=${day}`] });
   const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256));

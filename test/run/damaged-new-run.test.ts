@@ -4,7 +4,7 @@ import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { holdRun } from "../support/faulty.js";
@@ -36,7 +36,6 @@ describe("a damaged output", () => {
   test.each(cases)(
     "a damaged output is refused by run, reported by status, and replaced by --new-run: $what",
     async (one) => {
-      await using scratch = await scratchFolder();
       const job = await jobIn(scratch.path);
       await one.before(job);
       await one.damage(job);
@@ -63,7 +62,6 @@ describe("a damaged output", () => {
   );
 
   test("status lists every part that is missing or damaged, as text and as JSON", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await rm(await partOf(job, 1));
@@ -91,7 +89,6 @@ describe("a damaged output", () => {
   });
 
   test("status --json gives null for the numbers of a plan that cannot be read, not 0", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await truncate(join(job.out, plan()), 100);
@@ -107,7 +104,6 @@ describe("a damaged output", () => {
   });
 
   test("status lists every damaged part of an unfinished run, too", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await unfinished(job);
     await truncate(await partOf(job, 0), 400);
@@ -122,7 +118,6 @@ describe("a damaged output", () => {
   });
 
   test("a damaged output stays as it is for readers until all parts of the new run exist", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await rm(await partOf(job, 1));
@@ -139,7 +134,6 @@ describe("a damaged output", () => {
   });
 
   test("a late attempt of the first run adds nothing after the second run's plan was lost and a third one was opened", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     const { spec, out } = job;
     const late = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
@@ -156,7 +150,6 @@ describe("a damaged output", () => {
   });
 
   test("a run whose plan is of another version is kept as it is without --new-run", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     const path = join(job.out, plan());
@@ -170,7 +163,6 @@ describe("a damaged output", () => {
   });
 
   test("two processes with --new-run at once replace a damaged output once", async () => {
-    await using scratch = await scratchFolder();
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await rm(await partOf(job, 1));

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from "nod
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 import { listing, outputRows, partNames } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
@@ -33,7 +33,7 @@ async function rewritePart(part: string, select: string, label?: string): Promis
 
 interface Damage {
   readonly what: string;
-  readonly damage: (part: string, job: OwnJob, scratch: string) => Promise<void>;
+  readonly damage: (part: string, job: OwnJob) => Promise<void>;
   readonly says: RegExp;
 }
 
@@ -48,24 +48,24 @@ const damages: readonly Damage[] = [
   },
   {
     what: "is another run's part",
-    damage: async (part, job, scratch) => {
+    damage: async (part, job) => {
       const name = { name: "another", commit_rows: commitRows };
-      await job.rewrite({ ...name, output: { parquet: { path: join(scratch, "elsewhere") } } });
+      await job.rewrite({ ...name, output: { parquet: { path: join(scratch.path, "elsewhere") } } });
       await scoreHere(job.spec);
       await job.rewrite({ commit_rows: commitRows });
-      const [, , other = ""] = await partNames(join(scratch, "elsewhere"));
-      await copyFile(join(scratch, "elsewhere", other), part);
+      const [, , other = ""] = await partNames(join(scratch.path, "elsewhere"));
+      await copyFile(join(scratch.path, "elsewhere", other), part);
     },
     says: /labelled as span 2 of run another-/,
   },
   {
     what: "was made by another plan of the same run",
-    damage: async (part, job, scratch) => {
-      await job.rewrite({ commit_rows: commitRows, output: { parquet: { path: join(scratch, "elsewhere") } } });
+    damage: async (part, job) => {
+      await job.rewrite({ commit_rows: commitRows, output: { parquet: { path: join(scratch.path, "elsewhere") } } });
       await scoreHere(job.spec);
       await job.rewrite({ commit_rows: commitRows });
-      const [, , other = ""] = await partNames(join(scratch, "elsewhere"));
-      await copyFile(join(scratch, "elsewhere", other), part);
+      const [, , other = ""] = await partNames(join(scratch.path, "elsewhere"));
+      await copyFile(join(scratch.path, "elsewhere", other), part);
     },
     says: /labelled as span 2 of run cancer-logistic-\w+, plan /,
   },
@@ -93,11 +93,10 @@ const damages: readonly Damage[] = [
 
 describe("an unfinished run", () => {
   test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, (span) => span < 4);
     const part = await partOf(job, 2);
-    await damage(part, job, scratch.path);
+    await damage(part, job);
     const before = await listing(job.out);
 
     const { code, stderr } = await runSpec(job.spec);
@@ -115,7 +114,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run is refused when its plan is damaged", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
     await leaveUnfinished(job.spec, job.out, (span) => span < 4);
     const plan = (await listing(job.out))
@@ -130,22 +128,19 @@ describe("an unfinished run", () => {
   });
 });
 
-describe("a finished run", () => {
-  test.each([
-    { what: "is cut short", damage: (part: string) => truncate(part, 400) },
-    { what: "is gone", damage: (part: string) => rm(part) },
-  ])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
-    await using scratch = await scratchFolder();
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await scoreHere(job.spec);
-    const part = await partOf(job, 3);
-    await damage(part);
+test.each([
+  { what: "is cut short", damage: (part: string) => truncate(part, 400) },
+  { what: "is gone", damage: (part: string) => rm(part) },
+])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
+  const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+  await scoreHere(job.spec);
+  const part = await partOf(job, 3);
+  await damage(part);
 
-    const { code, stderr } = await runSpec(job.spec);
+  const { code, stderr } = await runSpec(job.spec);
 
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain(part);
-  });
+  expect(code, stderr).toBe(66);
+  expect(stderr).toContain(part);
 });
 
 describe("a finished run with sealed profiles", () => {
@@ -157,7 +152,6 @@ describe("a finished run with sealed profiles", () => {
   ])(
     "a run with sealed profiles that lost a $what is finished anew as the hint says, with the profile that it had and without a key",
     async ({ checks, gone }) => {
-      await using scratch = await scratchFolder();
       const nights = await nightlyJob(scratch.path, { checks });
       const first = await nights.night("run", date, "--json");
       expect(first.code, first.stderr).toBe(0);
@@ -183,7 +177,6 @@ describe("a finished run with sealed profiles", () => {
   );
 
   test("a staged run that lost a part must be restored or replaced, because running it again scores nothing", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     expect((await nights.night("run", date)).code).toBe(0);
     const out = nights.folder(date);
@@ -206,7 +199,6 @@ describe("an output folder", () => {
   test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
     "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
     async (name) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic");
       await mkdir(job.out);
       await copyFile(job.shard(0), join(job.out, name));
@@ -223,7 +215,6 @@ describe("an output folder", () => {
   test.each(["finished", "unfinished"])(
     "an output folder with a %s run of another job is refused and left as it is",
     async (state) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
       await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
       await job.rewrite({ name: "another", commit_rows: commitRows });

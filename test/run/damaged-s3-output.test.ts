@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { lostPlanText } from "#src/sink/parquet/plan-text.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { folderName, s3OutputJob } from "../support/s3-output.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -44,7 +44,6 @@ s3.describe("a damaged output in S3", () => {
   ])(
     "$what: is refused by run, told by status, and replaced by --new-run",
     async ({ runs, gone = [], cut, marked, says }) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });
       await scoreHere(job.spec);
@@ -82,7 +81,6 @@ s3.describe("a damaged output in S3", () => {
   ])(
     "a run in S3 with sealed profiles that lost a $what is finished anew as the hint says, with the profile that it had and without a key",
     async ({ checks, gone }) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks });
       await scoreHere(job.spec);

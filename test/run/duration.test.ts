@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 
@@ -18,7 +18,6 @@ async function recordedSeconds(nights: Nights, date: string): Promise<number> {
 
 postgres.describe("the duration of a run in a table", () => {
   test("the page has the duration that history has, without the time that publishing takes", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const table = { url: database.url, table: "scores.predictions", mode: "append" };
     const nights = await nightlyJob(scratch.path, {
@@ -38,7 +37,6 @@ postgres.describe("the duration of a run in a table", () => {
 });
 
 test("in files, the duration of a run ends before its checks, in its manifest, its verdict and history", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);
   const folder = nights.folder("2026-11-20");

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectKept, partLabels } from "../support/expressions.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
 import { reject, rejectLines } from "../support/rejects.js";
@@ -40,7 +40,6 @@ describe("an expression that fails on a row ends the run with 65, telling why an
     ["a field of a field", { columns: { x: "s.d.n::TINYINT::FLOAT" } }, 128],
     ["a list's element", { columns: { x: "list_sum(list_transform([t], lambda e: e::INTEGER))::FLOAT" } }, 130],
   ])("%s", async (_what, input, row) => {
-    await using scratch = await scratchFolder();
     const output = { columns: "n" in input.columns ? ["id", "n"] : ["id"], parquet: { path: "out" } };
     const { spec, out } = await job(scratch.path, { input, output, commit_rows: 100 });
 
@@ -53,7 +52,6 @@ describe("an expression that fails on a row ends the run with 65, telling why an
   });
 
   test("as the command shows it", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input: { columns: { x: "t::DOUBLE" } } });
 
     expect(showResult(await runSpec(spec), scratch.path)).toMatchInlineSnapshot(`
@@ -69,7 +67,6 @@ describe("an expression that fails on a row ends the run with 65, telling why an
   });
 
   test("an expression that fails on a row does not end the run if the filter leaves the row out, or try(…) returns NULL", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "coalesce(try(t::DOUBLE), -1)", n: "t::INTEGER" }, where: "try(t::DOUBLE) % 2 = 0" };
     const output = { columns: ["id"], parquet: { path: "out" } };
     const modelSpec = { inputs: { x: ["n"] } };
@@ -109,7 +106,6 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
   ])(
     "rows on which the filter or a column fails are set aside, in spans of $commit and batches of $batch",
     async ({ commit, batch }) => {
-      await using scratch = await scratchFolder();
       const input = { columns: { x: "ln(v) + t::DOUBLE" }, where: "id % 10 = 0 OR id > 2400 + t::INTEGER * 0" };
       const settings = { ...reject, input, commit_rows: commit, engine: { batch_size: batch } };
       const { spec, out } = await job(scratch.path, settings);
@@ -140,7 +136,6 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
   );
 
   test("rows on which an expression fails are set aside also with model.missing: nan, because a failure is not a NULL", async () => {
-    await using scratch = await scratchFolder();
     const model = {
       ...identity,
       nodes: [
@@ -164,7 +159,6 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
   });
 
   test("rows on which an expression fails are set aside up to max_rejects, a share of the planned rows", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "t::DOUBLE" }, where: "id % 10 < 2" };
     const settings = { input, on_bad_row: "reject", commit_rows: 1000 };
     const { spec, rewrite } = await job(scratch.path, { ...settings, max_rejects: 2 });
@@ -176,7 +170,6 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
   });
 
   test("the label of each part counts the rows that were rejected and filtered out", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "t::DOUBLE" }, where: "id % 10 < 2 AND id < 2900" };
     const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 1000 });
 
@@ -210,7 +203,6 @@ async function damage(shard: string, at: number): Promise<void> {
 
 describe("the columns that only expressions use", () => {
   test("must have the same type in all shards", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "v" }, where: "t::INTEGER > 0" };
     const { spec } = await job(scratch.path, { input });
     await writeRows(join(scratch.path, "in/b.parquet"), "SELECT 1::BIGINT AS id, 1::DOUBLE AS v, 1 AS t");
@@ -223,7 +215,6 @@ describe("the columns that only expressions use", () => {
   });
 
   test("must be in all shards", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input: { columns: { x: "v + len(t)" } } });
     await writeRows(join(scratch.path, "in/b.parquet"), "SELECT 1::BIGINT AS id, 1::DOUBLE AS v");
 
@@ -239,7 +230,6 @@ describe("the columns that only expressions use", () => {
   ])(
     "columns that only expressions use are read even if the filter drops their rows, damaged or not: $what",
     async ({ damaged, where }) => {
-      await using scratch = await scratchFolder();
       const own = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 50, input: { where } });
       await damage(own.shard(2), await pagesOf(own.shard(2), damaged, 2));
 
@@ -252,7 +242,6 @@ describe("the columns that only expressions use", () => {
   );
 
   test("pages that only an expression reads are reported with DuckDB's reason when they are damaged", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input: { where: "len(t) > 100" }, modelSpec: { inputs: { x: ["v"] } } });
     const shard = join(scratch.path, "in/a.parquet");
     await writeRows(shard, select.replace("range(3000)", "range(1500000)"), "ROW_GROUP_SIZE 122880");

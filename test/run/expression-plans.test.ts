@@ -6,7 +6,7 @@ import { sealedText } from "#src/sink/parquet/plan-text.js";
 import { expectKept, partLabels } from "../support/expressions.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { reject, rejectLines } from "../support/rejects.js";
@@ -33,7 +33,6 @@ describe("a filtered run that was cut off", () => {
     { what: "with holes", keep: (span: number) => span % 4 !== 1 },
     { what: "before its last span", keep: (span: number) => span < 35 },
   ])("a filtered run that was cut off $what is finished with the same rows", async ({ keep }) => {
-    await using scratch = await scratchFolder();
     const settings = { input: { where: "id % 3 = 0" }, commit_rows: 50, engine: { batch_size: 16 } };
     const spec = await writeSpec(scratch.path, digits, settings);
     const out = join(scratch.path, "out");
@@ -45,7 +44,6 @@ describe("a filtered run that was cut off", () => {
   });
 
   test("a filtered run that was cut off counts the rows that earlier attempts rejected and filtered out", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "ln(v - 30)" }, where: "id % 2 = 0" };
     const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 10 });
     await leaveUnfinished(spec, out, (span) => span !== 1 && span !== 7);
@@ -64,7 +62,6 @@ describe("a filtered run that was cut off", () => {
   });
 
   test("a filtered run that was cut off is finished by two processes at once, with each row once", async () => {
-    await using scratch = await scratchFolder();
     const settings = { input: { where: "id % 3 = 0" }, commit_rows: 40 };
     const spec = await writeSpec(scratch.path, digits, settings);
     await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span % 3 === 0);
@@ -89,7 +86,6 @@ describe("a run goes on only with the expressions that it was planned with", () 
     ["no column", { where: planned.where }],
     ["another spelling", { ...planned, where: "id  < 50" }],
   ])("%s is refused with 66, naming it", async (_what, input) => {
-    await using scratch = await scratchFolder();
     const modelSpec = "columns" in input ? {} : { inputs: { x: ["v"] } };
     const { spec, out, rewrite } = await job(scratch.path, { input: planned, commit_rows: 10 });
     await leaveUnfinished(spec, out, (span) => span < 2);
@@ -99,7 +95,6 @@ describe("a run goes on only with the expressions that it was planned with", () 
   });
 
   test("computed columns in another order than planned are refused with 66, because an input may take them in that order", async () => {
-    await using scratch = await scratchFolder();
     const output = { columns: ["id", "y"], parquet: { path: "out" } };
     const columns = { x: "v", y: "v + 1" };
     const { spec, out, rewrite } = await job(scratch.path, { input: { columns }, output, commit_rows: 10 });
@@ -121,7 +116,6 @@ describe("expressions that do not fit are refused with 64 and their place in the
     ["a column that is not there", { where: "vv > 0" }],
     ["an aggregate", { where: "v > avg(v)" }],
   ])("%s", async (_what, input) => {
-    await using scratch = await scratchFolder();
     const columns = [
       "id",
       ...Object.keys("columns" in input ? input.columns : {}).filter((name) => name.length === 2 || name === "h"),
@@ -138,7 +132,6 @@ describe("on the command line", () => {
   const params = { who: "it's 1" };
 
   test("plan and validate show expressions as they will be run", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input, params });
 
     expect(await shownCli(["plan", spec], scratch.path)).toMatchInlineSnapshot(`
@@ -174,7 +167,6 @@ describe("on the command line", () => {
   });
 
   test("a param's value stays a value, and makes a run of its own", async () => {
-    await using scratch = await scratchFolder();
     const output = { columns: ["id"], parquet: { path: "out-${n}" } };
     const { spec } = await job(scratch.path, { input, params: { ...params, n: "0" }, output });
     const scored = async (n: number, who: string): Promise<number> => {
@@ -190,7 +182,6 @@ describe("on the command line", () => {
   });
 
   test("validate refuses a reference inside quotes", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await job(scratch.path, { input: { where: "t = '${who}'" }, params });
 
     expect(await shownCli(["validate", spec], scratch.path)).toMatchInlineSnapshot(`
@@ -207,7 +198,6 @@ interface Sealed {
 }
 
 test("a plan whose expression was changed does not bring it to run", async () => {
-  await using scratch = await scratchFolder();
   const { spec, out } = await job(scratch.path, { input: { columns: { x: "v" }, where: "id < 50" }, commit_rows: 10 });
   await leaveUnfinished(spec, out, () => false);
   const folder = join(out, "_infer-batch");

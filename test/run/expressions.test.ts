@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expectKept, textRows } from "../support/expressions.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { type Row, writeRows } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
@@ -47,7 +47,6 @@ describe("a row filter leaves the predictions of all other rows as they are", ()
   test.each(filters)(
     "a row filter that keeps $what does not change the predictions of the rows that stay",
     async (filter) => {
-      await using scratch = await scratchFolder();
       const settings = {
         input: { where: filter.where },
         params: { n: "5" },
@@ -82,17 +81,17 @@ describe("a row filter leaves the predictions of all other rows as they are", ()
     "a row filter does not change the predictions of $table in spans of $commit and batches of $batch",
     async ({ table, commit, batch }) => {
       for (const filter of commit === 1 ? [few] : [someThirds, few]) {
-        await using scratch = await scratchFolder();
+        await using folder = await scratchFolder();
         const settings = {
           input: { where: filter.where },
           commit_rows: commit,
           engine: { batch_size: batch, threads: 2 },
         };
-        const spec = await writeSpec(scratch.path, fixtureNamed(table), settings);
+        const spec = await writeSpec(folder.path, fixtureNamed(table), settings);
 
         await scoreHere(spec);
 
-        await expectKept(join(scratch.path, "out"), await keptOf(table, filter));
+        await expectKept(join(folder.path, "out"), await keptOf(table, filter));
       }
     },
   );
@@ -115,7 +114,6 @@ describe("a computed column is a feature like those of the file", () => {
       { inputs: { input: ["bill", "bill_depth_mm", "flipper", "body_mass_g"] }, missing: "nan" },
     ],
   ])("a computed column is a feature like those of the file of %s: %j", async (table, columns, model) => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed(table), { input: { columns }, model });
 
     await scoreHere(spec);
@@ -125,7 +123,6 @@ describe("a computed column is a feature like those of the file", () => {
   });
 
   test("a computed column is a feature with the values that JavaScript computes, for the rows that stay", async () => {
-    await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row / 8 AS a, (row % 7)::INTEGER AS b FROM range(5000) AS t(row)";
     const input = { columns: { x: "sqrt(a) + b * 3 - CASE WHEN b > 3 THEN 100 ELSE 0 END" }, where: "b <> 2" };
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, input, commit_rows: 1700 });
@@ -139,7 +136,6 @@ describe("a computed column is a feature like those of the file", () => {
   });
 
   test("a computed column replaces a column of the shard as a feature, while expressions and the filter use the shard's", async () => {
-    await using scratch = await scratchFolder();
     const select = "SELECT row AS id, row::DOUBLE AS x, row::DOUBLE AS y FROM range(10) AS t(row)";
     const input = { columns: { x: "100 - x", Y: "x + y" }, where: "x >= 7" };
     const output = { columns: ["id", "Y"], parquet: { path: "out" } };
@@ -166,8 +162,8 @@ describe("computed columns are carried with type and value", () => {
     names: readonly string[],
     timezone = "UTC",
   ): Promise<Row[]> {
-    await using scratch = await scratchFolder();
-    const { spec, out } = await smallJob(scratch.path, {
+    await using folder = await scratchFolder();
+    const { spec, out } = await smallJob(folder.path, {
       model: identity,
       select,
       timezone,
@@ -249,7 +245,6 @@ describe("computed columns are carried with type and value", () => {
 });
 
 test("values of folders are seen, typed and NULL, and filter too", async () => {
-  await using scratch = await scratchFolder();
   const input = {
     path: "data/**/*.parquet",
     partitions: { dt: "date", n: "int64" },

@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { inspectParquet } from "#src/formats/parquet/inspect.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
@@ -21,7 +21,6 @@ describe("a column of geometries", () => {
   ])(
     "a column of geometries of GeoParquet $version is carried as the bytes in the file",
     async ({ version, column }) => {
-      await using scratch = await scratchFolder();
       await mkdir(join(scratch.path, "in"));
       const geo = JSON.stringify({ version, primary_column: "place", columns: { place: column } });
       await writeRows(
@@ -45,7 +44,6 @@ describe("a column of geometries", () => {
   );
 
   test("a column of geometries is named without the JSON of its coordinate system", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "a.parquet");
     const crs = JSON.stringify({ type: "ProjectedCRS", name: "it's far", id: { authority: "A", code: 1 } });
     const type = `GEOMETRY('${crs.replaceAll("'", "''")}')`;

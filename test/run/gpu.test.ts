@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { faultsAtAnyMoment, outputRows, partNames } from "../support/output.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -18,7 +18,6 @@ describe.skipIf(provider === "")(
       "a GPU of this machine gives the predictions of Python on a CPU for $name",
       { timeout: 300_000 },
       async (fixture) => {
-        await using scratch = await scratchFolder();
         const spec = await writeSpec(scratch.path, fixture, { engine: { providers: [provider] } });
         const { code, stderr } = await runCli(["run", spec]);
         expect(code, stderr).toBe(0);
@@ -27,7 +26,6 @@ describe.skipIf(provider === "")(
     );
 
     test("a run that is killed on a GPU five times is resumed on it, each row once", { timeout: 300_000 }, async () => {
-      await using scratch = await scratchFolder();
       const fixture = fixtureNamed("diabetes-mlp");
       const overrides = { commit_rows: 16, engine: { providers: [provider], batch_size: 4 } };
       const spec = await writeSpec(scratch.path, fixture, overrides);

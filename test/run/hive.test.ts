@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
 import { partNames } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
@@ -55,7 +55,6 @@ const carried = (...columns: string[]): { output: object } => ({ output: { colum
 
 describe("columns of hive folders", () => {
   test("columns of hive folders are carried by their types, unescaped, NULL where Hive says so", async () => {
-    await using scratch = await scratchFolder();
     const shards = {
       "dt=2026-01-31/region=a%20b/x.parquet": one(1),
       "dt=2026-02-28/region=100%/x.parquet": one(2),
@@ -84,7 +83,6 @@ describe("columns of hive folders", () => {
   });
 
   test("columns of hive folders have each of the types", async () => {
-    await using scratch = await scratchFolder();
     const shards = {
       "i=-9223372036854775808/f=1e3/b=true/m=01/x.parquet": one(1),
       "i=9223372036854775807/f=-.5/b=FALSE/m=11/x.parquet": one(2),
@@ -101,7 +99,6 @@ describe("columns of hive folders", () => {
   });
 
   test("columns of hive folders are features when they are typed and listed", async () => {
-    await using scratch = await scratchFolder();
     const mean: SmallModel = {
       ...identity,
       inputs: [{ name: "x", dtype: "float32", shape: ["N", 2] }],
@@ -124,7 +121,6 @@ describe("columns of hive folders", () => {
   });
 
   test("columns of Hive folders are not features by default", async () => {
-    await using scratch = await scratchFolder();
     const input = { partitions: { month: "int64", y: "float64" } };
     const renamed: SmallModel = {
       ...identity,
@@ -143,7 +139,6 @@ describe("columns of hive folders", () => {
   });
 
   test("folder values give way to a column of that name in the file", async () => {
-    await using scratch = await scratchFolder();
     const shards = { "region=folder/DT=latest/a.parquet": `${one(1)}, 'file' AS region, DATE '2026-01-31' AS dt` };
     const settings = { input: { partitions: { DT: "date" } }, ...carried("region", "dt") };
     const job = await hiveJob(scratch.path, shards, settings);
@@ -163,7 +158,6 @@ describe("folders that do not fit are refused with 65, naming them", () => {
     { type: "float64", value: "one" },
     { type: "bool", value: "yes" },
   ])("$value is no $type", async ({ type, value }) => {
-    await using scratch = await scratchFolder();
     const settings = { input: { partitions: { k: type } }, ...carried("k") };
     const job = await hiveJob(scratch.path, { [`k=${value}/a.parquet`]: one(1) }, settings);
 
@@ -173,7 +167,6 @@ describe("folders that do not fit are refused with 65, naming them", () => {
   });
 
   test("Hive folders that do not fit are refused with 65, and the command names them", async () => {
-    await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "dt=latest/a.parquet": one(2) };
     const job = await hiveJob(scratch.path, shards, { input: { partitions: { dt: "date" } }, ...carried("dt") });
 
@@ -185,7 +178,6 @@ describe("folders that do not fit are refused with 65, naming them", () => {
   });
 
   test("a shard outside of the Hive folders is refused with 65 and named", async () => {
-    await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "z.parquet": one(2), "dt=2026-02-01/c.parquet": one(3) };
     const job = await hiveJob(scratch.path, shards, carried("id", "dt"));
 
@@ -195,7 +187,6 @@ describe("folders that do not fit are refused with 65, naming them", () => {
   });
 
   test("a shard outside of the Hive folders is read if the job does not use the column", async () => {
-    await using scratch = await scratchFolder();
     const shards = { "dt=2026-01-31/a.parquet": one(1), "b.parquet": one(2), "region=x/c.parquet": one(3) };
     const job = await hiveJob(scratch.path, shards, carried("id"));
 
@@ -204,7 +195,6 @@ describe("folders that do not fit are refused with 65, naming them", () => {
 });
 
 test("rejects tell the values of their folders", async () => {
-  await using scratch = await scratchFolder();
   const shards = {
     "dt=2026-01-31/a.parquet": "SELECT 1::BIGINT AS id, NULL::DOUBLE AS x",
     "dt=2026-02-01/a.parquet": one(2),
@@ -228,7 +218,6 @@ test("rejects tell the values of their folders", async () => {
 });
 
 test("columns of Hive folders that the name of the output folder has, too, are warned of, once a run is planned", async () => {
-  await using scratch = await scratchFolder();
   const output = { columns: ["id", "DT", "region"], parquet: { path: "out/dt=2026-01-31" } };
   const shards = { "DT=2026-01-31/region=EU/a.parquet": one(1) };
   const job = await hiveJob(scratch.path, shards, { output });
@@ -242,7 +231,6 @@ test("columns of Hive folders that the name of the output folder has, too, are w
 });
 
 test("an output folder without the date of the run, which refuses the run of the next day, is warned of on the first", async () => {
-  await using scratch = await scratchFolder();
   const warning =
     /(?:WARN|warning): output\.parquet\.path, \S*out, is the same every day: [^]*as in \S*out\/dt=\$\{ds\}/;
   const daily = async (path: string): Promise<(command: string, ds: string) => ReturnType<typeof runHere>> => {
@@ -271,7 +259,6 @@ test("an output folder without the date of the run, which refuses the run of the
 test.skipIf(!hasPyarrow)(
   "columns of Hive folders in the output folders' names are what pyarrow cannot read",
   async () => {
-    await using scratch = await scratchFolder();
     for (const [table, columns] of [
       ["once", ["id"]],
       ["twice", ["id", "dt"]],

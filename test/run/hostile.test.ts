@@ -2,7 +2,7 @@ import { appendFile, link, mkdir, readdir, readFile, symlink, writeFile } from "
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { CliResult } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { type SmallModel, writeModel } from "../support/onnx.js";
 import { writeRows } from "../support/parquet.js";
 import { runSpec } from "../support/score.js";
@@ -119,7 +119,6 @@ const hostile: readonly Hostile[] = [
 
 describe("a model", () => {
   test.each(hostile)("$what is refused with 64 before anything is written", async ({ make, says }) => {
-    await using scratch = await scratchFolder();
     const spec = await hostileJob(scratch.path, make);
     const before = (await readdir(scratch.path, { recursive: true })).toSorted();
     const start = performance.now();
@@ -150,19 +149,18 @@ describe("a spec", () => {
     ["a name that a param leads elsewhere", { params: { p: "../x" }, name: "${p}" }],
     ["a name of two lines", { name: "a\nb" }],
   ])("a spec with %s is refused with 64 before anything is written", async (_, overrides) => {
-    await using scratch = await scratchFolder();
-    await mkdir(join(scratch.path, "job"));
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "job"));
     const [fixture = small] = fixtures;
-    const spec = await writeSpec(join(scratch.path, "job"), fixture, overrides as Record<string, object>);
+    const spec = await writeSpec(join(folder.path, "job"), fixture, overrides as Record<string, object>);
 
     const { code, stderr } = await runSpec(spec);
 
     expect(code, stderr).toBe(64);
-    expect((await readdir(scratch.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
+    expect((await readdir(folder.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
   });
 
   test("an output folder with quotes, a newline and brackets in its name gets all files of the run", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       params: { p: `o'; DROP "x"\n[a]*` },
       output: { parquet: { path: "${p}" } },
@@ -197,7 +195,6 @@ describe("what is in the environment", () => {
   };
 
   test("values of the environment are in no output, plan, manifest, part or message of a run", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     const results = [await runSpec(job.spec, loud), await runSpec(job.spec, loud)];
     expect(results.map(({ code }) => code)).toEqual([0, 0]);
@@ -226,17 +223,16 @@ describe("what is in the environment", () => {
       },
     ],
   ])("values of the environment are not in the message when %s", async (_, exit, spoil) => {
-    await using scratch = await scratchFolder();
-    const job = await ownJob(scratch.path, "wine-forest");
+    await using folder = await scratchFolder();
+    const job = await ownJob(folder.path, "wine-forest");
     await spoil(job);
     const result = await runSpec(job.spec, loud);
 
     expect(result.code, result.stderr).toBe(exit);
-    expect(await everything(scratch.path, [result])).not.toContain(secret);
+    expect(await everything(folder.path, [result])).not.toContain(secret);
   });
 
   test("values of the environment are not in the message about a bug", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bug = `data:text/javascript,${encodeURIComponent(
       `const { reduce } = Array.prototype;

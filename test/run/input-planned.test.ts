@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { openJob } from "#src/app/job-context.js";
 import { runJob } from "#src/run/run.js";
 import { projectFolder } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const parts = join(projectFolder, "fixtures/data/wine");
@@ -57,7 +57,6 @@ async function runWithArrivals(
 }
 
 test("a new run that waits for its rows looks at the target once, and loads the model when they are there", async () => {
-  await using scratch = await scratchFolder();
   const input = { min_rows: 61, wait: "4h" };
   const first = await runWithArrivals(scratch.path, { input, newRun: false, arrivals: [0, 1] });
   expect(first).toMatchObject({
@@ -75,7 +74,6 @@ test("a new run that waits for its rows looks at the target once, and loads the 
 });
 
 test("input.min_rows is checked before the model is loaded", async () => {
-  await using scratch = await scratchFolder();
   await mkdir(join(scratch.path, "in"));
   await cp(join(parts, "part-00000.parquet"), join(scratch.path, "in/part-00000.parquet"));
 
@@ -88,8 +86,6 @@ test("input.min_rows is checked before the model is loaded", async () => {
 });
 
 test("an input without a shard loads no model", async () => {
-  await using scratch = await scratchFolder();
-
   const found = await runWithArrivals(scratch.path, { input: {}, newRun: false, arrivals: [] });
 
   expect(found).toMatchObject({

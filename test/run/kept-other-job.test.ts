@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -41,7 +41,6 @@ const ofOtherJob = new RegExp(`run ${name}-\\S+ .*of a job called ${name}, .*lef
 
 describe("a job called <job>-challenger, as the job of kept predictions is", () => {
   test("a run of a job called <job>-challenger in the folder for kept predictions stays as it is, even if it is incomplete", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "kept");
     const other = await writeSpec(scratch.path, fixture, { ...shadow, output: { parquet: { path } } });
     expect((await run(other, "--worker", "0/2")).code).toBe(0);
@@ -64,7 +63,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
   ])(
     "a job called <job>-challenger does not change predictions that <job> keeps in its folder: %s",
     async (_, share) => {
-      await using scratch = await scratchFolder();
       const path = join(scratch.path, "kept");
       const ofMain = challengerWith({ parquet: { path } });
       const spec = await writeSpec(scratch.path, fixture, ofMain);
@@ -92,7 +90,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
   test.each(["damaged", "pruned"])(
     "a job called <job>-challenger does not replace %s predictions that <job> keeps in its folder",
     async (state) => {
-      await using scratch = await scratchFolder();
       const path = `${scratch.path}/kept/dt=\${ds}`;
       const params = { ds: "${today}" };
       const output = { parquet: { path: "out/dt=${ds}" } };
@@ -123,7 +120,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
   );
 
   test("erase of <job> or of a job called <job>-challenger leaves the rows of the other job, and status does not list unfinished kept predictions", async () => {
-    await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
     const rowsOf = async (date: string) => await outputRows(join(scratch.path, "kept", `dt=${date}`));
@@ -154,7 +150,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
   });
 
   test("history of <job> or of a job called <job>-challenger leaves out the runs of the other job", async () => {
-    await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
     const ofShadow = { ...shadow, params, output: { parquet: { path } } };
@@ -176,7 +171,6 @@ describe("a job called <job>-challenger, as the job of kept predictions is", () 
   });
 
   test("prune of <job> or of a job called <job>-challenger leaves the runs of the other job", async () => {
-    await using scratch = await scratchFolder();
     const params = { ds: "${today}" };
     const path = `${scratch.path}/kept/dt=\${ds}`;
     const kept = (date: string): string => join(scratch.path, "kept", `dt=${date}`);
@@ -211,7 +205,6 @@ postgres.describe("a job in Postgres called <job>-challenger, as the job of kept
   test.each(["a table of its own", "the same table"])(
     "a held run in Postgres of a job called <job>-challenger stays as it is: %s",
     async (which) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const { url } = database;
       const table = which === "the same table" ? "s.kept" : "s.shadow";
@@ -237,7 +230,6 @@ postgres.describe("a job in Postgres called <job>-challenger, as the job of kept
   );
 
   test("an unfinished run in Postgres of a job called <job>-challenger stays as it is, and continues", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const other = { ...shadow, output: { postgres: { table: "s.shadow" } } };
     const kept = { postgres: { url: database.url, table: "s.kept", mode: "append" } };
@@ -252,7 +244,6 @@ postgres.describe("a job in Postgres called <job>-challenger, as the job of kept
   });
 
   test("kept predictions in one table are not continued in another one", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (table: string): Promise<string> =>
       await writePgSpec(scratch.path, fixture, database, {

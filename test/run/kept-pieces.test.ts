@@ -7,7 +7,7 @@ import { runIdOf } from "#src/plan/identity.js";
 import { openKeeper } from "#src/run/challenger/keep-predictions.js";
 import { outputs, shifted } from "../support/challenger.js";
 import { type RunningCli, runCli, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import {
   expectedRows,
   inDatabase,
@@ -89,48 +89,43 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
     ["end when their long values have come", long],
     ["end at a row that is known before", wide],
   ])("pieces that %s lose no row of the kept predictions", async (_name, rows) => {
-    await using scratch = await scratchFolder();
     const folder = scratch.path;
     await runOnce({ folder, rows, published: onDisk(folder, "out", rows), kept: onDisk(folder, "kept", rows) });
   });
 
   test("a run in pieces that is killed and finished by two workers keeps each prediction once", async () => {
-    await using scratch = await scratchFolder();
     const folder = scratch.path;
     const places = { published: onDisk(folder, "out", long), kept: onDisk(folder, "kept", long) };
     await killAndFinish({ folder, rows: long, ...places }, [1, 2]);
   });
 });
 
-describe("a span of kept predictions", () => {
-  test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
-      model: { outputs },
-      challenger: { path: shifted, outputs, output: { parquet: { path: "kept" } } },
-    });
-    expect((await run(spec, "--worker", "0/1")).code).toBe(0);
-    await rm(join(scratch.path, "kept"), { recursive: true });
-    const warnings: string[] = [];
-    const log = { info() {}, debug() {}, warn: (message: string) => warnings.push(message) };
-    const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
-    await using job = await openJob(spec, { param: [] }, { log, attempt });
-    const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
-    if (stored === undefined) {
-      throw new Error("the run has no plan");
-    }
-    await using keeper = await openKeeper(job, stored.plan, "cpu");
-    const span = { index: 0, rowStart: 0, rowEnd: 569 };
-    const rows = { rowCount: 0, columns: [] };
-
-    await keeper?.keep(span, { isLast: true, rows, leftOut: 568 });
-    await keeper?.keep(span, { isLast: true, rows, leftOut: 569 });
-
-    expect(warnings).toEqual([
-      "the challenger's predictions are not kept from here on: writing span 0: 0 rows are kept and 568 left out of 569, which is a defect of this program",
-    ]);
-    expect(await partNames(join(scratch.path, "kept"))).toEqual([]);
+test("a span of kept predictions that has lost a row is not committed, and a warning says so", async () => {
+  const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
+    model: { outputs },
+    challenger: { path: shifted, outputs, output: { parquet: { path: "kept" } } },
   });
+  expect((await run(spec, "--worker", "0/1")).code).toBe(0);
+  await rm(join(scratch.path, "kept"), { recursive: true });
+  const warnings: string[] = [];
+  const log = { info() {}, debug() {}, warn: (message: string) => warnings.push(message) };
+  const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
+  await using job = await openJob(spec, { param: [] }, { log, attempt });
+  const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
+  if (stored === undefined) {
+    throw new Error("the run has no plan");
+  }
+  await using keeper = await openKeeper(job, stored.plan, "cpu");
+  const span = { index: 0, rowStart: 0, rowEnd: 569 };
+  const rows = { rowCount: 0, columns: [] };
+
+  await keeper?.keep(span, { isLast: true, rows, leftOut: 568 });
+  await keeper?.keep(span, { isLast: true, rows, leftOut: 569 });
+
+  expect(warnings).toEqual([
+    "the challenger's predictions are not kept from here on: writing span 0: 0 rows are kept and 568 left out of 569, which is a defect of this program",
+  ]);
+  expect(await partNames(join(scratch.path, "kept"))).toEqual([]);
 });
 
 /** INFER_BATCH_TORTURE=1: all of them. */
@@ -145,7 +140,6 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
   test.each(torture ? pairs : pairs.slice(0, 2))(
     "kept predictions lose no row when rows are published and kept in %s",
     async (_name, published, kept, rows) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const folder = scratch.path;
       await runOnce({
@@ -160,7 +154,6 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
   test.runIf(torture)(
     "a run in pieces into two tables that is killed and finished by two workers keeps each prediction once",
     async () => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const published = inDatabase(database, name, long);
       const kept = inDatabase(database, `${name}-challenger`, long);
@@ -170,21 +163,20 @@ postgres.describe("kept predictions of spans that are scored in pieces, in a dat
 });
 
 const writtenTo = async (
-  scratch: string,
+  folder: string,
   published: "store" | "folder",
   rows: Rows,
 ): Promise<Job & { bucket: Bucket }> => {
   const bucket = await s3.server().createBucket();
   const store = { bucket, endpoint: s3.server().endpoint };
-  const out = published === "store" ? inStore(scratch, store, { name: "out", rows }) : onDisk(scratch, "out", rows);
-  return { folder: scratch, rows, bucket, published: out, kept: inStore(scratch, store, { name: "kept", rows }) };
+  const out = published === "store" ? inStore(folder, store, { name: "out", rows }) : onDisk(folder, "out", rows);
+  return { folder, rows, bucket, published: out, kept: inStore(folder, store, { name: "kept", rows }) };
 };
 
 s3.describe("kept predictions in S3", () => {
   test.each(torture ? (["store", "folder"] as const) : (["store"] as const))(
     "with the published rows in a %s, the kept ones are in S3, complete, and erase removes rows of both",
     async (published) => {
-      await using scratch = await scratchFolder();
       const job = await writtenTo(scratch.path, published, long);
       await runOnce(job);
       const spec = join(scratch.path, "job.json");
@@ -205,7 +197,6 @@ s3.describe("kept predictions in S3", () => {
   );
 
   test("a run in pieces into S3 that is killed and finished by two workers keeps each prediction once", async () => {
-    await using scratch = await scratchFolder();
     const job = await writtenTo(scratch.path, "store", long);
     await killAndFinish(job, [1, 2]);
     expect(await readdir(join(scratch.path, "spool"))).toEqual([]); // those of killed attempts are gone as well
@@ -213,7 +204,6 @@ s3.describe("kept predictions in S3", () => {
 
   postgres.describe("with the published rows in a database", () => {
     test("the kept ones are in S3 and complete", async () => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const { kept } = await writtenTo(scratch.path, "folder", long);
       await runOnce({ folder: scratch.path, rows: long, published: inDatabase(database, name, long), kept });

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
 import { runCli, runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -44,7 +44,6 @@ async function rowsAlone(folder: string): Promise<unknown[]> {
 
 describe("the predictions of a challenger that are kept", () => {
   test("they are those of a job with that model alone, in a folder of their own, and the published rows are the champion's", async () => {
-    await using scratch = await scratchFolder();
     const alone = await rowsAlone(scratch.path);
     const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), checks: {}, report: { html: "page.html" } });
 
@@ -66,7 +65,6 @@ describe("the predictions of a challenger that are kept", () => {
   });
 
   test("a run that is killed and resumed, and one of two workers, keeps each prediction once", async () => {
-    await using scratch = await scratchFolder();
     const alone = await rowsAlone(scratch.path);
     const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), commit_rows: 40 });
     const folder = join(scratch.path, "kept");
@@ -89,7 +87,6 @@ describe("the predictions of a challenger that are kept", () => {
   });
 
   test("predictions that cannot be kept cost no row of the run, and it says that they are not complete", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, jobOf({ output: undefined }));
     expect((await run(spec, "--worker", "0/2")).code).toBe(0); // spans are committed without them
     await writeSpec(scratch.path, fixture, jobOf());
@@ -128,7 +125,6 @@ describe("the predictions of a challenger that are kept", () => {
     ],
     ["no target", {}, "challenger.output: expected exactly one of parquet and postgres"],
   ])("%s is refused as the place of a challenger's predictions", async (_name, output, message) => {
-    await using scratch = await scratchFolder();
     const refused = await run(await writeSpec(scratch.path, fixture, jobOf({ output })));
     expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);
   });
@@ -150,7 +146,6 @@ const postgres = usePostgres();
 
 postgres.describe("in a database,", () => {
   test("a challenger's predictions are kept in a table of their own, in the same schema as the published ones", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
       ...jobOf({ output: { postgres: { url: database.url, table: "kept", mode: "replace" } } }),
@@ -164,7 +159,6 @@ postgres.describe("in a database,", () => {
   });
 
   test("the command that keeps all predictions is not refused in tables to which a new run adds", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (output?: object): Promise<string> =>
       await writePgSpec(scratch.path, fixture, database, {
@@ -188,7 +182,7 @@ postgres.describe("in a database,", () => {
 
   test("a table for a challenger's predictions that hangs or fails delays the run by its timeouts, once, and the run is published", async () => {
     for (const fault of ["stall", "cut"] as const) {
-      await using scratch = await scratchFolder();
+      await using folder = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await using proxy = await tcpProxy(Number(new URL(database.url).port));
       const url = new URL(database.url);
@@ -205,12 +199,12 @@ postgres.describe("in a database,", () => {
         });
       };
       strike();
-      const spec = await writeSpec(scratch.path, fixture, { ...jobOf({ output: target }), retry: { max_seconds: 1 } });
+      const spec = await writeSpec(folder.path, fixture, { ...jobOf({ output: target }), retry: { max_seconds: 1 } });
 
       const done = await run(spec);
 
       expect([done.code, lastJson(done)["rows_scored"]], done.stderr).toEqual([0, 569]);
-      expect(await outputRows(join(scratch.path, "out"))).toHaveLength(569);
+      expect(await outputRows(join(folder.path, "out"))).toHaveLength(569);
       expect(done.stderr.match(/WARN.*predictions are not kept from here on/g)).toHaveLength(1);
       expect(done.stderr).toMatch(/WARN.*the challenger's predictions (?:in .* are incomplete|are not finished)/);
       expect(proxy.struck).toBeGreaterThan(0);
@@ -218,7 +212,6 @@ postgres.describe("in a database,", () => {
   });
 
   test("the published table is refused for a challenger's predictions, with its schema and without", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
       ...jobOf({ output: { postgres: { url: database.url, table: "public.p", mode: "append" } } }),

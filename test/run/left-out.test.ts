@@ -4,7 +4,7 @@ import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { listingWithoutErrors, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { showResult } from "../support/shown.js";
@@ -40,7 +40,6 @@ describe("a folder of the input that cannot be listed ends the run before it is 
   test.skipIf(!isRoot)(
     "a folder of the input that cannot be listed ends the run before it is planned with 64 where it is closed to this user",
     async () => {
-      await using scratch = await scratchFolder();
       const { spec } = await twoDays(scratch.path);
       await chmod(scratch.path, 0o777);
       await chmod(join(scratch.path, "in/dt=2"), 0o700);
@@ -64,7 +63,6 @@ describe("a folder of the input that cannot be listed ends the run before it is 
   test.each(["in/*/*.parquet", "in/**/*.parquet"])(
     "a folder of the input that cannot be listed ends the run before it is planned with 75 where the disk fails (%s)",
     async (path) => {
-      await using scratch = await scratchFolder();
       const { spec } = await twoDays(scratch.path, path);
 
       const said = await refused(scratch.path, spec, failing("EIO", join(scratch.path, "in/dt=2")));
@@ -76,7 +74,6 @@ describe("a folder of the input that cannot be listed ends the run before it is 
 });
 
 test("a run whose input cannot be listed when it is resumed ends with 75, and is finished later", async () => {
-  await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path);
   await leaveUnfinished(job.spec, job.out, (span) => span < 2);
   const before = await listingWithoutErrors(job.out);
@@ -92,7 +89,6 @@ test("a run whose input cannot be listed when it is resumed ends with 75, and is
 
 describe("a match of a pattern that is no file is refused with 64 when a run is planned", () => {
   test("a link that leads to nothing is refused with 64", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await twoDays(scratch.path);
     await symlink("/mnt/nowhere/dt=3", join(scratch.path, "in/dt=3"));
 
@@ -109,7 +105,6 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
   });
 
   test("a folder that is named like a shard is refused with 64", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "in/x.parquet"));
     await rename(job.shard(4), join(scratch.path, "in/x.parquet/part-0.parquet"));
@@ -130,7 +125,6 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
   });
 
   test("plan and validate refuse a link that leads to nothing, too", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await twoDays(scratch.path);
     await symlink("dt=3", join(scratch.path, "in/dt=3"));
 
@@ -142,7 +136,6 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
   });
 
   test("a planned run ignores new matches that are no files, because it reads the shards of its plan", async () => {
-    await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     await leaveUnfinished(job.spec, job.out, (span) => span < 2);
     await symlink("nowhere", join(scratch.path, "in/dt=3"));
@@ -155,7 +148,6 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
 });
 
 test("a pattern without matches is named if other patterns have matches", async () => {
-  await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path, ["in/dt=1/*.parquet", "in/dt=2/*.parquet", "in/dt=3/*.parquet"]);
 
   expect(await refused(scratch.path, job.spec)).toContain("exit 75\n");
@@ -167,7 +159,6 @@ test("a pattern without matches is named if other patterns have matches", async 
 });
 
 test("what a job of Spark has written and not committed is waited for", async () => {
-  await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path, "in/**/*.parquet");
   const tried = join(scratch.path, "in/dt=1/_temporary/0/_temporary/attempt_0");
   await mkdir(tried, { recursive: true });
@@ -184,7 +175,6 @@ test("what a job of Spark has written and not committed is waited for", async ()
 });
 
 test("a folder that is to come leaves the spec valid", async () => {
-  await using scratch = await scratchFolder();
   const job = await twoDays(scratch.path, "features/dt=3/*.parquet");
 
   expect(await runHere(["validate", job.spec])).toMatchObject({ code: 0 });
@@ -210,7 +200,6 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     { path: "in/**/*.parquet", log: "in/metadata/snap-1-1-a.avro", format: "Iceberg", table: "in" },
     { path: "in/*/*.parquet", log: "in/.hoodie/hoodie.properties", format: "Hudi", table: "in" },
   ])("$path next to $log", async ({ path, log, format, table }) => {
-    await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path, path);
     await put(join(scratch.path, log));
 
@@ -223,7 +212,6 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
   });
 
   test("a pattern that matches files of a lakehouse table through a link is refused", async () => {
-    await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path, "latest/*.parquet");
     await symlink("in/dt=1", join(scratch.path, "latest"));
     await put(join(scratch.path, delta));
@@ -232,7 +220,6 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
   });
 
   test("a pattern that matches files of a lakehouse table is refused with a remedy", async () => {
-    await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     await put(join(scratch.path, delta));
 
@@ -256,7 +243,6 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
     { what: "has other metadata beside it", path: "in/dt*/*.parquet", log: "in/metadata/schema.json" },
     { what: "leaves the table out", path: "in/dt=[12]/*.parquet", log: "in/dt=3/_delta_log/0.json" },
   ])("files of a lakehouse table are not refused if input.path $what", async ({ path, log }) => {
-    await using scratch = await scratchFolder();
     const job = await twoDays(scratch.path);
     const plain = async (folder: string): Promise<string[]> =>
       (await readdir(join(scratch.path, folder))).map((name) => `${folder}/${name}`);

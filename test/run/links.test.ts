@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { SmallModel } from "../support/onnx.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -22,7 +22,6 @@ async function expectEachRowOnce(job: OwnJob, path: string | readonly string[]):
 
 describe("a shard that is found more than once is scored once", () => {
   test("a shard that is found more than once is scored once when it is spelt in several ways", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
 
     const second = join(scratch.path, "in/part-00001.parquet");
@@ -36,7 +35,6 @@ describe("a shard that is found more than once is scored once", () => {
   });
 
   test("a shard that is found more than once is scored once when a folder is a link to its folder", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await symlink("in", join(scratch.path, "latest"));
 
@@ -44,7 +42,6 @@ describe("a shard that is found more than once is scored once", () => {
   });
 
   test("a shard that is found more than once is scored once when another name is a link to it", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
 
@@ -52,7 +49,6 @@ describe("a shard that is found more than once is scored once", () => {
   });
 
   test("a shard that is found more than once is scored once when another name is a hard link to it", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await link(job.shard(0), join(scratch.path, "in/newest.parquet"));
 
@@ -60,7 +56,6 @@ describe("a shard that is found more than once is scored once", () => {
   });
 
   test("a shard that is found more than once is scored once when links make a loop below the folder", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "in/below"));
     await symlink("..", join(scratch.path, "in/below/up"));
@@ -71,7 +66,6 @@ describe("a shard that is found more than once is scored once", () => {
 
 describe("a wildcard follows links", () => {
   test("a wildcard follows links to a shard outside the folder", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "store"));
     await rename(job.shard(3), join(scratch.path, "store/blob"));
@@ -82,7 +76,6 @@ describe("a wildcard follows links", () => {
   });
 
   test("a wildcard follows links to a folder outside", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await mkdir(join(scratch.path, "days"));
     await mkdir(join(scratch.path, "elsewhere"));
@@ -104,7 +97,6 @@ async function hide(job: OwnJob, output: string): Promise<void> {
 
 describe("output among the input", () => {
   test("an output folder that the input pattern matches is refused with 64, and nothing is written", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", {
       input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
     });
@@ -118,7 +110,6 @@ describe("output among the input", () => {
   });
 
   test("an output folder that the input pattern matches through a link is refused with 64", async () => {
-    await using scratch = await scratchFolder();
     const output = { parquet: { path: "latest" } };
     const input = { path: ["in/*.parquet", "in/scored/_*/*.parquet"] };
     const job = await ownJob(scratch.path, "wine-forest", { input, output });
@@ -132,7 +123,6 @@ describe("output among the input", () => {
   });
 
   test("an output folder that the input pattern matches is refused before the first part exists", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
 
     const { code, stderr } = await runSpec(job.spec);
@@ -169,7 +159,6 @@ describe("a decimal of more than 38 digits", () => {
     { use: "a feature", changes: { modelSpec: { inputs: { x: ["wide"] } } } },
     { use: "a carried column", changes: { output: { columns: ["id", "wide"], parquet: { path: "out" } } } },
   ])("a decimal of more than 38 digits as $use is refused with 64 by the type that it has", async ({ changes }) => {
-    await using scratch = await scratchFolder();
     const { spec } = await wideJob(scratch.path, changes);
 
     const { code, stderr } = await runSpec(spec);
@@ -180,7 +169,6 @@ describe("a decimal of more than 38 digits", () => {
   });
 
   test("an unused decimal column of more than 38 digits does not stop a run", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await wideJob(scratch.path, {});
 
     await scoreHere(spec);
@@ -192,25 +180,22 @@ describe("a decimal of more than 38 digits", () => {
   });
 });
 
-describe("a model that takes any number of columns", () => {
-  const anyWidth: SmallModel = {
-    inputs: [{ name: "features", dtype: "float32", shape: ["N", "F"] }],
-    outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
-    nodes: [{ op: "ReduceMax", from: ["features"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
-  };
-  const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM range(3) AS t(row)";
+const anyWidth: SmallModel = {
+  inputs: [{ name: "features", dtype: "float32", shape: ["N", "F"] }],
+  outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
+  nodes: [{ op: "ReduceMax", from: ["features"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+};
+const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM range(3) AS t(row)";
 
-  test("a model that accepts any number of columns is refused with 64 and a list of columns to paste, which works", async () => {
-    await using scratch = await scratchFolder();
-    const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
+test("a model that accepts any number of columns is refused with 64 and a list of columns to paste, which works", async () => {
+  const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
 
-    const { code, stderr } = await runSpec(spec);
+  const { code, stderr } = await runSpec(spec);
 
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("input `features` is float32 [N,?]: it does not say how many columns it takes");
-    expect(stderr).toContain("hint: list them in the model's order: model.inputs: { features: [b, a] }");
-    await rewrite({ model: { inputs: { features: ["b", "a"] } } });
-    await scoreHere(spec);
-    expect((await outputRows(out)).map(({ score }) => score)).toEqual([0.5, 1.5, 2.5]);
-  });
+  expect(code, stderr).toBe(64);
+  expect(stderr).toContain("input `features` is float32 [N,?]: it does not say how many columns it takes");
+  expect(stderr).toContain("hint: list them in the model's order: model.inputs: { features: [b, a] }");
+  await rewrite({ model: { inputs: { features: ["b", "a"] } } });
+  await scoreHere(spec);
+  expect((await outputRows(out)).map(({ score }) => score)).toEqual([0.5, 1.5, 2.5]);
 });

@@ -2,7 +2,7 @@ import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { refusalOf, spoiltJob, watching } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { expectAllThere, nameOfRejects, reject, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -21,7 +21,6 @@ describe("max_rejects", () => {
   ])(
     "a run that exceeds max_rejects ($limit) ends with 65, and the same command finishes it once the limit is raised",
     async ({ limit, says }) => {
-      await using scratch = await scratchFolder();
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
       const { code, stderr } = await runSpec(job.spec);
@@ -44,7 +43,6 @@ describe("max_rejects", () => {
   test.each([5, "1.14%", "100%"])(
     "a run with exactly as many rejected rows as max_rejects (%s) allows is finished",
     async (limit) => {
-      await using scratch = await scratchFolder();
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
       await scoreHere(job.spec);
@@ -60,7 +58,6 @@ describe("max_rejects", () => {
     "max_rejects counts rows that another attempt rejected when $when, also after on_bad_row has changed",
     async (attempt) => {
       const { committed, at = "never", worker = "0/1" } = attempt;
-      await using scratch = await scratchFolder();
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, committed), {
         ...settings,
         max_rejects: 5,
@@ -86,7 +83,6 @@ describe("max_rejects", () => {
   );
 
   test("defaults to one row of a thousand", async () => {
-    await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "digits-lightgbm", [], { on_bad_row: "reject" });
     await scoreHere(job.spec);
     await using other = await scratchFolder();
@@ -97,7 +93,6 @@ describe("max_rejects", () => {
   });
 
   test("a percentage above 0 allows one row of a table in which it is less than a row", async () => {
-    await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt.slice(0, 2), settings);
     expect(await refusalOf(scoreHere(job.spec))).toMatch(
       "2 rows could not be scored, max_rejects is 0.1% of 442 rows, 1",
@@ -125,7 +120,6 @@ describe("a kill between a span's rejects and its part", () => {
     "before link part-00001 #1",
     "torn write control/tmp/part-00001-jsonl #1",
   ])("a kill between a span's rejects and its part (%s) loses and repeats no row", async (at) => {
-    await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
@@ -137,7 +131,6 @@ describe("a kill between a span's rejects and its part", () => {
   });
 
   test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
-    await using scratch = await scratchFolder();
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
     const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
     expect(killed.signal).toBe("SIGKILL");

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runMeasured } from "../support/peak-memory.js";
 import { writeArrow } from "../support/arrow.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { longRowsSql, writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
 import { query } from "../support/parquet.js";
 import { torture } from "../support/torture.js";
@@ -60,7 +60,6 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
   ])(
     "$what are carried in pieces, all of them",
     async ({ body, rows, options, commitRows = "auto", mostMiB = limitMiB }) => {
-      await using scratch = await scratchFolder();
       const spec = await jobOver(scratch.path, {
         body,
         rows,
@@ -76,7 +75,6 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
   );
 
   test("tiny files that unpack to a hundred times their size are not read all at once", async () => {
-    await using scratch = await scratchFolder();
     const spec = await jobOver(scratch.path, {
       body: "'first'",
       rows: 100,
@@ -94,7 +92,6 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
   });
 
   test.runIf(torture)("a record batch of many long texts is read in parts", async () => {
-    await using scratch = await scratchFolder();
     const spec = await jobOver(scratch.path, {
       body: "'first'",
       rows: 1,
@@ -113,7 +110,6 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
   });
 
   test("a page that there is no memory for ends the run with 65, naming it and what to set", async () => {
-    await using scratch = await scratchFolder();
     const body = "repeat(chr(97 + (range % 26)::INT), 4000000)";
     const spec = await jobOver(scratch.path, {
       body,

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { missingMlflow, skippedMlflow, startMlflow } from "../support/mlflow-server.js";
 import { outputRows } from "../support/output.js";
 import { runWatched } from "../support/watched.js";
@@ -15,7 +15,6 @@ const fixture = fixtureNamed("diabetes-mlp");
 test.skipIf(missingMlflow !== undefined)(
   `a run keeps the version of an MLflow alias that it was planned with: after a kill, when the alias moves, and without the server${skippedMlflow}`,
   async () => {
-    await using scratch = await scratchFolder();
     await using server = await startMlflow(scratch.path);
     const cache = join(scratch.path, "cache");
     const env = { XDG_CACHE_HOME: cache, MLFLOW_TRACKING_URI: undefined };

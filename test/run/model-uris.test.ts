@@ -6,7 +6,7 @@ import { runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { commitOf, serveFiles, serveHub } from "../support/hub.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -16,7 +16,6 @@ const sha256Of = (bytes: Uint8Array): string => createHash("sha256").update(byte
 
 describe("a model on the Hugging Face Hub", () => {
   test("a run that is interrupted goes on with the planned model: after the revision has moved, and without the Hub", async () => {
-    await using scratch = await scratchFolder();
     const model = await readFile(modelFile);
     const hub = await serveHub({ "onnx/model.onnx": model });
     const env = { HF_ENDPOINT: hub.url, HF_TOKEN: hub.token, XDG_CACHE_HOME: join(scratch.path, "cache") };
@@ -40,7 +39,6 @@ describe("a model on the Hugging Face Hub", () => {
   });
 
   test("a run is resumed with the planned commit without the cache, and ends with 66 when the commit is gone", async () => {
-    await using scratch = await scratchFolder();
     await using hub = await serveHub({ "model.onnx": await readFile(modelFile) });
     const cache = join(scratch.path, "cache");
     const env = { HF_ENDPOINT: hub.url, XDG_CACHE_HOME: cache, HF_TOKEN: undefined, HF_HOME: scratch.path };
@@ -66,23 +64,20 @@ describe("a model on the Hugging Face Hub", () => {
   });
 });
 
-describe("a model at a URL", () => {
-  test("a model at a URL is scored if it has the digest of the spec, and refused with 64 if not", async () => {
-    await using scratch = await scratchFolder();
-    const bytes = await readFile(modelFile);
-    await using server = await serveFiles({ "churn.onnx": bytes });
-    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
-    const path = `${server.url}/churn.onnx`;
-    const without = await runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
-    expect(without.code).toBe(64);
-    expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
-    const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
-    const refused = await runHere(["run", wrong], { env });
-    expect(refused.code, refused.stderr).toBe(64);
+test("a model at a URL is scored if it has the digest of the spec, and refused with 64 if not", async () => {
+  const bytes = await readFile(modelFile);
+  await using server = await serveFiles({ "churn.onnx": bytes });
+  const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+  const path = `${server.url}/churn.onnx`;
+  const without = await runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
+  expect(without.code).toBe(64);
+  expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
+  const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
+  const refused = await runHere(["run", wrong], { env });
+  expect(refused.code, refused.stderr).toBe(64);
 
-    const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
-    const ran = await runHere(["run", spec], { env });
-    expect(ran.code, ran.stderr).toBe(0);
-    await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
-  });
+  const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
+  const ran = await runHere(["run", spec], { env });
+  expect(ran.code, ran.stderr).toBe(0);
+  await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
 });

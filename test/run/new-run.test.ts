@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { holdRun, refusalOf, spoiltJob, watching } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
 import { expectAllThere, nameOfRejects, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
@@ -50,7 +50,6 @@ async function visible(out: string): Promise<string[]> {
 
 describe("--new-run over a finished run", () => {
   test("--new-run over a finished run scores all rows again and replaces the old ones, each time", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     for (const number of [2, 3]) {
       expect(await scoreHere(job.spec, newRun)).toMatchObject({
@@ -65,7 +64,6 @@ describe("--new-run over a finished run", () => {
   });
 
   test("--new-run scores the input as it is now, and a plain run refuses a changed one with that hint", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await utimes(job.shard(1), later, later);
 
@@ -82,7 +80,6 @@ describe("--new-run over a finished run", () => {
   });
 
   test("the command in the hint gives files their planned times again, from the folder where the person is", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await utimes(job.shard(1), later, later);
     await utimes(job.shard(2), later, later);
@@ -100,7 +97,6 @@ describe("--new-run over a finished run", () => {
   });
 
   test("--new-run takes a changed model and a changed spec", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     const bytes = await readFile(job.model);
     // An unknown field at the end of the protobuf: another digest, the same model.
@@ -121,14 +117,12 @@ describe("--new-run over a finished run", () => {
   });
 
   test("--new-run without an earlier run opens the first run", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     expect(await scoreHere(job.spec, newRun)).toMatchObject({ runId: id, status: "complete" });
     await expectRun(job, 1);
   });
 
   test("--new-run among files that no run wrote is refused, and the files are kept", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     for (const name of ["mine.parquet", "part-00000.other-4f53cda18c2b.parquet"]) {
       await writeFile(join(job.out, name), "mine");
@@ -141,7 +135,6 @@ describe("--new-run over a finished run", () => {
   });
 
   test("--new-run removes the rejects of the earlier run", async () => {
-    await using scratch = await scratchFolder();
     const spoilt = [spoil(10, "bmi", "NULL", "null", null), spoil(300, "bmi", "NULL", "null", null)];
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, {
       on_bad_row: "reject",
@@ -161,7 +154,6 @@ describe("an unfinished new run", () => {
     { how: "a plain run", args: {} },
     { how: "--new-run", args: newRun },
   ])("an unfinished new run leaves readers the old predictions, and $how resumes it", async ({ args }) => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     const before = await visible(job.out);
     await kill(job, "after link control/parts/part-00002 #1");
@@ -176,7 +168,6 @@ describe("an unfinished new run", () => {
   });
 
   test("several workers carry out one new run", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "after link control/plan.json #1");
     expect(await scoreHere(job.spec, workerOf(0, 2))).toMatchObject({ runId: `${id}-r2`, status: "partial" });
@@ -187,7 +178,6 @@ describe("an unfinished new run", () => {
   });
 
   test("a plain run refuses a new run whose pins do not hold, and --new-run abandons it", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "after link control/parts/part-00001 #1");
     await utimes(job.shard(4), later, later);
@@ -205,7 +195,6 @@ describe("an unfinished new run", () => {
   });
 
   test("--new-run abandons a first run whose pins do not hold", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await kill(job, "after link part-00001 #1", []);
     await utimes(job.shard(4), later, later);
@@ -215,7 +204,6 @@ describe("an unfinished new run", () => {
   });
 
   test("a new run that was killed before it was planned is planned by the next --new-run", async () => {
-    await using scratch = await scratchFolder();
     const job = await finishedJob(scratch.path);
     await kill(job, "before link control/plan.json #1");
     expect(await scoreHere(job.spec)).toMatchObject({ runId: id, status: "already_complete" });
@@ -233,7 +221,6 @@ async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<
 }
 
 test("a process that finds its new run planned and finished by another has nothing to do", async () => {
-  await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
   const held = join(scratch.path, "held");
   const slow = await holdRun(job.spec, { out: job.out, call: "create control/tmp/plan-json #1", held, args: ["--new-run"] });
@@ -248,7 +235,6 @@ test("a process that finds its new run planned and finished by another has nothi
 });
 
 test("two processes with --new-run at once end well, and each row is there once", async () => {
-  await using scratch = await scratchFolder();
   const job = await finishedJob(scratch.path);
 
   const results = await Promise.all([1, 2].map(() => runSpec(job.spec, { ownProcess: true, args: ["--new-run"] })));

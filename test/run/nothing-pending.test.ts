@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expectFinished } from "../support/crash.js";
 import { holdRun, refusalOf, watching } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
 
@@ -33,7 +33,6 @@ describe("a run that was killed when all was committed", () => {
   test.each(["before rename _manifest.json #1", "after rename _manifest.json #1", "before rename _SUCCESS #1"])(
     "a run whose spans were all committed when it was killed (%s) is finished without model and shards",
     async (at) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "wine-forest", settings);
       await kill(job, at);
       await takeInputAway(job);
@@ -55,7 +54,6 @@ describe("a run that was killed when all was committed", () => {
   ])(
     "a run that was killed when all was committed as a new run ($at) is finished, with --new-run: $newRun",
     async ({ at, newRun }) => {
-      await using scratch = await scratchFolder();
       const job = await ownJob(scratch.path, "wine-forest", settings);
       await scoreHere(job.spec);
       await kill(job, at, ["--new-run"]);
@@ -69,7 +67,6 @@ describe("a run that was killed when all was committed", () => {
   );
 
   test("a run that was killed when all was committed ends with 66 over another model, and --new-run abandons it", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await kill(job, "before rename _SUCCESS #1");
     // An unknown field at the end of the protobuf: another digest, the same model.
@@ -82,7 +79,6 @@ describe("a run that was killed when all was committed", () => {
   });
 
   test("a run that was killed when all was committed is finished by a worker whose share was already done", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     expect((await scoreHere(job.spec, workerOf(0, 2))).status).toBe("partial");
     await kill(job, "before rename _manifest.json #1", ["--worker", "1/2"]);
@@ -95,7 +91,6 @@ describe("a run that was killed when all was committed", () => {
 
 describe("a worker whose share is committed while that of others is not", () => {
   test("a worker whose share is committed needs no model, unless it takes over spans of others", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await scoreHere(job.spec, workerOf(0, 2));
     await rm(job.model);
@@ -105,7 +100,6 @@ describe("a worker whose share is committed while that of others is not", () => 
   });
 
   test("a worker whose share is committed finishes the run when other workers have committed theirs meanwhile", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", settings);
     await scoreHere(job.spec, workerOf(0, 2));
     const held = join(scratch.path, "held");

@@ -3,15 +3,15 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 
 const day = "2026-01-01";
 const finding = "features are NULL: age in 1 of 442 rows; a row with a NULL feature cannot be scored, and ";
 
 async function plannedWith(overrides: SpecOverrides): Promise<string> {
-  await using scratch = await scratchFolder();
-  const job = await dailyJob(scratch.path, overrides);
+  await using folder = await scratchFolder();
+  const job = await dailyJob(folder.path, overrides);
   await job.damage(day);
   const { code, stderr } = await runHere(["plan", job.spec, "--param", `ds=${day}`]);
   expect(code, stderr).toBe(0);
@@ -47,7 +47,6 @@ test.each([
 });
 
 test("a run that ends at a NULL says how many rows have one, in its error and on its page, and continues with a corrected input", async () => {
-  await using scratch = await scratchFolder();
   const report = { html: "page.html" };
   const job = await dailyJob(scratch.path, { report });
   const shards = join(scratch.path, "in", `dt=${day}`);

@@ -2,11 +2,10 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { shiftedBy } from "../support/challenger.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 test("a run that goes back to an older model warns of it once; status, the page and the message of a held run say so", async () => {
-  await using scratch = await scratchFolder();
   const overrides = { model: { path: "model.onnx" }, report: { html: "report.html" } };
   const nights = await nightlyJob(scratch.path, overrides, "cancer-logistic");
   const text =

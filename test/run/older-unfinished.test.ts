@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { heldNight, nightlyJob, type Nights } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -58,7 +58,6 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     ["upsert", "rows with the same keys"],
     ["replace", "the whole table"],
   ])("plan and validate end as run does, and each text names a command that works: %s", async (mode, replaced) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode });
     await succeed(job, "run", "2026-11-20", "--worker", "0/2");
@@ -116,7 +115,6 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
   });
 
   test("plan and validate end as run does for an approved run that was not published before", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode: "upsert", checks: {} });
     const held = await heldNight(job);
@@ -131,7 +129,6 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
   });
 
   test("plan and validate end with 0 for a run that only failed, in whose place run plans a newer one", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode: "replace" });
     await job.rewrite({ input: { columns: { age: "CASE WHEN id = 3 THEN 'nan'::double ELSE 0.5 END" } } });
@@ -142,7 +139,6 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
   });
 
   test("plan, validate and run go on in append, which replaces no row", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode: "append" });
     await succeed(job, "run", "2026-11-20", "--worker", "0/2");

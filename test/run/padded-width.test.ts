@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { reject, rejectLines } from "../support/rejects.js";
@@ -25,7 +25,6 @@ test.each([
   ],
   ["tokens", "CASE WHEN i = 0 THEN ['nan'::FLOAT] ELSE [1.0] END AS tokens", /model\.missing: nan lets NaN through/],
 ])("a bad list of %s comes with what lets it be scored", async (column, select, hint) => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, {
     model: largest,
     select: `SELECT i AS id, ${select} FROM range(3) t(i)`,
@@ -35,7 +34,6 @@ test.each([
 });
 
 test("a token that the model fails on is found, however wide the batches are", async () => {
-  await using scratch = await scratchFolder();
   const model: SmallModel = {
     inputs: [{ name: "ids", dtype: "int64", shape: ["N", "S"] }],
     outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],

@@ -8,7 +8,7 @@ import { previewContract } from "#src/run/previewing/preview.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { refusalOf, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import type { SmallModel, TensorShape } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
@@ -92,7 +92,6 @@ describe("lists of each row's own length", () => {
       })),
     ),
   )("lists of each row's own length are scored from $format, with $input", async ({ format, input }) => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await jobOver(scratch.path, format, {
       model,
       modelSpec,
@@ -111,7 +110,6 @@ describe("lists of each row's own length", () => {
   test.each(["parquet", "arrow"] as const)(
     "lists of each row's own length are cast as numbers are, from %s",
     async (format) => {
-      await using scratch = await scratchFolder();
       const lists = "([1, 2], [0.1]), ([1099511627776], [1]), ([3], [1e300]), ([NULL], [1]), ([4], [NULL])";
       const { spec, out } = await jobOver(scratch.path, format, {
         model: identityOf({ small: "int32", half: "float16" }),
@@ -146,7 +144,6 @@ describe("a token model", () => {
   test.each(["parquet", "arrow"])(
     "a token model gives the same answers if batches are only as wide as needed, from %s",
     async (format) => {
-      await using scratch = await scratchFolder();
       if (format === "arrow") {
         await mkdir(join(scratch.path, "in"));
         await fixtureAsArrow(join(scratch.path, "in"), fixture.table, "file");
@@ -165,7 +162,6 @@ describe("a token model", () => {
   );
 
   test("a token model is shown by plan and validate", async () => {
-    await using scratch = await scratchFolder();
     const binding = {
       ...shrinking,
       token_type_ids: { column: "token_type_ids", pad: { to: 48, side: "left", truncate: true } },
@@ -186,7 +182,6 @@ describe("a token model", () => {
   });
 
   test("a token model with other padding is a changed spec", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { commit_rows: 40 });
     await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span === 0);
     await writeSpec(scratch.path, fixture, { commit_rows: 40, model: { inputs: shrinking } });
@@ -195,7 +190,6 @@ describe("a token model", () => {
   });
 
   test("a token model may be given only the tokens, and its other inputs are computed", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await jobOver(scratch.path, "arrow", {
       model: identityOf({ input_ids: "int64", token_type_ids: "int64" }),
       select: "SELECT i AS id, [i, 5] AS tokens FROM range(2) t(i)",
@@ -222,7 +216,6 @@ describe("a list that is too long", () => {
   });
 
   test("a list that is too long ends the run with its length and a remedy", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, job({}));
     expect((await refusalOf(scoreHere(spec))).replace(scratch.path, "…")).toMatchInlineSnapshot(`
       "65 BAD_ROW
@@ -232,7 +225,6 @@ describe("a list that is too long", () => {
   });
 
   test("a list that is too long is rejected with its length, or truncated", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await smallJob(scratch.path, { ...job({}), ...reject });
     await scoreHere(spec);
     expect((await outputRows(out)).map(({ id }) => id)).toEqual([0n, 1n]);
@@ -249,7 +241,6 @@ describe("a list that is too long", () => {
 });
 
 test("a NULL list ends the run, and coalesce(…, []) lets it through", async () => {
-  await using scratch = await scratchFolder();
   const modelSpec = { inputs: { ids: { column: "tokens", pad: {} } } };
   const { spec, out, rewrite } = await smallJob(scratch.path, {
     model: identityOf({ ids: "int64" }),

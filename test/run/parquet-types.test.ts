@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { query, writeRows } from "../support/parquet.js";
 import { makeNanosUtc, replaceBytes } from "../support/parquet-patches.js";
 import { reject } from "../support/rejects.js";
@@ -48,8 +48,6 @@ describe("columns that only case tells apart", () => {
   ])(
     "$name that uses one of two columns that only case tells apart is refused",
     async ({ input = {}, carried, names }) => {
-      await using scratch = await scratchFolder();
-
       const refusal = await refusalOf(scoreHere(await job(scratch.path, { input }, carried)));
 
       expect(refusal).toMatch(/^65 SCHEMA_MISMATCH\n/);
@@ -60,8 +58,6 @@ describe("columns that only case tells apart", () => {
   );
 
   test("columns that a job does not use may differ in case only", async () => {
-    await using scratch = await scratchFolder();
-
     const spec = await job(scratch.path, { input: { columns: { x: "x + 1" } } }, ["id", "u.y"]);
 
     expect(await scoreHere(spec)).toMatchObject({ rowsScored: 1 });
@@ -75,7 +71,6 @@ describe("columns that only case tells apart", () => {
     { name: "c_2020", isRefused: false },
     { name: "c_1st", isRefused: false },
   ])("a column whose name DuckDB would give to another one is refused ($name: $isRefused)", async (example) => {
-    await using scratch = await scratchFolder();
     const rows = `SELECT 1.5::DOUBLE AS x, 2 AS c, 3 AS d, 4 AS ${example.name}`;
     const made = await jobOver(scratch.path, rows, [example.name]);
     await replaceBytes(join(scratch.path, "in/a.parquet"), Buffer.from("\u0001d"), Buffer.from("\u0001C"));
@@ -88,7 +83,6 @@ describe("columns that only case tells apart", () => {
   });
 
   test("inspect shows columns by their names in the file", async () => {
-    await using scratch = await scratchFolder();
     await job(scratch.path, {});
 
     const { stdout } = await runCommand(["inspect", join(scratch.path, "in/a.parquet"), "--json"]);
@@ -118,7 +112,6 @@ const of = (all: readonly (bigint | null)[]): unknown[] =>
 
 describe("nanoseconds in UTC", () => {
   test("a shard with instants in UTC beside one with times of a clock on a wall is refused", async () => {
-    await using scratch = await scratchFolder();
     const select = "SELECT 1::BIGINT AS id, 1.5::DOUBLE AS x, '2020-01-01'::TIMESTAMP_NS AS t";
     const { spec } = await jobOver(scratch.path, select, ["id", "t"]);
     await writeRows(join(scratch.path, "in/b.parquet"), select);
@@ -153,7 +146,6 @@ describe("nanoseconds in UTC", () => {
     { name: "a field by its path", carried: ["s.t"], got: ["epoch_ns(s_t)"] },
     { name: "beside an expression", input: { where: "id >= 0" }, carried: ["t"], got: ["epoch_ns(t)"] },
   ])("nanoseconds in UTC are carried exactly: $name", async ({ input = {}, carried, got }) => {
-    await using scratch = await scratchFolder();
     await scoreHere(await utcJob(scratch.path, ["id", ...carried], { input }));
 
     for (const value of got) {
@@ -163,7 +155,6 @@ describe("nanoseconds in UTC", () => {
   });
 
   test("expressions compute with nanoseconds in UTC as they are, and with microseconds rounded down", async () => {
-    await using scratch = await scratchFolder();
     const columns = {
       ns: "epoch_ns(t)",
       same: "t",
@@ -198,7 +189,6 @@ describe("nanoseconds in UTC", () => {
     { text: "year(m[1])", isUtc: false },
     { text: "year(sm['t'])", isUtc: false },
   ])("an expression over nanoseconds inside of other values is refused ($text, in UTC: $isUtc)", async (example) => {
-    await using scratch = await scratchFolder();
     const columns = { y: example.text };
     const spec = await utcJob(scratch.path, ["id"], { input: { columns } });
     const path = join(scratch.path, "in/a.parquet");
@@ -209,7 +199,6 @@ describe("nanoseconds in UTC", () => {
   });
 
   test("a field beside a map of nanoseconds is rounded down", async () => {
-    await using scratch = await scratchFolder();
     const spec = await utcJob(scratch.path, ["y"], { input: { columns: { y: "sm.t::DATE" }, where: "id = 1" } });
     const rows = `SELECT *, {'t': t, 'm': MAP {1: t}} AS sm FROM (${select} LIMIT 10)`;
     await writeRows(join(scratch.path, "in/a.parquet"), rows);
@@ -220,7 +209,6 @@ describe("nanoseconds in UTC", () => {
   });
 
   test("small shards with nanoseconds in UTC are read exactly, and so are their bad rows", async () => {
-    await using scratch = await scratchFolder();
     const spec = await utcJob(scratch.path, ["id", "t"], { ...reject, input: { columns: { x: "1 / (x * x)" } } });
     for (const name of ["b", "c"]) {
       await writeRows(join(scratch.path, `in/${name}.parquet`), `${select} LIMIT 10`);
@@ -262,8 +250,6 @@ describe("a Parquet column of type null", () => {
       { name, note: "uuid()", found: undefined },
     ]),
   )("it has the type of the other shards, in any order ($name, $note)", async ({ name, note, found }) => {
-    await using scratch = await scratchFolder();
-
     await scoreHere(await nullJob(scratch.path, name, {}, note));
 
     const rows = await query(`SELECT note FROM '${scratch.path}/out/*.parquet' ORDER BY id`);
@@ -272,15 +258,12 @@ describe("a Parquet column of type null", () => {
   });
 
   test("it is refused if an expression depends on its type", async () => {
-    await using scratch = await scratchFolder();
-
     const refusal = await refusalOf(scoreHere(await nullJob(scratch.path, "c", { input: { where: "note <> 'n7'" } })));
 
     expect(refusal).toMatch(/^65 SCHEMA_MISMATCH\nplanning: column `note` is NULL in .*c\.parquet/);
   });
 
   test("it is refused if no shard has a type for it", async () => {
-    await using scratch = await scratchFolder();
     const spec = await nullJob(scratch.path, "c");
     await rename(join(scratch.path, "in/b.parquet"), join(scratch.path, "b.parquet"));
 
@@ -290,7 +273,6 @@ describe("a Parquet column of type null", () => {
   });
 
   test("expressions take it as NULL if no shard has a type for it", async () => {
-    await using scratch = await scratchFolder();
     const columns = { d: "note::DOUBLE", e: "coalesce(upper(note), 'none')" };
     const input = { columns, where: "note IS NULL OR note <> 'n7'" };
     const spec = await nullJob(scratch.path, "c", { input }, "1", ["d", "e"]);
@@ -311,7 +293,6 @@ describe("dates in Spark's legacy calendar", () => {
     { used: "d", warned: true },
     { used: "id", warned: false },
   ])("a job that uses such a column ($used) is warned: $warned", async ({ used, warned }) => {
-    await using scratch = await scratchFolder();
     const select = "SELECT 1 AS id, 1.5::DOUBLE AS x, DATE '1500-01-01' AS d";
     const { spec } = await jobOver(scratch.path, select, [used]);
     await writeRows(join(scratch.path, "in/a.parquet"), select, keys);

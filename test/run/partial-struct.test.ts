@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 
@@ -9,7 +9,6 @@ describe("a struct with a map in it", () => {
     "SELECT 1::BIGINT AS id, {'a': 1.5::FLOAT, 'm': MAP {'k': 1}, 'in': {'b': 2::INTEGER, 'm': MAP {1: 2}}} AS s";
 
   test("a struct with a map in it gives the fields that can be read", async () => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
       select,
@@ -23,7 +22,6 @@ describe("a struct with a map in it", () => {
   });
 
   test.each(["s", "s.m", "s.in", "s.in.m"])("a struct with a map in it is refused as %s", async (column) => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
       select,

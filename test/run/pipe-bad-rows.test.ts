@@ -2,12 +2,11 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { hasEnd, pipeHere, rowsOf } from "../support/pipe.js";
 import { ending, numbers, pipeJob, streamOf } from "../support/pipe-job.js";
 
 test("a damaged value in a pipe is reported with its place, and the hint names the writing program", async () => {
-  await using scratch = await scratchFolder();
   const spec = await pipeJob(scratch.path, { modelSpec: { inputs: { x: ["id"] } }, output: { columns: ["word"] } });
   const stream = await readFile(join(projectFolder, "fixtures/arrow/plain.arrows"));
   stream[stream.indexOf("exactly 12 b")] = 0xff;
@@ -20,7 +19,6 @@ test("a damaged value in a pipe is reported with its place, and the hint names t
 
 describe("bad rows of a pipe", () => {
   test("the first bad row ends a pipe and is named by its number in the stream", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { input: { where: "id > 5" } });
 
     const { said, output } = await ending(pipeHere(spec, await streamOf(scratch.path, numbers(110), 20)));
@@ -33,7 +31,6 @@ describe("bad rows of a pipe", () => {
   });
 
   test("bad rows of a pipe are set aside with row and value with on_bad_row: reject", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
       input: { columns: { y: "ln(x)" }, where: "id % 2 = 1" },
       modelSpec: { inputs: { x: ["y"] } },
@@ -63,7 +60,6 @@ describe("bad rows of a pipe", () => {
       said: /^65 TOO_MANY_REJECTS\nscoring: 4 rows could not be scored, max_rejects is 1% of 300 rows, 3\n/,
     },
   ])("up to max_rejects: $max", async ({ max, said }) => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { on_bad_row: "reject", max_rejects: max });
 
     const found = await ending(pipeHere(spec, await streamOf(scratch.path, numbers(300))));

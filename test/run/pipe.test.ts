@@ -6,7 +6,7 @@ import { describe, expect, test, vi } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { outputRows, without } from "../support/output.js";
 import { query, readRows, type Row } from "../support/parquet.js";
 import { batchRows, endMarker, hasEnd, pipeHere, rowsOf, schemaBytes } from "../support/pipe.js";
@@ -49,7 +49,6 @@ describe("what Python predicted comes out of a pipe", () => {
       ["penguins-pipeline", "penguins-lightgbm", "embedding-mlp", "diabetes-mlp-batch32"].includes(name),
     ),
   )("$name, a batch for each batch", async (fixture) => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture);
     const input = await streamOf(scratch.path, shards(fixture.table));
 
@@ -68,7 +67,6 @@ describe("every type that is read is carried", () => {
     { name: "plain.arrows", computed: false },
     { name: "zstd.arrows", computed: true },
   ])("every type that is read is carried from $name, through DuckDB: $computed", async ({ name, computed }) => {
-    await using scratch = await scratchFolder();
     const described = await query(`DESCRIBE SELECT * FROM '${join(files, "types.parquet")}'`);
     const columns = described.map((row) => String(row["column_name"]));
     const spec = await pipeJob(scratch.path, {
@@ -100,7 +98,6 @@ describe("every type that is read is carried", () => {
     ["deltas.arrows", ["a", "b", "a", "a", "b", "c", "c", "a", "b", "c", "d", null]],
     ["replaced.arrows", ["x", "y", "z", null, "z", "y", "x", "w"]],
   ])("dictionaries: %s has the words of each batch", async (name, words) => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { modelSpec: { inputs: { x: ["id"] } }, output: { columns: ["word"] } });
 
     const { output } = await pipeHere(spec, await readFile(join(files, name)));
@@ -109,7 +106,6 @@ describe("every type that is read is carried", () => {
   });
 
   test("a pipe writes every type as the columns of its schema, lineage included", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { output: { columns: ["id"], lineage: true } });
 
     const { output } = await pipeHere(spec, await streamOf(scratch.path, numbers(5)));
@@ -131,7 +127,6 @@ describe("every type that is read is carried", () => {
 
 describe("a stream is scored as it comes", () => {
   test("a batch is out before the next one is in, also one of which no row is left, or that has none", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { input: { where: "id <> 2" } });
     const streams = [[1, 2, 3], [], [2], [4]].map((ids) => Buffer.from(streamWith(ids)));
     const [first = Buffer.alloc(0)] = streams;
@@ -160,8 +155,6 @@ describe("a stream is scored as it comes", () => {
   });
 
   test("without rows, its columns come out and no rows", async () => {
-    await using scratch = await scratchFolder();
-
     const { output, error } = await pipeHere(
       await pipeJob(scratch.path),
       await streamOf(scratch.path, `${numbers(3)} LIMIT 0`),
@@ -174,7 +167,6 @@ describe("a stream is scored as it comes", () => {
   });
 
   test("a reader that does not read holds up the writer", async () => {
-    await using scratch = await scratchFolder();
     const input = await streamOf(scratch.path, "SELECT i AS id, i / 8 AS x FROM range(5000) t(i)", 50);
     let given = 0;
     const chunks = (async function* () {
@@ -204,7 +196,6 @@ describe("a stream is scored as it comes", () => {
 
 describe("an input that is not whole ends with 65, and the output without its end", () => {
   test("wherever it is cut off", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { input: { where: "x is not null" } });
     const input = await streamOf(scratch.path, numbers(40), 20);
     const whole = (await pipeHere(spec, input)).output;
@@ -222,7 +213,6 @@ describe("an input that is not whole ends with 65, and the output without its en
 
 describe("of the spec", () => {
   test("a pipe ignores the keys of input and output places, and variables in them", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
       input: { path: "s3://${NOWHERE}/x", ready: "no", wait: "${NO}", format: "parquet", partitions: { dt: "date" } },
       output: { columns: ["id"], postgres: { url: "${NO_SUCH_URL}", table: "no table", mode: 7 } },
@@ -237,7 +227,6 @@ describe("of the spec", () => {
   });
 
   test("input and output may be missing", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path);
     await writeFile(spec, JSON.stringify({ version: 1, name: "small", model: { path: "model.onnx" } }));
 
@@ -247,7 +236,6 @@ describe("of the spec", () => {
   });
 
   test("keys that it does not know are refused", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, { input: { wher: "id > 1" } });
 
     const { said, output } = await ending(pipeHere(spec, Buffer.alloc(0)));
@@ -257,7 +245,6 @@ describe("of the spec", () => {
   });
 
   test("a column that an Arrow stream cannot tell is refused by name", async () => {
-    await using scratch = await scratchFolder();
     const spec = await pipeJob(scratch.path, {
       input: { columns: { i: "to_months(id::INTEGER)" } },
       output: { columns: ["i"] },

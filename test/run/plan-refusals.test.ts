@@ -2,7 +2,7 @@ import { chmod, chown, copyFile, mkdir, readdir, rename, rm, symlink, writeFile 
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
@@ -24,7 +24,6 @@ async function expectAlike(spec: string, code: number, said: RegExp, ...options:
 }
 
 test("plan ends as run does where a link in the place of the output folder, or of the run's folder in it, leads nowhere", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine);
   const out = join(scratch.path, "out");
   await symlink("/nonexistent/folder", out);
@@ -36,7 +35,6 @@ test("plan ends as run does where a link in the place of the output folder, or o
 });
 
 test("nothing is written through a link in the place of the folder of runs", async () => {
-  await using scratch = await scratchFolder();
   const [out, elsewhere] = [join(scratch.path, "out"), join(scratch.path, "elsewhere")];
   await mkdir(out);
   await mkdir(elsewhere);
@@ -57,7 +55,6 @@ test("nothing is written through a link in the place of the folder of runs", asy
 });
 
 test("plan ends with 64 as run does for a provider that this machine lacks, and shows the plan with another one", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine, { engine: { providers: ["coreml"] } });
   await expectAlike(spec, 64, /opening execution provider coreml/);
   const other = await runHere(["plan", spec, "--provider", "cpu"]);
@@ -65,7 +62,6 @@ test("plan ends with 64 as run does for a provider that this machine lacks, and 
 });
 
 test("plan ends with 64 as run does for a report in the output folder, and warns of reports that cannot be written or sent", async () => {
-  await using scratch = await scratchFolder();
   await expectAlike(await writeSpec(scratch.path, wine, { report: { html: "out/page.html" } }), 64, /report\.html/);
   await writeFile(join(scratch.path, "file"), "");
   const spec = await writeSpec(scratch.path, wine, {
@@ -86,7 +82,6 @@ test("plan ends with 64 as run does for a report in the output folder, and warns
 });
 
 test("plan ends with 64 as run does in a pod that does not say how many workers there are", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine);
   for (const command of ["plan", "run"]) {
     const { code, stderr } = await runCli([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } });
@@ -95,7 +90,6 @@ test("plan ends with 64 as run does in a pod that does not say how many workers 
 });
 
 test("plan ends with 64 as run does if the keys of all rows could not be spooled", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine, { checks: { unique: ["id"] } });
   await writeFile(join(scratch.path, "file"), "");
   const env = { TMPDIR: join(scratch.path, "file") };
@@ -106,7 +100,6 @@ test("plan ends with 64 as run does if the keys of all rows could not be spooled
 });
 
 test("plan ends as run does where the input or the spec of a complete run has changed, and shows the plan of a new run", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, wine);
   expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
   expect((await runHere(["plan", spec])).code).toBe(0);
@@ -121,7 +114,6 @@ test("plan ends as run does where the input or the spec of a complete run has ch
 });
 
 test("plan ends as run does for a run that is held, discarded or pruned; its JSON names the run and what was not checked", async () => {
-  await using scratch = await scratchFolder();
   const overrides = { params: { ds: "${today}" }, output: { parquet: { path: "out/dt=${ds}" } } };
   const held = { ...overrides, checks: { outputs: { label: { range: [8, 9] } } } };
   const spec = await writeSpec(scratch.path, wine, held);
@@ -149,7 +141,6 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
 test.skipIf(process.getuid?.() !== 0)(
   "plan ends with 64 as run does for folders and files of another user",
   async () => {
-    await using scratch = await scratchFolder();
     await chmod(scratch.path, 0o755);
     const spec = await writeSpec(scratch.path, wine);
     const out = join(scratch.path, "out");
@@ -174,7 +165,6 @@ test.skipIf(process.getuid?.() !== 0)(
 
 s3.describe("plan with an output in S3", () => {
   test("plan ends with 64 as run does for a spool folder that cannot be made, and makes none", async () => {
-    await using scratch = await scratchFolder();
     const { name } = await s3.server().createBucket();
     await writeFile(join(scratch.path, "file"), "");
     const parquet = { path: `s3://${name}/out`, spool: { path: "file/spool" } };
@@ -189,7 +179,6 @@ s3.describe("plan with an output in S3", () => {
 
 postgres.describe("plan with an output in Postgres", () => {
   test("plan ends as run does for a job that shares its name with a job of another table", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, wine, database);
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
@@ -202,7 +191,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan ends with 64 as run does for what is no table, and for a partitioned one that cannot be swapped", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(`CREATE SCHEMA scores; CREATE FOREIGN DATA WRAPPER none; CREATE SERVER none FOREIGN DATA WRAPPER none;
       CREATE FOREIGN TABLE scores.far (id bigint, label bigint) SERVER none;
@@ -218,7 +206,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan ends with 64 for what a run would meet only when it finishes: rights and row-level security", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id bigint PRIMARY KEY, label bigint);
       CREATE ROLE swapper LOGIN; CREATE SCHEMA infer_batch AUTHORIZATION swapper;
@@ -258,7 +245,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan says what an attempt that resumes a run checks itself", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id bigint, label bigint CHECK (label < 0))",

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { rehearse } from "#src/stores/disk-rehearsal.js";
 import { runCli, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -14,7 +14,6 @@ const wine = fixtureNamed("wine-forest");
 
 describe("plan with an output in files", () => {
   test("plan and validate end with 64 if the output folder has files that no run wrote", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     await mkdir(join(scratch.path, "out"));
     await writeFile(join(scratch.path, "out/notes.txt"), "mine");
@@ -25,7 +24,6 @@ describe("plan with an output in files", () => {
   });
 
   test("plan ends with 64 if a folder is in the place of a file that a run writes, or a file in that of a folder", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     for (const [name, isFolder] of [
       ["_rejects", false],
@@ -42,7 +40,6 @@ describe("plan with an output in files", () => {
   });
 
   test("plan lists the checks that it did not carry out, and says that a run is complete", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     expect((await runHere(["plan", spec])).stdout).toContain("untried  hard links and quotas of the disk\n");
     expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
@@ -55,7 +52,6 @@ describe("plan with an output in files", () => {
   });
 
   test("plan ends with 66 if a part of a finished run is gone", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     await runHere(["run", spec, "--quiet"]);
     const [part = ""] = await partNames(join(scratch.path, "out"));
@@ -65,7 +61,6 @@ describe("plan with an output in files", () => {
   });
 
   test("a disk with less space than the predictions may take is named", async () => {
-    await using scratch = await scratchFolder();
     const rehearsed = (bytes: number): Promise<readonly string[]> =>
       rehearse({ folder: join(scratch.path, "a/out"), working: [], folders: [], files: [], bytes, columns: 2 });
     expect(await rehearsed(100)).toHaveLength(1);
@@ -73,7 +68,6 @@ describe("plan with an output in files", () => {
   });
 
   test.skipIf(process.getuid?.() !== 0)("plan ends with 64 if the folder cannot be written to", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine);
     await chmod(scratch.path, 0o755);
     const { code, stderr } = await runCli(["plan", spec], { uid: 65_534, env: { HOME: "/nonexistent" } });
@@ -83,7 +77,6 @@ describe("plan with an output in files", () => {
 
 postgres.describe("plan with an output in Postgres", () => {
   test("plan leaves nothing in the database, and the run that follows is complete", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, wine, database);
     const planned = await runHere(["plan", spec]);
@@ -100,7 +93,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("a job with the name of another job and another table ends with 66, which says that two jobs may share the name", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, wine, database);
     expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
@@ -112,7 +104,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan and validate end with 64 for a table with other columns, and for a role without the right to insert", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE SCHEMA scores");
     await database.query("CREATE TABLE scores.predictions (id text)");
@@ -144,7 +135,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan ends with 64 for a role that lacks a right on the table or on a control table", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const upsert = { output: { postgres: { mode: "upsert", key: ["id"] } } };
     const spec = await writePgSpec(scratch.path, wine, database, upsert);
@@ -179,7 +169,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan ends with 64 for what only a write meets: sequences, functions, columns, policies and temporary tables", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const upsert = { output: { postgres: { mode: "upsert", key: ["id"] } } };
     expect((await runHere(["run", await writePgSpec(scratch.path, wine, database, upsert), "--quiet"])).code).toBe(0);
@@ -238,7 +227,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan starts no trigger, and does not wait for a table that another session has locked", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     expect((await runHere(["run", await writePgSpec(scratch.path, wine, database), "--quiet"])).code).toBe(0);
     const spec = await writePgSpec(scratch.path, wine, database, { name: "other" });
@@ -263,7 +251,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan ends with 66 for a date before a published one", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, wine, database, {
       params: { ds: "${today}" },
@@ -276,7 +263,6 @@ postgres.describe("plan with an output in Postgres", () => {
   });
 
   test("plan shows the plan of a job whose server is unreachable, and says that the target was not checked", async () => {
-    await using scratch = await scratchFolder();
     const url = "postgres://nobody@127.0.0.1:1/none";
     const spec = await writePgSpec(scratch.path, wine, { url }, { retry: { max_seconds: 1 } });
     const { code, stdout } = await runHere(["plan", spec]);

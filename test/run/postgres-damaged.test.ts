@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -105,7 +105,6 @@ postgres.describe("a run in Postgres that is damaged", () => {
   test.each(cases)(
     "a damaged run in Postgres is refused by run, reported by status, and replaced by a new run: $what ($mode)",
     async (one) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const spec = await specFor(scratch.path, database, one.mode);
       await one.before(spec);
@@ -132,7 +131,6 @@ postgres.describe("a run in Postgres that is damaged", () => {
   );
 
   test("a run in Postgres that was damaged by TRUNCATE before more spans has a hint that gives each row once, with and without rows of other runs", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
     await half(spec);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -66,7 +66,6 @@ const difference = {
 
 postgres.describe("diff in Postgres", () => {
   test("diff compares two runs of a table that is replaced, as long as the earlier table is kept", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { postgres: { mode: "replace", keep_previous: 1 } });
     expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
@@ -89,7 +88,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff tells runs in one table apart by output.lineage, and refuses runs that cannot be told apart", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { lineage: true, postgres: { mode: "append" } });
     expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
@@ -107,7 +105,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff says how many rows of a run later runs have overwritten, and refuses a run without a row left", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { lineage: true, postgres: { mode: "upsert", key: ["id"] } });
     expect(await job.night("2026-11-20")).toMatchObject({ code: 0 });
@@ -125,7 +122,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff compares by the key of the table, before other columns that the spec names", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = { lineage: true, postgres: { mode: "upsert", key: ["id"] } };
     const job = await jobIn(scratch.path, database, output, { checks: { unique: ["id", "score"] } });
@@ -135,7 +131,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff compares a held run with the table that readers see", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = { postgres: { mode: "upsert", key: ["id"] } };
     const job = await jobIn(scratch.path, database, output, {
@@ -157,7 +152,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff compares two tables of any types, and treats NULL as a key", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, {});
     const types =
@@ -186,7 +180,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff matches numeric keys of any length exactly, with NaN among them, and against other scales and integers", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, {});
     const ids = "SELECT 123456789012345670 + i AS id, i::real AS score FROM generate_series(0, 9) AS t (i)";
@@ -205,7 +198,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff refuses numeric keys against text keys, and takes those with a fraction and without one as equal", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, {});
     await database.query(`CREATE SCHEMA scores;
@@ -225,7 +217,6 @@ postgres.describe("diff in Postgres", () => {
   });
 
   test("diff counts and measures changed decimals, dates and timestamps of tables as Postgres itself does", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, {});
     const days = (every: number): string => `(${moved(every, "i % 90")}) * interval '1 day'`;

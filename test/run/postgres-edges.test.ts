@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { readRows, writeRows } from "../support/parquet.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
@@ -29,7 +29,6 @@ const withNul = nulRow.replace("@", new URL("../../fixtures/data/diabetes/*.parq
 
 postgres.describe("a value that Postgres cannot hold", () => {
   test("a value that Postgres cannot store ends the run, and is named with shard, row and column", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul);
     const { code, stderr } = await runHere(["run", spec, "--no-progress"]);
@@ -43,7 +42,6 @@ postgres.describe("a value that Postgres cannot hold", () => {
   });
 
   test("a value that Postgres cannot store is rejected with its reason, and the other rows of its span are written", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await textJob(scratch.path, database, withNul, { on_bad_row: "reject", max_rejects: 1 });
     const { code, summary, stderr } = await runSpec(spec);
@@ -83,7 +81,6 @@ postgres.describe("a text that the database's encoding cannot hold", () => {
     ["EUC_JP", [5, 6]],
     ["SQL_ASCII", [6]],
   ])("it is a bad row of its own, and the others are written: %s", async (encoding, rows) => {
-    await using scratch = await scratchFolder();
     await using database = await databaseIn(encoding);
     const spec = await textJob(scratch.path, database, names, {
       on_bad_row: "reject",
@@ -106,7 +103,6 @@ postgres.describe("a text that the database's encoding cannot hold", () => {
   });
 
   test("it is named with file, row and value where bad rows end the run", async () => {
-    await using scratch = await scratchFolder();
     await using database = await databaseIn("LATIN1");
     const { code, stderr } = await runHere(["run", await textJob(scratch.path, database, names), "--no-progress"]);
     expect(code).toBe(65);
@@ -116,7 +112,6 @@ postgres.describe("a text that the database's encoding cannot hold", () => {
   });
 
   test("in jsonb, it is a bad row also where it is escaped", async () => {
-    await using scratch = await scratchFolder();
     await using database = await databaseIn("LATIN1");
     await database.query("CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8, name jsonb, score real)");
     const json = String.raw`CASE (row_number() OVER (ORDER BY id)) WHEN 4 THEN '"\u65e5"' WHEN 5 THEN '"\u00e4"' ELSE '{}' END`;
@@ -129,7 +124,6 @@ postgres.describe("a text that the database's encoding cannot hold", () => {
 
 postgres.describe("a table that does not fit", () => {
   test("a table that does not fit is refused before a row is scored, with both sides shown", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id text, score real, added timestamptz NOT NULL, note text)",
@@ -156,7 +150,6 @@ postgres.describe("a table that does not fit", () => {
     ["missing, and not to be made", "CREATE SCHEMA scores", { create: false }, "there is no such table"],
     ["a view", "CREATE SCHEMA scores; CREATE VIEW scores.predictions AS SELECT 1 AS id", {}, "it is not a table"],
   ])("a table that does not fit is refused when it is %s", async (_what, sql, more, said) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(sql);
     const spec = await writePgSpec(scratch.path, fixture, database, { output: { postgres: more } });
@@ -164,7 +157,6 @@ postgres.describe("a table that does not fit", () => {
   });
 
   test("a table that disappears during a run is not created again", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, { commit_rows: 100 });
     await scoreHere(spec);
@@ -175,7 +167,6 @@ postgres.describe("a table that does not fit", () => {
   });
 
   test("another table, mode or key ends an unfinished run with 66", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await scoreHere(await writePgSpec(scratch.path, fixture, database));
     const changed = await writePgSpec(scratch.path, fixture, database, {
@@ -192,7 +183,6 @@ postgres.describe("a table that does not fit", () => {
 
 postgres.describe("a role", () => {
   test("a role that may only INSERT and SELECT is enough for append, with tables made beforehand", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await scoreHere(await writePgSpec(scratch.path, fixture, database, { name: "first", params: { n: 1 } }));
     await database.query(`TRUNCATE scores.predictions; DROP ROLE IF EXISTS scorer; CREATE ROLE scorer LOGIN;
@@ -205,7 +195,6 @@ postgres.describe("a role", () => {
   });
 
   test("a role without privileges ends the run with 64 and is named", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
     const url = postgres.server().url(database.name, "nobody_here");
@@ -217,7 +206,6 @@ postgres.describe("a role", () => {
 
 postgres.describe("a password", () => {
   test("a password is in no message, log or table", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const env = { DATABASE_URL: database.url.replace("postgres@", "postgres:s3cr3t-word@") };
     const spec = await writePgSpec(scratch.path, fixture, { url: "${DATABASE_URL}" });
@@ -247,7 +235,6 @@ postgres.describe("a password", () => {
 
 postgres.describe("lineage", () => {
   test("adds run, model and time to each row, in both targets", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const before = Date.now();
     const report = await scoreHere(await writePgSpec(scratch.path, fixture, database, { output: { lineage: true } }));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { connect, type Database } from "../support/pg-database.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -73,7 +73,6 @@ const keptSpans = async (database: Database): Promise<number> =>
 
 postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", () => {
   test("erase finds the rejects of a dropped table by value, and refuses a key that is not a value of its column", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
       params,
@@ -99,7 +98,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
     ["nothing", undefined, 64],
   ])("a text file of keys, where the key of the table has several columns and checks.unique %s", async (...given) => {
     const [, unique, code] = given;
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
       input: { columns: { place: "1000 + id" } },
@@ -116,7 +114,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
   });
 
   test("erase warns of the other tables of a spec whose table name depends on a param, with the param of each", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (table: string): Promise<string> =>
       await writePgSpec(scratch.path, fixture, database, {
@@ -145,7 +142,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
   });
 
   test("erase warns that the control_schema has no run for the table", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = async (schema: string): Promise<string> =>
       await writePgSpec(scratch.path, fixture, database, {
@@ -164,7 +160,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
   });
 
   test("neither a dry run of erase nor a role that may not delete spans takes back spans of incomplete kept predictions", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { erase, use } = await incompleteKept(scratch.path, database);
     const before = await keptSpans(database);
@@ -192,7 +187,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
   });
 
   test("erase fails if a run has left a table of another role whose rows this role may not delete, and erases them if it may", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const write = (url: string): Promise<string> =>
       writePgSpec(scratch.path, fixture, database, {
@@ -239,7 +233,6 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
   });
 
   test("erase takes locks in the same order as a finish, so that the two cannot deadlock", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { erase, kept } = await incompleteKept(scratch.path, database);
     const finish = await connect(database.url);

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -37,7 +37,6 @@ const idsOf = async (database: Database, table = "scores.predictions"): Promise<
 
 postgres.describe("erase in Postgres", () => {
   test("erase deletes the rows of keys from an upserted table, and records when and how many, never whose", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "upsert", key: ["id"] });
     expect((await job.night("run", "2026-01-01")).code).toBe(0);
@@ -63,7 +62,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("erase deletes from the tables that replace keeps, so that a rollback brings no row back", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "replace", key: ["id"], keep_previous: 2 });
     await job.night("run", "2026-01-01");
@@ -75,7 +73,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("erase deletes rejected rows of the keys, and nothing while a run is held", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const overrides = {
       checks: {},
@@ -101,7 +98,6 @@ postgres.describe("erase in Postgres", () => {
   test.each(["upsert", "replace", "append"])(
     "kept predictions that no run completes do not stop erase, which removes their rows, too: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const key = mode === "upsert" ? ["id"] : [];
       const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
@@ -145,7 +141,6 @@ postgres.describe("erase in Postgres", () => {
   );
 
   test("kept predictions of a run that is not over stop erase", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
     const outputs = { score: "score" };
@@ -168,7 +163,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("the message about an open run of another job names that job", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const mode = { mode: "upsert", key: ["id"] };
     const other = await jobIn(scratch.path, database, mode, { name: "other" });
@@ -184,7 +178,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("erase refuses a key that is not a value of its column, without the key in the message", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "append" });
     await job.night("run", "2026-01-01");
@@ -195,7 +188,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("diff prefers the key of the table to checks.unique, and erase asks for --key if they differ", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, {
       params: { ds: "${today}" },
@@ -234,7 +226,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("erase warns of the tables of a renamed job or table, and erases the rejects of a table that is gone", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const rejecting = {
       on_bad_row: "reject",
@@ -262,7 +253,6 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test("a key that is longer than its column erases no row of the text that it begins with", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE SCHEMA scores");
     await database.query("CREATE TABLE scores.predictions (id bigint, who varchar(3), score real)");

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { CliResult } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -101,7 +101,7 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
       { checks: {} },
     ],
   ] as const)("%s", async (_what, postgresSpec, grants: Grants, more: object = {}) => {
-    await using scratch = await scratchFolder();
+    await using folder = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await makeScorer(database);
     let runs = 0;
@@ -109,7 +109,7 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
       runs += 1;
       return await scoreHere(
         await writePgSpec(
-          scratch.path,
+          folder.path,
           fixture,
           { url },
           { ...more, name: `run-${runs}`, output: { postgres: { key: ["id"], ...postgresSpec } } },
@@ -137,7 +137,6 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
 
 postgres.describe("a person with a role of their own", () => {
   test("a member of the role that scored a held run can approve it; another role's approval is kept, and any attempt publishes the run", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await makeScorer(database);
     await giveAll(database, [creating, temporary]);
@@ -171,7 +170,6 @@ postgres.describe("a person with a role of their own", () => {
 
 postgres.describe("two roles that score one run", () => {
   test("each role commits the spans of its worker, and the run has its features: append, with checks that only warn", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await makeScorer(database);
     await giveAll(database, [creating]);
@@ -214,11 +212,11 @@ postgres.describe("in an empty database, no more is needed and no less is enough
     ["upsert", [creating, temporary]],
     ["replace", [creating]],
   ] as const)("%s", async (mode, grants: Grants) => {
-    await using scratch = await scratchFolder();
+    await using folder = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await makeScorer(database);
     const spec = await writePgSpec(
-      scratch.path,
+      folder.path,
       fixture,
       { url: asScorer(database) },
       { output: { postgres: { mode, key: mode === "append" ? [] : ["id"] } } },

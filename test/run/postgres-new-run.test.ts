@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -35,7 +35,6 @@ postgres.describe("--new-run into Postgres", () => {
   test.each(["upsert", "replace"] as const)(
     "--new-run over a finished run in Postgres replaces its rows: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const spec = await specFor(scratch.path, database, mode);
       await scoreHere(spec);
@@ -53,7 +52,6 @@ postgres.describe("--new-run into Postgres", () => {
   );
 
   test("--new-run in append is refused over the rows of an earlier run, unless duplicates are allowed", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
     const first = await runSpec(spec, { args: ["--new-run"] });
@@ -80,7 +78,6 @@ postgres.describe("--new-run into Postgres", () => {
   test.each(modes)(
     "--new-run abandons a run whose pins do not hold, and scores its committed rows again: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await scoreHere(await specFor(scratch.path, database, mode), workerOf(0, 2));
       const changed = await specFor(scratch.path, database, mode, { model: { cast: "lossy" } });
@@ -110,7 +107,6 @@ postgres.describe("--new-run into Postgres", () => {
   ] as const)(
     "the hint for --new-run follows the mode of the spec, not of the plan: from $planned to $now",
     async ({ planned, now, flags, end }) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await scoreHere(await specFor(scratch.path, database, planned));
       const changed = await specFor(scratch.path, database, now);
@@ -123,7 +119,6 @@ postgres.describe("--new-run into Postgres", () => {
   );
 
   test("--new-run resumes an unfinished run whose pins hold", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, "append");
     await scoreHere(spec, workerOf(1, 2));
@@ -138,7 +133,6 @@ postgres.describe("--new-run into Postgres", () => {
 
 postgres.describe("several workers into Postgres", () => {
   test.each(modes)("workers share a run into Postgres, and the last one finishes it: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await specFor(scratch.path, database, mode);
     expect(await scoreHere(spec, workerOf(2, 3))).toMatchObject({ status: "partial", rowsScored: 122 });
@@ -164,7 +158,6 @@ postgres.describe("several workers into Postgres", () => {
   test.each(modes)(
     "two workers at once, and one that takes over the spans of a missing one, leave each row once: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const spec = await specFor(scratch.path, database, mode);
       const both = await Promise.all(
@@ -183,7 +176,6 @@ postgres.describe("a row filter and a computed column", () => {
   test.each(modes)(
     "a row filter and a computed column give the same rows in Postgres as in files: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const spec = await specFor(scratch.path, database, mode, {
         input: { where: "id % 3 = 0", columns: { bmi: "bmi + 0" } },
@@ -210,7 +202,6 @@ postgres.describe("a row filter and a computed column", () => {
 
 postgres.describe("an unfinished run of other params", () => {
   test("run and status name an unfinished run of other params, with the command that finishes it", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const withDay = (ds: string): Promise<string> => specFor(scratch.path, database, "upsert", { params: { ds } });
     const yesterday = await scoreHere(await withDay("2026-01-01"), workerOf(0, 2));

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -25,7 +25,6 @@ postgres.describe("a held run whose table has the rows of a run for a later date
         mode === "replace"
           ? `eaders still have the run of ${last}`
           : `he table has nothing of ${held}; the last published run is that of ${last}`;
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
@@ -73,7 +72,6 @@ postgres.describe("a held run whose table has the rows of a run for a later date
   );
 
   test("after a rollback, readers have the run before the one that was put back", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "replace");
     for (const date of ["2026-11-19", "2026-11-20"]) {
@@ -89,7 +87,6 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     ["upsert", "he table has nothing of 2026-11-22; the last published run is that of 2026-11-21, which has no rows"],
     ["replace", "eaders still have the run of 2026-11-21, which has no rows"],
   ])("a held run says that the run before it was published without rows: %s", async (mode, expected) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, mode);
     expect((await nights.night("run", "2026-11-20")).code).toBe(0);
@@ -101,7 +98,6 @@ postgres.describe("a held run whose table has the rows of a run for a later date
   });
 
   test("a held run names the run of the same date whose rows are in the table", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "upsert");
     const runIds: unknown[] = [];
@@ -119,7 +115,6 @@ postgres.describe("a held run whose table has the rows of a run for a later date
 
 postgres.describe("a published run that a person wants to discard", () => {
   test.each(["append", "upsert"])("discard of a published run says how to score it again: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, mode);
     const done = await nights.night("run", "2026-11-20", "--json");

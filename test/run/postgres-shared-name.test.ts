@@ -2,7 +2,7 @@ import { rename } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
@@ -32,7 +32,6 @@ const message =
 
 postgres.describe("two jobs of one name for different tables", () => {
   test("no command shows the other job's run as this job's: they end with 66 and say what run says", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { spec, other } = await jobsIn(scratch.path, database);
     expect((await runHere(["run", other, "--quiet"])).code).toBe(0);
@@ -54,7 +53,6 @@ postgres.describe("two jobs of one name for different tables", () => {
   });
 
   test("status and run do not offer to finish the other job's run", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { other } = await jobsIn(scratch.path, database);
     await scoreHere(other, workerOf(0, 2));
@@ -65,7 +63,6 @@ postgres.describe("two jobs of one name for different tables", () => {
   });
 
   test.each(["approve", "discard"])("%s, run and plan leave alone a held run of the other job", async (command) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = (table: string): object => ({
       parquet: undefined,
@@ -83,7 +80,6 @@ postgres.describe("two jobs of one name for different tables", () => {
   });
 
   test("run --new-run of one job leaves alone rows that the other one has not published yet, until their table is gone", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const append = { table: "scores.others", mode: "append" };
     const other = join(scratch.path, "other.yaml");
@@ -120,7 +116,6 @@ postgres.describe("two jobs of one name for different tables", () => {
   });
 
   test("run --new-run of one job leaves alone the other one's run that is approved or held, and may follow a discarded one", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = (table: string): object => ({
       parquet: undefined,

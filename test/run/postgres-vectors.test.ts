@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { refusalOf } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { reject } from "../support/rejects.js";
@@ -35,7 +35,6 @@ const into = ({ url }: Database, table: string): object => ({
 
 postgres.describe("a column of pgvector's type", () => {
   test("lists of float32 are written to a vector of their length, or of any length", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await createVectorType(database);
     await database.query(`CREATE TABLE scores.fixed (id bigint, embedding vector(16));
@@ -51,7 +50,6 @@ postgres.describe("a column of pgvector's type", () => {
   });
 
   test("lists of another length than the vector's are bad rows, and other types with the name are refused", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await createVectorType(database);
     await database.query(`CREATE TABLE scores.short (id bigint, embedding vector(8));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { fixtureAsArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity } from "../support/faulty.js";
-import { fixtures, scratchFolder } from "../support/job.js";
+import { fixtures, scratch } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { query } from "../support/parquet.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -16,7 +16,6 @@ const postgres = usePostgres();
 
 postgres.describe("a run into Postgres", () => {
   test.each(fixtures)("$name: every row once, as Python predicts", async (fixture) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, fixture, database, { commit_rows: 100 });
 
@@ -31,7 +30,6 @@ postgres.describe("a run into Postgres", () => {
   });
 
   test("from Arrow shards: what Python predicts, and each type as from Parquet", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const fixture = fixtureNamed("penguins-pipeline");
     await mkdir(join(scratch.path, "in"));

@@ -1,7 +1,7 @@
 import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 
 const report = { report: { html: "page-${ds}.html" } };
@@ -12,7 +12,6 @@ async function nightsIn(folder: string): Promise<{ nights: Nights; page: (date: 
 }
 
 test("a new run that is held names the run of the same date that readers still have", async () => {
-  await using scratch = await scratchFolder();
   const { nights, page } = await nightsIn(scratch.path);
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);
   const published = await nights.night("run", "2026-11-21", "--json");
@@ -28,7 +27,6 @@ test("a new run that is held names the run of the same date that readers still h
 });
 
 test("a held run in a folder of its own says that readers have nothing of its date, and which date they have", async () => {
-  await using scratch = await scratchFolder();
   const { nights, page } = await nightsIn(scratch.path);
   await heldNight(nights);
   expect(await page("2026-11-21")).toContain(
@@ -44,7 +42,6 @@ test("a held run in a folder of its own says that readers have nothing of its da
 });
 
 test("the page and status of a run that is compared with nothing say so", async () => {
-  await using scratch = await scratchFolder();
   const { nights, page } = await nightsIn(scratch.path);
   const first = await nights.night("run", "2026-11-20", "--json");
   const note =
@@ -59,7 +56,6 @@ test("the page and status of a run that is compared with nothing say so", async 
 });
 
 test("a run that is held by the comparison with a profile file is not offered as a baseline", async () => {
-  await using scratch = await scratchFolder();
   const { nights, page } = await nightsIn(scratch.path);
   const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
   const profile = join(nights.folder("2026-11-20"), "_infer-batch", String(first["run_id"]), "profile.json");

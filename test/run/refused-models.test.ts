@@ -1,7 +1,7 @@
 import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import type { GraphNode, SmallModel } from "../support/onnx.js";
 import { smallJob } from "../support/faulty.js";
 import { shownCli } from "../support/shown.js";
@@ -22,14 +22,14 @@ function model(
 
 /** A spec whose rows are `rows`, and what a command says of it. */
 async function said(command: string, small: SmallModel, rows = 10): Promise<{ text: string; wroteOutput: boolean }> {
-  await using scratch = await scratchFolder();
-  const job = await smallJob(scratch.path, {
+  await using folder = await scratchFolder();
+  const job = await smallJob(folder.path, {
     model: small,
     select: `SELECT i::BIGINT AS id, i::FLOAT AS a, i::FLOAT AS b FROM range(${rows}) t(i)`,
     modelSpec: { inputs: { x: ["a", "b"] } },
   });
-  const text = await shownCli([command, job.spec], scratch.path);
-  const wroteOutput = await access(join(scratch.path, "out")).then(
+  const text = await shownCli([command, job.spec], folder.path);
+  const wroteOutput = await access(join(folder.path, "out")).then(
     () => true,
     () => false,
   );
@@ -91,7 +91,6 @@ test("the message about a model of a later opset names its opset and the latest 
 });
 
 test("the hint for a missing provider lists this provider and cpu", async () => {
-  await using scratch = await scratchFolder();
   const job = await smallJob(scratch.path, {
     model: model({ axes: [1] }, ["N", 1]),
     select: "SELECT 1::BIGINT AS id, 1::FLOAT AS a, 2::FLOAT AS b",

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import { usePostgres } from "../support/postgres.js";
@@ -14,7 +14,6 @@ postgres.describe("a run into Postgres that its table refuses", () => {
   test.each([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const)(
     "a run that its table refuses continues once the constraint is dropped, and its errors name commands that work: $mode, $checks",
     async (one) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const key = one.mode === "append" ? [] : ["id"];
       const table = { url: database.url, table: "scores.predictions", mode: one.mode, key, timeouts: { lock: 1 } };

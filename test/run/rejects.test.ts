@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { identity, lookup, type Spoilt, smallJob, spoiltJob } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
 import { expectAllThere, reject, rejectLines, spoil } from "../support/rejects.js";
@@ -38,7 +38,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   ])(
     "rows that cannot be scored are set aside, and all others are scored right in batches of $batch and spans of $commit",
     async ({ batch, commit }) => {
-      await using scratch = await scratchFolder();
       const spoilt = await digitsSpoilt();
       const settings = { ...reject, engine: { batch_size: batch }, commit_rows: commit };
       const job = await spoiltJob(scratch.path, "digits-lightgbm", spoilt, settings);
@@ -52,7 +51,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   test.each([{ commit: 20 }, { commit: 100 }, { commit: "auto" }])(
     "rows that cannot be scored are set aside, and all others are scored right in a model's fixed batches, padded, and spans of $commit",
     async ({ commit }) => {
-      await using scratch = await scratchFolder();
       const spoilt = [
         spoil(19, "bmi", "NULL", "null", null),
         spoil(20, "age", "1e300", "does_not_fit", "1e+300"),
@@ -68,7 +66,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   );
 
   test("lists that are NULL, of the wrong length, or with a NULL or NaN in them are set aside", async () => {
-    await using scratch = await scratchFolder();
     const zeros = `0${", 0".repeat(62)}`;
     const shown = `0.0${", 0.0".repeat(62)}`;
     const spoilt = [
@@ -89,7 +86,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 
   test("padded lists that are NULL, too long, or with a NULL in them are set aside", async () => {
-    await using scratch = await scratchFolder();
     const spoilt = [
       spoil(0, "input_ids", "NULL", "null", null),
       spoil(99, "input_ids", "[2] || range(48)", "too_long", "49 elements"),
@@ -105,7 +101,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 
   test("texts that are NULL or have a zero byte are set aside", async () => {
-    await using scratch = await scratchFolder();
     const spoilt = [
       spoil(0, "sex", "NULL", "null", null),
       spoil(101, "island", "NULL", "null", null),
@@ -121,7 +116,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 
   test("rows that cannot be scored are set aside, and all others are scored right once each, however many of a row's values are bad", async () => {
-    await using scratch = await scratchFolder();
     const spoilt = [spoil(7, "age", "NULL", "null", null)];
     const more = [...spoilt, spoil(7, "bmi", "'nan'", "", null), spoil(7, "sex", "NULL", "", null)];
     const job = await spoiltJob(scratch.path, "diabetes-mlp", more, { ...reject, max_rejects: 1 });
@@ -132,7 +126,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 
   test("rows that cannot be scored are set aside, and all others are scored right when it is every row: the parts have none, and the run is finished", async () => {
-    await using scratch = await scratchFolder();
     const settings = { ...reject, commit_rows: 4 };
     const select = "SELECT row AS id, NULL::DOUBLE AS x FROM range(10) AS t(row)";
     const { spec, out } = await smallJob(scratch.path, { model: identity, select, ...settings });
@@ -154,7 +147,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 
   test("rows that cannot be scored are set aside, and all others are scored right for a prediction that is not finite too", async () => {
-    await using scratch = await scratchFolder();
     const model = { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] };
     const select =
       "SELECT row AS id, CASE row WHEN 3 THEN 0 WHEN 5 THEN -1 ELSE 1 END::FLOAT AS x FROM range(8) AS t(row)";
@@ -178,7 +170,6 @@ describe("a row that the model fails on", () => {
   const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
 
   test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await smallJob(scratch.path, { model: lookup(), select });
 
     const { code, stderr } = await runSpec(spec);
@@ -196,7 +187,6 @@ describe("a row that the model fails on", () => {
   ])(
     "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
     async (shape) => {
-      await using scratch = await scratchFolder();
       const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
       const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
 

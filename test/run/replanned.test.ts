@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expectFinished } from "../support/crash.js";
 import { holdRun } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames } from "../support/output.js";
 import { leaveUnfinished, scoreHere } from "../support/score.js";
 import { watchedJob } from "../support/watched.js";
@@ -26,7 +26,6 @@ describe("an output folder that another attempt plans again during a run", () =>
     "create control/tmp/_manifest-json #1",
     "rename _SUCCESS #1",
   ])("a run whose folder was planned again and finished leaves it as it is (held before %s)", async (call) => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
     await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it
@@ -46,7 +45,6 @@ describe("an output folder that another attempt plans again during a run", () =>
   test.each(["sync control/tmp/part-00001-parquet #1", "link part-00002 #1", "link part-00005 #1", "create control/tmp/_manifest-json #1"])(
     "a run whose folder was planned again and not finished adds no part and no _SUCCESS of the old plan (held before %s)",
     async (call) => {
-      await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);
       const run = await holdRun(spec, { out, call, held: join(scratch.path, "held") });
       await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it

@@ -1,7 +1,7 @@
 import { rm, writeFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
@@ -13,7 +13,6 @@ async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
 
 describe("a finished run", () => {
   test("a finished run reports already_complete and changes no file when it is run again", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
     const before = await listing(scratch.path);
@@ -33,7 +32,6 @@ describe("a finished run", () => {
   });
 
   test("a run whose finish died between the last part and _SUCCESS is finished by the next attempt", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, () => true);
 
@@ -52,7 +50,6 @@ describe("an unfinished run", () => {
     { what: "all spans but one", keep: (span: number) => span !== 9 },
     { what: "no span", keep: () => false },
   ])("an unfinished run of which $what are committed scores only the missing rows", async ({ keep }) => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     const kept = await leaveUnfinished(job.spec, job.out, keep);
     const before = (await listing(job.out)).filter((line) => kept.some((name) => line.startsWith(name)));
@@ -73,7 +70,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run does not read shards whose rows are all committed: they may be gone or overwritten", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     // Shards end at rows 500, 799, 1400 and 1797: the last one and the third hold all that is missing.
     await leaveUnfinished(job.spec, job.out, (span) => span < 8);
@@ -88,7 +84,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run reads only the missing rows of a shard that is partly committed", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "digits-lightgbm", { commit_rows: 100 });
     // Span 4 is rows 400 to 499: the last of shard 0. Span 5 begins shard 1.
     await leaveUnfinished(job.spec, job.out, (span) => span !== 4);
@@ -104,7 +99,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run keeps the commit_rows it was planned with, and says so", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, (span) => span === 0);
     await job.rewrite({ commit_rows: 50 });
@@ -118,7 +112,6 @@ describe("an unfinished run", () => {
   });
 
   test("an unfinished run may be resumed with other engine settings and another compression", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "diabetes-mlp", { commit_rows: 100 });
     await leaveUnfinished(job.spec, job.out, (span) => span === 2);
     const output = { parquet: { path: "out", compression: "gzip" } };

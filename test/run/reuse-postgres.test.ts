@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { reject } from "../support/rejects.js";
@@ -30,7 +30,6 @@ async function expectScores(database: Database, mode: Mode, job: ReuseJob, ds: s
 
 postgres.describe("predictions in a table", () => {
   test.each(modes)("predictions in a table are reused, night after night: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, mode);
     expect(await job.night(first)).toMatchObject({ rowsReused: 0, rowsScored: rowCount });
@@ -41,7 +40,6 @@ postgres.describe("predictions in a table", () => {
   });
 
   test.each(modes)("predictions in a table that were updated there are scored again: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, mode);
     await job.night(first);
@@ -51,7 +49,6 @@ postgres.describe("predictions in a table", () => {
   });
 
   test("predictions in a table are reused by each worker of a staged run", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, "upsert", { checks: { rows: { min: "50%" } } });
     await job.night(first);
@@ -62,7 +59,6 @@ postgres.describe("predictions in a table", () => {
   });
 
   test("all rows are scored if the table has lost its hashes", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, "upsert");
     await job.night(first);
@@ -74,7 +70,6 @@ postgres.describe("predictions in a table", () => {
   test.each(["upsert", "replace"] as const)(
     "predictions in a table are reused by a new run that scores the rejected rows, and by the next night: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const job = await jobIn(scratch.path, database, mode);
       const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
@@ -89,7 +84,6 @@ postgres.describe("predictions in a table", () => {
   );
 
   test("a new run that reuses is refused where it would append rows a second time", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, "append");
     await job.night(first);

@@ -2,14 +2,14 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 import { torture } from "../support/torture.js";
 
 /** Spans enough for two processes to meet in. */
 const fixture = fixtureNamed("digits-lightgbm");
-const commitRows = torture ? 20 : 40;
+const commitRows = torture ? 20 : 90;
 const spans = Math.ceil(1797 / commitRows);
 const rounds = torture ? [1, 2, 3, 4] : [1, 2];
 
@@ -17,7 +17,6 @@ describe("processes started at the same moment on one run", () => {
   test.each([...rounds.map((round) => ({ round, processes: 2 })), { round: 5, processes: 3 }])(
     "all exit 0 and each row is there once (round $round, $processes processes)",
     async ({ processes, round }) => {
-      await using scratch = await scratchFolder();
       const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: round } });
       const out = join(scratch.path, "out");
       // Every other round starts from an unfinished run: then neither writes a plan.

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { type CliResult, projectFolder, type RunningCli } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
 import { readRows, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
@@ -78,7 +78,6 @@ describe("a run that is stopped", () => {
   ] as const)(
     "a run that is stopped ends with $exit within 5 s of $signal, keeps committed spans and can be resumed",
     async ({ signal, exit }) => {
-      await using scratch = await scratchFolder();
       const job = await slowJob(scratch.path);
       const { spec, out } = job;
 
@@ -101,7 +100,6 @@ describe("a run that is stopped", () => {
   );
 
   test("a run that is stopped while it resumes ends with 143 and without _SUCCESS", async () => {
-    await using scratch = await scratchFolder();
     const job = await slowJob(scratch.path);
     const { spec, out } = job;
     await job.hurry();
@@ -119,7 +117,6 @@ describe("a run that is stopped", () => {
   });
 
   test("a run that is stopped by a second signal ends at once, by the signal itself", async () => {
-    await using scratch = await scratchFolder();
     const spec = await longCall(scratch.path);
     let url: string | undefined;
     let toldAgainMs = Number.NaN;

@@ -2,7 +2,7 @@ import { mkdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { type SpecOverrides, scratchFolder } from "../support/job.js";
+import { type SpecOverrides, scratch } from "../support/job.js";
 import { listing, outputRows, partNames } from "../support/output.js";
 import { readFiles, writeRows } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
@@ -50,7 +50,6 @@ const everyRow = Array.from({ length: total }, (_, id) => [id, id * 2] as const)
 
 describe("many small shards", () => {
   test("many small shards are scored in order, each row with its own features", async () => {
-    await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path);
 
     const report = await scoreHere(job.spec);
@@ -70,7 +69,6 @@ describe("many small shards", () => {
   ])(
     "many small shards are each written once after $when was committed, with spans that end where shards do",
     async ({ done, lost }) => {
-      await using scratch = await scratchFolder();
       const job = await shardJob(scratch.path, {}, { commit_rows: 100, output: { columns: ["id"] } });
       for (let shard = 0; shard < 8; shard += 1) {
         await write(job.shard(nameOf(shard)), shard * 100, 100);
@@ -93,7 +91,6 @@ describe("many small shards", () => {
   );
 
   test("many small shards may be filtered and computed with", async () => {
-    await using scratch = await scratchFolder();
     const input = { columns: { x: "y * 2.0" }, where: "id % 3 <> 0" };
     const job = await manyShards(scratch.path, { input }, "id::DOUBLE AS y");
 
@@ -102,7 +99,6 @@ describe("many small shards", () => {
   });
 
   test("many small shards may have a column with the name of the column that distinguishes them", async () => {
-    await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, 'id * 2.0 AS x, 7 AS file_index, 0 AS "input.shard"');
 
     await scoreHere(job.spec);
@@ -111,7 +107,6 @@ describe("many small shards", () => {
   });
 
   test("a small shard with another type is read with that type", async () => {
-    await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path, {}, "id * 2.0 AS x, id::INTEGER AS n");
     await write(job.shard(nameOf(7)), startOf(7), sizes[7] ?? 0, "id * 2.0 AS x, 'text' AS n");
 
@@ -122,7 +117,6 @@ describe("many small shards", () => {
   });
 
   test("many small shards have the values of their folders", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(
       scratch.path,
       {},
@@ -144,7 +138,6 @@ describe("many small shards", () => {
   });
 
   test("a damaged one among many small shards is named, and the rows before it are committed", async () => {
-    await using scratch = await scratchFolder();
     const job = await manyShards(scratch.path);
     const damaged = job.shard(nameOf(30));
     const bytes = await readFile(damaged);

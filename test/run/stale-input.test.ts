@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 
@@ -11,7 +11,6 @@ const warning = "features have the same values as in the last run, of 2026-11-20
 const next = /checks: if the input was not refreshed, refresh it, then (.*)\n/;
 
 test("a run with the input of the last run is published with a warning and the command that scores it again", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { report: { html: "page-${ds}.html" } });
   const first = await nights.night("run", "2026-11-20");
   expect(first.stderr).not.toMatch(next);
@@ -31,7 +30,6 @@ test("a run with the input of the last run is published with a warning and the c
 
 postgres.describe("a run with the input of the last run, in a table", () => {
   test("where rows are appended, the warning says which rows to delete before the run is scored again", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const table = { url: database.url, table: "scores.predictions", mode: "append" };
     const nights = await nightlyJob(scratch.path, { output: { parquet: undefined, postgres: table, lineage: true } });

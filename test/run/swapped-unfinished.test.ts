@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 
@@ -11,7 +11,6 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
     ["append", []],
     ["upsert", ["id"]],
   ])("the warning about it says so, and names a command that works: %s", async (mode, key) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const table = { url: database.url, table: "scores.predictions", mode, key };
     const nights = await nightlyJob(scratch.path, {

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { serveHub } from "../support/hub.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { pipeHere } from "../support/pipe.js";
@@ -23,7 +23,6 @@ describe("a job that tokenizes texts", () => {
   ] as [string, SpecOverrides][])(
     "a job that tokenizes texts gives the same embeddings as Python: %s",
     async (_, overrides) => {
-      await using scratch = await scratchFolder();
       const { spec, out } = await textJob(scratch.path, overrides);
 
       expect((await runHere(["plan", spec])).stdout).toMatch(
@@ -37,7 +36,6 @@ describe("a job that tokenizes texts", () => {
   );
 
   test("an unfinished run is resumed with the planned tokenizer, and refused with 66 while it is another one", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, tokenizer } = await textJob(scratch.path);
     await leaveUnfinished(spec, out, (span) => span < 2);
     const planned = await readFile(tokenizer, "utf8");
@@ -55,7 +53,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a finished run is refused with 66 if its tokenizer is another one, and is complete if it is gone", async () => {
-    await using scratch = await scratchFolder();
     const { spec, tokenizer } = await textJob(scratch.path);
     await scoreHere(spec);
     const planned = await readFile(tokenizer, "utf8");
@@ -69,7 +66,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a run is resumed with the tokenizer that the Hub had when it was planned, and a finished run does not ask the Hub", async () => {
-    await using scratch = await scratchFolder();
     const bytes = await readFile((await textJob(scratch.path)).tokenizer);
     const hub = await serveHub({ "tokenizer.json": bytes });
     const cache = join(scratch.path, "cache");
@@ -93,7 +89,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a NULL is a bad row, and the hint says how to score it as an empty text", async () => {
-    await using scratch = await scratchFolder();
     const withNulls = join(scratch.path, "nulls.parquet");
     await writeRows(withNulls, `SELECT id, CASE WHEN id % 100 = 5 THEN NULL ELSE body END AS body FROM '${textsFile}'`);
     const input = { path: withNulls };
@@ -120,7 +115,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("golden rows of texts are checked with the tokenizer of the run", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, rewrite } = await textJob(scratch.path);
     const checks = { golden: { path: textsFile, atol: 1e-5 } };
     await rewrite({ checks });
@@ -141,7 +135,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a pipe tokenizes the texts of a stream", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await textJob(scratch.path, { input: { path: undefined }, output: { parquet: undefined } });
     const stream = await streamOf(scratch.path, `SELECT id, body FROM '${textsFile}'`);
     const { output, error } = await pipeHere(spec, stream);
@@ -151,7 +144,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a tokenizer that the library does not know is refused with 64 and named", async () => {
-    await using scratch = await scratchFolder();
     const { spec, tokenizer } = await textJob(scratch.path);
     await writeFile(tokenizer, JSON.stringify({ model: { type: "Unheard", vocab: {} } }));
     expect(await refusalOf(scoreHere(spec))).toMatch(
@@ -166,7 +158,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("a challenger has a tokenizer of its own, which its plan pins", async () => {
-    await using scratch = await scratchFolder();
     const own = join(scratch.path, "own.json");
     const { spec, out, tokenizer } = await textJob(scratch.path, {
       challenger: { path: encoderFile, inputs: tokenInputs({ tokenizer: "own.json" }) },
@@ -183,7 +174,6 @@ describe("a job that tokenizes texts", () => {
   });
 
   test("two models are compared with the tokenizer of the spec", async () => {
-    await using scratch = await scratchFolder();
     const { spec } = await textJob(scratch.path);
     const compared = await runHere(["compare", spec, "--model", encoderFile, "--json"]);
     expect(compared.code, compared.stderr).toBe(0);

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { projectFolder, runCli } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
 import { pipeHere, rowsOf } from "../support/pipe.js";
@@ -41,10 +41,10 @@ async function writeJob(folder: string, { engine = {} }: { engine?: object }): P
 let expected: Awaited<ReturnType<typeof outputRows>>;
 
 beforeAll(async () => {
-  await using scratch = await scratchFolder();
-  const report = await scoreHere(await writeJob(scratch.path, { engine: { trees: "onnxruntime" } }));
+  await using folder = await scratchFolder();
+  const report = await scoreHere(await writeJob(folder.path, { engine: { trees: "onnxruntime" } }));
   expect(report).toMatchObject({ trees: null, rowsByTrees: 0, rowsScored: rows });
-  expected = await outputRows(join(scratch.path, "out"));
+  expected = await outputRows(join(folder.path, "out"));
   expect(expected).toHaveLength(rows);
 }, 60_000);
 
@@ -68,7 +68,6 @@ async function providersOf(folder: string): Promise<unknown[]> {
 
 describe("a job of a model with trees", () => {
   test("a job of a model with trees is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
-    await using scratch = await scratchFolder();
     const report = await scoreHere(await writeJob(scratch.path, {}));
 
     expect(report).toMatchObject({ trees: "compiled", provider: "cpu", rowsScored: rows });
@@ -80,7 +79,6 @@ describe("a job of a model with trees", () => {
   });
 
   test("a job of a model with trees gives the same in a pipe", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeJob(scratch.path, {});
     const path = join(scratch.path, "in.arrows");
     await writeArrow(path, select, { kind: "stream", batchRows: 5000 });
@@ -95,9 +93,9 @@ describe("a job of a model with trees", () => {
     const texts = `SELECT i AS id, ${colours}[(1 + hash(i) % 4)::INTEGER] AS colour, (hash(i, 0) % 100000)::DOUBLE / 1e4 - 5 AS x0, (hash(i, 1) % 100000)::DOUBLE / 1e4 - 5 AS x1 FROM range(${rows}) AS t(i)`;
     const found: Row[][] = [];
     for (const trees of ["onnxruntime", "auto"]) {
-      await using scratch = await scratchFolder();
-      await mkdir(join(scratch.path, "in"));
-      await writeRows(join(scratch.path, "in/part-00000.parquet"), texts);
+      await using folder = await scratchFolder();
+      await mkdir(join(folder.path, "in"));
+      await writeRows(join(folder.path, "in/part-00000.parquet"), texts);
       const spec = {
         version: 1,
         name: "texts",
@@ -106,17 +104,16 @@ describe("a job of a model with trees", () => {
         engine: { threads: 1, trees },
         output: { columns: ["id"], parquet: { path: "out" } },
       };
-      await writeFile(join(scratch.path, "job.yaml"), JSON.stringify(spec));
-      const report = await scoreHere(join(scratch.path, "job.yaml"));
+      await writeFile(join(folder.path, "job.yaml"), JSON.stringify(spec));
+      const report = await scoreHere(join(folder.path, "job.yaml"));
       expect(report.trees).toBe(trees === "auto" ? "compiled" : null);
-      found.push(await outputRows(join(scratch.path, "out")));
+      found.push(await outputRows(join(folder.path, "out")));
     }
     expect(found[0]).toHaveLength(rows);
     expect(firstChanged(found[1] ?? [], found[0] ?? [])).toBeUndefined();
   });
 
   test("a job of a model with trees is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
-    await using scratch = await scratchFolder();
     // Sessions that check the trees are made of a part of the model, in memory: these give other scores. Only threads that
     // have sessions load ONNX Runtime: others may be terminated, and Node aborts when one is that loads a native library.
     const preload = join(scratch.path, "other-scores.mjs");

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { expectFinished } from "../support/crash.js";
 import { holdRun, runRedirected } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { listing, partNames } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { commitRows, watchedJob } from "../support/watched.js";
@@ -38,7 +38,6 @@ const damages = [
 
 describe("a committed part that is damaged during the run", () => {
   test.each(damages)("a run with a damaged part ($what) is not finished until the part is repaired", async (how) => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
     const part = await awaitPart(out, 1);
@@ -56,7 +55,6 @@ describe("a committed part that is damaged during the run", () => {
   });
 
   test("a run with a part of an earlier attempt that was cut short is not finished", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     await leaveUnfinished(spec, out, (span) => span < 3);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
@@ -74,7 +72,6 @@ describe("a committed part that is damaged during the run", () => {
   });
 
   test("a run whose folder was removed is not finished, and the same command scores it again", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
     await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it
@@ -90,7 +87,6 @@ describe("a committed part that is damaged during the run", () => {
 
 describe("two jobs on one folder", () => {
   test.each([1, 2, 3])("started at the same moment: one gets it, the other 64 (round %i)", async (round) => {
-    await using scratch = await scratchFolder();
     const fixture = fixtureNamed("diabetes-mlp");
     const specs = await Promise.all(
       ["one", "two"].map(async (name) => {
@@ -121,7 +117,6 @@ describe("two jobs on one folder", () => {
   });
 
   test("the later one is refused though it looked when the folder was still free", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     const late = await holdRun(spec, { out, call: "link control #1", held: join(scratch.path, "held") });
     const folder = join(scratch.path, "other");
@@ -148,7 +143,6 @@ describe("an output folder with files of others", () => {
   test.each(["", "{}\n"])(
     "an output folder with another program's _SUCCESS (%j) is refused, and nothing is written to it",
     async (text) => {
-      await using scratch = await scratchFolder();
       const { spec, out } = await watchedJob(scratch.path);
       await mkdir(out);
       await writeFile(join(out, "_SUCCESS"), text);
@@ -163,7 +157,6 @@ describe("an output folder with files of others", () => {
   );
 
   test("an output folder that contains only lost+found is used", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out, expected } = await watchedJob(scratch.path);
     await mkdir(join(out, "lost+found"), { recursive: true });
 
@@ -180,7 +173,6 @@ describe("a stream that cannot be written", () => {
   test.skipIf(!full).each(["json", "pretty"])(
     "a stderr that cannot be written does not end the job (%s lines)",
     async (format) => {
-      await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);
 
       const args = ["run", spec, "--json", "--log-level", "debug", "--log-format", format];
@@ -195,7 +187,6 @@ describe("a stream that cannot be written", () => {
   test.skipIf(!full).each(["json", "pretty"])(
     "a stderr that cannot be written changes no exit code (%s lines)",
     async (format) => {
-      await using scratch = await scratchFolder();
       const { spec, out } = await watchedJob(scratch.path);
       await mkdir(out);
       await writeFile(join(out, "notes.txt"), "");
@@ -209,7 +200,6 @@ describe("a stream that cannot be written", () => {
   test.skipIf(!full)(
     "a stdout that cannot be written ends the command with 75, and the output is complete",
     async () => {
-      await using scratch = await scratchFolder();
       const { spec, out, expected } = await watchedJob(scratch.path);
 
       const { code, stderr } = await runRedirected(["run", spec, "--json", "--no-progress"], ">/dev/full");

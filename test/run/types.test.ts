@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
 import { type TypeCase, typeCases } from "../support/column-types.js";
 import { readIndependently } from "../support/hyparquet.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import { readRows, type Row, writeRows } from "../support/parquet.js";
 import { hasPyarrow, runPython } from "../support/pyarrow.js";
@@ -21,39 +21,36 @@ function columnSql({ values, inParquet = values, sql }: TypeCase, name: string):
 const column = (rows: readonly Row[], name: string): unknown[] =>
   rows.map(({ [name]: value }) => (value instanceof Date ? value.getTime() : value));
 
-describe("carried columns of every type", () => {
-  test("carried columns of every type keep their values over shards, row groups and spans", async () => {
-    await using scratch = await scratchFolder();
-    await mkdir(join(scratch.path, "in"));
-    const names = typeCases.map((_, index) => `c${index}`);
-    const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
-    for (const [index, name] of ["a", "b"].entries()) {
-      const rows = `range(${index * rowCount}, ${(index + 1) * rowCount}) AS t(row)`;
-      // In a dictionary DuckDB keeps one of equal values only: b has 0 and -0, a month and 30 days.
-      const options = `COMPRESSION zstd, ROW_GROUP_SIZE 2048${name === "b" ? ", DICTIONARY_SIZE_LIMIT 0" : ""}`;
-      await writeRows(
-        join(scratch.path, `in/${name}.parquet`),
-        `SELECT row, ${columns}, ${features} FROM ${rows}`,
-        options,
-      );
-    }
+test("carried columns of every type keep their values over shards, row groups and spans", async () => {
+  await mkdir(join(scratch.path, "in"));
+  const names = typeCases.map((_, index) => `c${index}`);
+  const columns = typeCases.map((given, index) => columnSql(given, `c${index}`)).join(", ");
+  for (const [index, name] of ["a", "b"].entries()) {
+    const rows = `range(${index * rowCount}, ${(index + 1) * rowCount}) AS t(row)`;
+    // In a dictionary DuckDB keeps one of equal values only: b has 0 and -0, a month and 30 days.
+    const options = `COMPRESSION zstd, ROW_GROUP_SIZE 2048${name === "b" ? ", DICTIONARY_SIZE_LIMIT 0" : ""}`;
+    await writeRows(
+      join(scratch.path, `in/${name}.parquet`),
+      `SELECT row, ${columns}, ${features} FROM ${rows}`,
+      options,
+    );
+  }
 
-    const report = await scoreHere(await jobOver(scratch.path, names));
+  const report = await scoreHere(await jobOver(scratch.path, names));
 
-    expect(report).toMatchObject({ status: "complete", rowsScored: 2 * rowCount });
-    const expected = Object.fromEntries(["row", ...names].map((name) => [name, name]));
-    const [input, output] = [join(scratch.path, "in/*.parquet"), join(scratch.path, "out/*.parquet")];
-    const different = await changed(input, output, expected);
-    expect(
-      different.map((found) => [typeCases[Number(/\d+/.exec(String((found as string[])[0]))?.[0])]?.name, found]),
-    ).toEqual([]);
-    const shards = ["a", "b"].map((name) => join(scratch.path, `in/${name}.parquet`));
-    const parts = (await partNames(join(scratch.path, "out"))).map((name) => join(scratch.path, "out", name));
-    // That reader has no intervals.
-    const readable = names.filter((_, index) => !typeCases[index]?.sql.startsWith("INTERVAL"));
-    const [given, came] = [await readIndependently(shards, readable), await readIndependently(parts, readable)];
-    expect(readable.filter((name) => !isDeepStrictEqual(column(came, name), column(given, name)))).toEqual([]);
-  });
+  expect(report).toMatchObject({ status: "complete", rowsScored: 2 * rowCount });
+  const expected = Object.fromEntries(["row", ...names].map((name) => [name, name]));
+  const [input, output] = [join(scratch.path, "in/*.parquet"), join(scratch.path, "out/*.parquet")];
+  const different = await changed(input, output, expected);
+  expect(
+    different.map((found) => [typeCases[Number(/\d+/.exec(String((found as string[])[0]))?.[0])]?.name, found]),
+  ).toEqual([]);
+  const shards = ["a", "b"].map((name) => join(scratch.path, `in/${name}.parquet`));
+  const parts = (await partNames(join(scratch.path, "out"))).map((name) => join(scratch.path, "out", name));
+  // That reader has no intervals.
+  const readable = names.filter((_, index) => !typeCases[index]?.sql.startsWith("INTERVAL"));
+  const [given, came] = [await readIndependently(shards, readable), await readIndependently(parts, readable)];
+  expect(readable.filter((name) => !isDeepStrictEqual(column(came, name), column(given, name)))).toEqual([]);
 });
 
 /** `user` is a struct; `shard` too, with a field called like another column; `tags` is a map. */
@@ -71,7 +68,6 @@ async function nestedShard(folder: string): Promise<string> {
 
 describe("fields of struct columns", () => {
   test("fields of struct columns are carried under their path with _ for dots, together with the whole struct", async () => {
-    await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
     await scoreHere(await jobOver(scratch.path, ["user.age", "user.home.city", "user"]));
@@ -83,7 +79,6 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of a struct column do not collide with other columns, for any name of the struct", async () => {
-    await using scratch = await scratchFolder();
     const shard = await nestedShard(scratch.path);
 
     await scoreHere(await jobOver(scratch.path, ["shard.row", "shard.f0", "shard"]));
@@ -93,7 +88,6 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
-    await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     const [, ...others] = featureNames;
 
@@ -110,7 +104,6 @@ describe("fields of struct columns", () => {
   });
 
   test("fields of struct columns that are NULL are named by their path", async () => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const select = `SELECT row, CASE WHEN row <> 1234 THEN {'a': {'x': 1}} END AS s, ${features} FROM range(${rowCount}) AS t(row)`;
     await writeRows(join(scratch.path, "in/a.parquet"), select);
@@ -126,7 +119,6 @@ describe("fields of struct columns", () => {
 
 describe("a map column", () => {
   test("an unused map column does not stop a run", async () => {
-    await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
     expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
       status: "complete",
@@ -138,7 +130,6 @@ describe("a map column", () => {
     ["carried", ["tags"], featureNames],
     ["a feature", [], ["tags", ...featureNames.slice(1)]],
   ])("a map column is refused by name when it is %s", async (_what, columns, inputs) => {
-    await using scratch = await scratchFolder();
     await nestedShard(scratch.path);
 
     const { code, stderr } = await runSpec(await jobOver(scratch.path, columns, { inputs: { features: inputs } }));
@@ -216,7 +207,6 @@ describe.skipIf(!hasPyarrow)("a shard that pyarrow wrote", () => {
     ["2.6", "1.0", "snappy"],
     ["2.6", "2.0", "zstd"],
   ])("a shard that pyarrow wrote is carried as it is: format %s, pages %s, %s", async (version, pages, compression) => {
-    await using scratch = await scratchFolder();
     await mkdir(join(scratch.path, "in"));
     const shard = join(scratch.path, "in/a.parquet");
     const names = runPython(writeWithPyarrow, shard, version, pages, compression).trim().split(" ");
@@ -229,48 +219,45 @@ describe.skipIf(!hasPyarrow)("a shard that pyarrow wrote", () => {
   });
 });
 
-describe("a model with an input and an output of every type", () => {
-  const tensors = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"];
-  const unsigned = ["uint8", "uint16", "uint32", "uint64", "bool", "string"];
-  const identity = { ...fixture, name: "types-identity", model: "types-identity.onnx" };
-  const sources: Readonly<Record<string, string>> = {
-    float16: "(row - 1024)::FLOAT / 64",
-    float32: "(row / 7)::FLOAT",
-    float64: "1 / (row + 3)::DOUBLE",
-    int8: "(row % 256 - 128)::TINYINT",
-    int16: "(row * 26 - 32768)::SMALLINT",
-    int32: "(row - 2147483648)::INTEGER",
-    int64: "(9223372036854775807 - row)::BIGINT",
-    uint8: "(row % 256)::UTINYINT",
-    uint16: "(65535 - row)::USMALLINT",
-    uint32: "(4294967295 - row)::UINTEGER",
-    uint64: "(18446744073709551615 - row)::UBIGINT",
-    bool: "row % 3 = 0",
-    string:
-      "CASE row % 4 WHEN 0 THEN '' WHEN 1 THEN 'tëxt ' || row WHEN 2 THEN repeat('長い', row % 90) ELSE chr(65279) || 'x' END",
-  };
-  const all = [...tensors, ...unsigned];
+const tensors = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"];
+const unsigned = ["uint8", "uint16", "uint32", "uint64", "bool", "string"];
+const identity = { ...fixture, name: "types-identity", model: "types-identity.onnx" };
+const sources: Readonly<Record<string, string>> = {
+  float16: "(row - 1024)::FLOAT / 64",
+  float32: "(row / 7)::FLOAT",
+  float64: "1 / (row + 3)::DOUBLE",
+  int8: "(row % 256 - 128)::TINYINT",
+  int16: "(row * 26 - 32768)::SMALLINT",
+  int32: "(row - 2147483648)::INTEGER",
+  int64: "(9223372036854775807 - row)::BIGINT",
+  uint8: "(row % 256)::UTINYINT",
+  uint16: "(65535 - row)::USMALLINT",
+  uint32: "(4294967295 - row)::UINTEGER",
+  uint64: "(18446744073709551615 - row)::UBIGINT",
+  bool: "row % 3 = 0",
+  string:
+    "CASE row % 4 WHEN 0 THEN '' WHEN 1 THEN 'tëxt ' || row WHEN 2 THEN repeat('長い', row % 90) ELSE chr(65279) || 'x' END",
+};
+const all = [...tensors, ...unsigned];
 
-  test.each([1, 64, 4096])(
-    "a model with an input and an output of every type gives each value back, in batches of %i",
-    async (batch) => {
-      await using scratch = await scratchFolder();
-      await mkdir(join(scratch.path, "in"));
-      const shard = join(scratch.path, "in/a.parquet");
-      const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
-      await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
-      const spec = await writeSpec(scratch.path, identity, {
-        input: { path: "in/*.parquet" },
-        model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
-        engine: { batch_size: batch },
-        output: { columns: ["row"] },
-        commit_rows: 700,
-      });
+test.each([1, 64, 4096])(
+  "a model with an input and an output of every type gives each value back, in batches of %i",
+  async (batch) => {
+    await mkdir(join(scratch.path, "in"));
+    const shard = join(scratch.path, "in/a.parquet");
+    const columns = all.map((dtype) => `${sources[dtype]} AS in_${dtype}`);
+    await writeRows(shard, `SELECT row, ${columns.join(", ")} FROM range(${batch === 1 ? 300 : rowCount}) AS t(row)`);
+    const spec = await writeSpec(scratch.path, identity, {
+      input: { path: "in/*.parquet" },
+      model: { outputs: Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `out_${dtype}`])) },
+      engine: { batch_size: batch },
+      output: { columns: ["row"] },
+      commit_rows: 700,
+    });
 
-      await scoreHere(spec);
+    await scoreHere(spec);
 
-      const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
-      expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
-    },
-  );
-});
+    const expected = Object.fromEntries(all.map((dtype) => [`out_${dtype}`, `in_${dtype}`]));
+    expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
+  },
+);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { listing, partNames } from "../support/output.js";
 import { patch, type ShardJob, shardJob } from "../support/shards.js";
 
@@ -39,7 +39,6 @@ async function digests({ out }: ShardJob): Promise<(string | undefined)[]> {
 
 describe("input.verify: full", () => {
   test("input.verify: full says how many pages have a checksum, and pins digests", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "checked", b: "plain" }, full);
 
     const { code, said } = await run(job);
@@ -55,7 +54,6 @@ describe("input.verify: full", () => {
   });
 
   test("input.verify: full in a later attempt reads only the shards that are still needed", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain", b: "plain" }, full);
     await run(job);
     await undo(job, 3);
@@ -74,7 +72,6 @@ describe("input.verify: full", () => {
   });
 
   test("input.verify: full that is set after the run was planned checks page checksums, and says that the plan has no digests", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "checked", b: "checked" }, pinned);
     await run(job);
     expect(await digests(job)).toEqual([undefined, undefined]);
@@ -97,7 +94,6 @@ describe("input.verify: full", () => {
   });
 
   test("a run that was planned with input.verify: full checks only size and time once the key is removed", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, full);
     await run(job);
     await undo(job, 1);
@@ -108,7 +104,6 @@ describe("input.verify: full", () => {
   });
 
   test("input.verify: full does not read the shards of a finished run again", async () => {
-    await using scratch = await scratchFolder();
     const job = await shardJob(scratch.path, { a: "plain" }, full);
     await run(job);
     await flip(job.shard("a"), 17_000);

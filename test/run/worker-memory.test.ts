@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { partNames } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
@@ -19,7 +19,6 @@ const smallHeaps = `
   syncBuiltinESMExports();`;
 
 test("a scoring worker that reaches its memory limit ends the run with 75, and tells what to do", async () => {
-  await using scratch = await scratchFolder();
   const model = join(scratch.path, "echo.onnx");
   await writeModel(model, {
     inputs: [{ name: "text", dtype: "string", shape: ["N"] }],

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expectFinished } from "../support/crash.js";
 import { refusalOf, spoiltJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { partNames, spanOfName } from "../support/output.js";
 import { expectAllThere, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
@@ -35,7 +35,6 @@ async function makersOf(out: string): Promise<string[]> {
 
 describe("workers one after the other", () => {
   test("each do their share; the last one finishes the run", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
 
     expect(await scoreHere(spec, workerOf(2, 3))).toMatchObject({
@@ -72,7 +71,6 @@ describe("workers one after the other", () => {
   });
 
   test("workers that run one after the other succeed when there are more workers than spans", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path, 200);
     const statuses: string[] = [];
     for (const index of [3, 0, 4, 1, 2]) {
@@ -83,7 +81,6 @@ describe("workers one after the other", () => {
   });
 
   test("workers may have other counts from one attempt to the next", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
     await scoreHere(spec, workerOf(1, 2));
     expect(await spansIn(out)).toEqual([6, 7, 8, 9, 10, 11]);
@@ -95,7 +92,6 @@ describe("workers one after the other", () => {
 
 describe("a worker that died", () => {
   test("a worker that died leaves its share to its own next attempt", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
     await scoreHere(spec, workerOf(0, 2));
     expect((await scoreHere(spec, workerOf(0, 2))).status).toBe("partial");
@@ -105,7 +101,6 @@ describe("a worker that died", () => {
   });
 
   test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await job(scratch.path);
 
     expect(await scoreHere(spec, { ...workerOf(2, 4), steal: true })).toMatchObject({
@@ -121,7 +116,6 @@ describe("a worker that died", () => {
 });
 
 test("real workers at once, each share twice, some stealing, score every row once", async () => {
-  await using scratch = await scratchFolder();
   const { spec, out } = await job(scratch.path, 20);
   const shares = [["0/2"], ["1/2"], ["1/2"], ["2/3", "--steal"]];
 
@@ -143,7 +137,6 @@ test("real workers at once, each share twice, some stealing, score every row onc
 });
 
 test("max_rejects counts the rows that all workers set aside", async () => {
-  await using scratch = await scratchFolder();
   const spoilt = [10, 110, 210, 310, 410].map((row) => spoil(row, "bmi", "NULL", "null", null));
   const settings = { on_bad_row: "reject", commit_rows: 50 };
   const spoiled = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: 4 });
@@ -160,7 +153,6 @@ test("max_rejects counts the rows that all workers set aside", async () => {
 });
 
 test("max_rejects counts at the end the rows that several workers rejected at the same time", async () => {
-  await using scratch = await scratchFolder();
   const spoilt = [10, 410].map((row) => spoil(row, "bmi", "NULL", "null", null));
   const settings = { on_bad_row: "reject", commit_rows: 20 };
   const spoiled = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: 1 });

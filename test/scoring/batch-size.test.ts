@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "#src/scoring/batch-size.js";
 import { refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
 import { scoreHere } from "../support/score.js";
 
@@ -115,7 +115,6 @@ const largest: SmallModel = {
 };
 
 test("more rows at once than a thread can be sent are refused", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, {
     model: largest,
     select: "SELECT i AS id, [1.0, 2.0] AS tokens FROM range(3) t(i)",

@@ -7,7 +7,7 @@ import { cudaEnv, makePython } from "../../bench/gpu/commands.mjs";
 import { encoder, hungry, hungryLine } from "../../bench/gpu/models.mjs";
 import { allProviders, formatResults, merge, whyNotRun, withResults } from "../../bench/gpu/results.mjs";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { findSoftwareGpu, noGpu } from "../support/swiftshader.js";
 import { torture } from "../support/torture.js";
 import { writeWheel } from "../support/wheel.js";
@@ -102,7 +102,6 @@ test("bench:gpu adds a part to those of the same machine, and drops those of ano
 });
 
 test("bench:gpu says why a provider did not run, by what doctor finds on this machine", async () => {
-  await using scratch = await scratchFolder();
   const engine = { providers: allProviders.toReversed() };
   const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine });
   const { stdout } = await runHere(["doctor", spec, "--json"], { env: { ...noGpu, CUDA_VISIBLE_DEVICES: "-1" } });
@@ -115,7 +114,6 @@ test("bench:gpu says why a provider did not run, by what doctor finds on this ma
 });
 
 test("bench:gpu puts CUDA's folder in front of the loader's path, and leaves the rest of it", async () => {
-  await using scratch = await scratchFolder();
   const libraries = join(scratch.path, "onnxruntime/capi");
   await mkdir(libraries, { recursive: true });
   await writeFile(join(libraries, "libonnxruntime.so.1"), ""); // so that nothing is installed
@@ -139,7 +137,6 @@ function writeModule(folder: string, project: string, version: string): void {
 describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
   test("makes its Python environment from wheels beside the libraries, without a network", async (context) => {
     context.skip(spawnSync("python3", ["-m", "venv", "--help"]).status !== 0, "there is no python3 with venv");
-    await using scratch = await scratchFolder();
     const wheels = join(scratch.path, "wheels");
     await mkdir(wheels);
     for (const project of ["onnxruntime_gpu", "numpy", "pyarrow"]) {

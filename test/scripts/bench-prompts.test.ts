@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { auditBooks, auditOutput } from "../../bench/prompts/audit.mjs";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { readRows, writeRows } from "../support/parquet.js";
 import { startPromptServer } from "../support/prompt-server.js";
 
@@ -15,7 +15,6 @@ const right = (ids: string): string =>
     ('0x' || sha256('ticket ' || i)[3:4])::INTEGER / 255 AS sure FROM (SELECT unnest(${ids}) AS i)`;
 
 test("bench:prompts-peers finds rows that are lost, empty, doubled or wrong, and files that cannot be read", async () => {
-  await using scratch = await scratchFolder();
   const out = join(scratch.path, "out");
   await mkdir(out);
   await writeRows(join(out, "whole.parquet"), right("range(10)"));

@@ -4,7 +4,7 @@ import { cp, mkdir, readdir, readFile, rename, symlink, writeFile } from "node:f
 import { dirname, join, relative } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCli } from "../support/cli.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { torture } from "../support/torture.js";
 
 interface Manifest {
@@ -47,7 +47,6 @@ async function writeEmptyFiles(folder: string, model: string): Promise<void> {
 }
 
 test("the npm package has ONNX Runtime for the supported platforms, and scores without onnxruntime-node", async () => {
-  await using scratch = await scratchFolder();
   const home = join(scratch.path, "installed");
   await mkdir(join(home, "scripts"), { recursive: true });
   await mkdir(join(home, "node_modules"));
@@ -91,7 +90,6 @@ test("the npm package has ONNX Runtime for the supported platforms, and scores w
 test.skipIf(!torture)(
   "the packed tarball, installed from the registry into an empty prefix, scores (long form)",
   async () => {
-    await using scratch = await scratchFolder();
     npm(["pack", "--silent", "--pack-destination", scratch.path], projectFolder);
     const { version } = await readManifest();
     const tarball = join(scratch.path, `infer-batch-${version}.tgz`);

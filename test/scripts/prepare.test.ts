@@ -3,7 +3,7 @@ import { copyFile, mkdir, readFile, rm, symlink, utimes, writeFile } from "node:
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 /** A build that adds a line to a file, and writes what the true one writes last. */
 const build = `
@@ -14,7 +14,6 @@ writeFileSync("dist/bundle/LICENSES.txt", "");
 `;
 
 test("npm builds the program only if something that it is built from is newer", async () => {
-  await using scratch = await scratchFolder();
   const at = (name: string): string => join(scratch.path, name);
   await mkdir(at("scripts"));
   await mkdir(at("src/deep"), { recursive: true });

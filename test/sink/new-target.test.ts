@@ -11,7 +11,7 @@ import { rejectedRows, runState } from "#src/run/state.js";
 import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { collect } from "../support/sinks.js";
 import { fixtureNamed } from "../support/world.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 
 interface MemoryRun {
   readonly text: string;
@@ -82,7 +82,6 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
 }
 
 test("a target of a new kind, with none of the optional capabilities, takes a run, its status and a new run", async () => {
-  await using scratch = await scratchFolder();
   const fixture = fixtureNamed("diabetes-mlp");
   const spec = await writeSpec(scratch.path, fixture, { commit_rows: 200 });
   const { sink, runs } = memoryTarget();

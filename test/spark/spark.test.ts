@@ -6,7 +6,7 @@ import { writeArrow } from "../support/arrow.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { differences } from "../support/golden.js";
 import { identity } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
@@ -65,7 +65,6 @@ const skipped = spark.missing === undefined ? "" : ` (skipped: ${spark.missing.s
 
 describe.skipIf(spark.missing !== undefined)(`examples/spark${skipped}`, () => {
   test("predicts inside Spark, in several tasks, what run predicts", { timeout: 600_000 }, async () => {
-    await using scratch = await scratchFolder();
     const [input, output, job] = [
       join(scratch.path, "in"),
       join(scratch.path, "spark"),
@@ -97,7 +96,6 @@ describe.skipIf(spark.missing !== undefined)(`examples/spark${skipped}`, () => {
   test("a task fails with what infer-batch says, and pyarrow takes all that comes out of a pipe", {
     timeout: 300_000,
   }, async () => {
-    await using scratch = await scratchFolder();
     await writeArrow(join(scratch.path, "bad.arrows"), "SELECT 1::BIGINT AS id, NULL::DOUBLE AS x", { kind: "stream" });
     const script = `
 import sys, pyarrow as pa

@@ -117,21 +117,19 @@ function dateParamOf(params: string, given: Record<string, string> = {}): string
     .dateParam;
 }
 
-describe("the logical date", () => {
-  test.each([
-    ["{ ds: '${today}' }", "ds"],
-    ["{ region: EU, day: '${yesterday}' }", "day"],
-    ["{ region: EU }", undefined],
-    ["{ file: 'x-${today}' }", undefined],
-    ["{ ds: { type: date, default: '${today}' }, other: '${yesterday}' }", "ds"],
-    ["{ other: '${today}', ds: { type: date, default: 2026-01-31 } }", "ds"],
-    ["{ region: { type: enum, values: [a], default: a }, ds: '${today - 2d}' }", "ds"],
-    ["{ top: { type: integer, default: 1 }, file: '${DS:-today}' }", undefined],
-  ])("the logical date of %s is the param %s, whether a date is given or not", (params, name) => {
-    expect(dateParamOf(params)).toBe(name);
-    const given = name === undefined ? {} : { [name]: "2026-11-20" };
-    expect(dateParamOf(params, given)).toBe(name);
-  });
+test.each([
+  ["{ ds: '${today}' }", "ds"],
+  ["{ region: EU, day: '${yesterday}' }", "day"],
+  ["{ region: EU }", undefined],
+  ["{ file: 'x-${today}' }", undefined],
+  ["{ ds: { type: date, default: '${today}' }, other: '${yesterday}' }", "ds"],
+  ["{ other: '${today}', ds: { type: date, default: 2026-01-31 } }", "ds"],
+  ["{ region: { type: enum, values: [a], default: a }, ds: '${today - 2d}' }", "ds"],
+  ["{ top: { type: integer, default: 1 }, file: '${DS:-today}' }", undefined],
+])("the logical date of %s is the param %s, whether a date is given or not", (params, name) => {
+  expect(dateParamOf(params)).toBe(name);
+  const given = name === undefined ? {} : { [name]: "2026-11-20" };
+  expect(dateParamOf(params, given)).toBe(name);
 });
 
 test("a param of type date has its default as value, and takes dates only", () => {

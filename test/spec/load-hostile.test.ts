@@ -66,35 +66,33 @@ test.each(["input.path", "input.ready", "model.path", "output.parquet.path"])("a
   );
 });
 
-describe("a message never contains a value from the environment", () => {
-  const env = { SECRET: "s3cr3t of more than sixty characters, so that it would be cut off when it is quoted" };
-  test.each([
-    ["name: daily", 'name: "${SECRET}"', 'found "${SECRET}", expected lower-case letters'],
-    ["version: 1", 'version: "${SECRET}"', 'found "${SECRET}", expected 1'],
-    ["path: model.onnx", 'path: m\n  sha256: "x${SECRET}"', 'found "x${SECRET}", expected 64 lower-case hex digits'],
-    ["output:", 'timezone: "${SECRET}"\noutput:', 'found "${SECRET}", expected an IANA time zone'],
-    ["output:", 'engine: { batch_size: "${SECRET}" }\noutput:', 'found "${SECRET}", expected auto or a number'],
-    ["output:", 'max_rejects: "${SECRET}"\noutput:', 'found "${SECRET}", expected a count, or a percentage'],
-    ["path: model.onnx", 'path: m\n  outputs: { a: "[${SECRET}" }', "expected a tensor's name or name[index]"],
-    ["output:", 'output:\n  columns: ["${SECRET}"]', "expected a column"],
-    [
-      "output:",
-      'output:\n  postgres: { url: "${SECRET}", table: t }',
-      "found something else, made from ${SECRET}, expected postgres://",
-    ],
-    [
-      "output:",
-      'output:\n  postgres: { url: "x://u:${SECRET}@h/d", table: t }',
-      "found something else, made from ${SECRET}, expected",
-    ],
-    ["output:", 'output:\n  postgres: { table: "x://u:${SECRET}@h/d" }', 'found "x://***@h/d", expected table'],
-    ["input:", 'input:\n  format: "${SECRET}"', 'found "${SECRET}", expected parquet'],
-  ])("a message never contains a value from the environment where %j became %j", (from, to, says) => {
-    const said = specRefusal(
-      minimalSpec.replace(from, () => to),
-      { env },
-    );
-    expect(said).toContain(says);
-    expect(said).not.toContain("s3cr3t");
-  });
+const env = { SECRET: "s3cr3t of more than sixty characters, so that it would be cut off when it is quoted" };
+test.each([
+  ["name: daily", 'name: "${SECRET}"', 'found "${SECRET}", expected lower-case letters'],
+  ["version: 1", 'version: "${SECRET}"', 'found "${SECRET}", expected 1'],
+  ["path: model.onnx", 'path: m\n  sha256: "x${SECRET}"', 'found "x${SECRET}", expected 64 lower-case hex digits'],
+  ["output:", 'timezone: "${SECRET}"\noutput:', 'found "${SECRET}", expected an IANA time zone'],
+  ["output:", 'engine: { batch_size: "${SECRET}" }\noutput:', 'found "${SECRET}", expected auto or a number'],
+  ["output:", 'max_rejects: "${SECRET}"\noutput:', 'found "${SECRET}", expected a count, or a percentage'],
+  ["path: model.onnx", 'path: m\n  outputs: { a: "[${SECRET}" }', "expected a tensor's name or name[index]"],
+  ["output:", 'output:\n  columns: ["${SECRET}"]', "expected a column"],
+  [
+    "output:",
+    'output:\n  postgres: { url: "${SECRET}", table: t }',
+    "found something else, made from ${SECRET}, expected postgres://",
+  ],
+  [
+    "output:",
+    'output:\n  postgres: { url: "x://u:${SECRET}@h/d", table: t }',
+    "found something else, made from ${SECRET}, expected",
+  ],
+  ["output:", 'output:\n  postgres: { table: "x://u:${SECRET}@h/d" }', 'found "x://***@h/d", expected table'],
+  ["input:", 'input:\n  format: "${SECRET}"', 'found "${SECRET}", expected parquet'],
+])("a message never contains a value from the environment where %j became %j", (from, to, says) => {
+  const said = specRefusal(
+    minimalSpec.replace(from, () => to),
+    { env },
+  );
+  expect(said).toContain(says);
+  expect(said).not.toContain("s3cr3t");
 });

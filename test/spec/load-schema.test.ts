@@ -1,55 +1,46 @@
 import { describe, expect, test } from "vitest";
-import { load, minimalSpec, specRefusal } from "../support/spec.js";
+import { load, minimalSpec, refusalOf, specRefusal } from "../support/spec.js";
 
 describe("a key that is not known", () => {
-  test("an unknown key is refused at its own position, with a suggestion", () => {
-    expect(specRefusal(minimalSpec.replace("  path: in", "  pth: in"))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml: 2 problems
-        job.yaml:4:3: input.path: missing; expected a path or a list of paths
-        job.yaml:4:3: input.pth: unknown key; did you mean \`path\`?"
-    `);
-  });
-
-  test("an unknown key at the top of the file is refused", () => {
-    expect(specRefusal(`${minimalSpec}comit_rows: 5\n`)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:10:1: comit_rows: unknown key; did you mean \`commit_rows\`?"
-    `);
-  });
-
-  test("an unknown key three levels down is refused", () => {
-    expect(specRefusal(`${minimalSpec}    compresion: zstd\n`)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:10:5: output.parquet.compresion: unknown key; did you mean \`compression\`?"
-    `);
-  });
-
-  test("the error for an unknown key lists the known keys if none is similar", () => {
-    expect(specRefusal(`${minimalSpec}engine:\n  fruit: 5\n`)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:11:3: engine.fruit: unknown key; expected one of providers, device_id, batch_size, threads, trees, memory"
-    `);
-  });
-
-  test("an unknown key that differs only in case gets the right suggestion", () => {
-    expect(specRefusal(minimalSpec.replace("name: daily", "Name: daily"))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml: 2 problems
-        job.yaml:1:1: name: missing; expected a text
-        job.yaml:2:1: Name: unknown key; did you mean \`name\`?"
-    `);
+  test.each([
+    [
+      "in place of a known one",
+      minimalSpec.replace("  path: in", "  pth: in"),
+      "job.yaml:4:3: input.path: missing; expected a path or a list of paths",
+      "job.yaml:4:3: input.pth: unknown key; did you mean `path`?",
+    ],
+    [
+      "at the top of the file",
+      `${minimalSpec}comit_rows: 5\n`,
+      "job.yaml:10:1: comit_rows: unknown key; did you mean `commit_rows`?",
+    ],
+    [
+      "three levels down",
+      `${minimalSpec}    compresion: zstd\n`,
+      "job.yaml:10:5: output.parquet.compresion: unknown key; did you mean `compression`?",
+    ],
+    [
+      "that is similar to none",
+      `${minimalSpec}engine:\n  fruit: 5\n`,
+      "job.yaml:11:3: engine.fruit: unknown key; expected one of providers, device_id, batch_size, threads, trees, memory",
+    ],
+    [
+      "that differs only in case",
+      minimalSpec.replace("name: daily", "Name: daily"),
+      "job.yaml:1:1: name: missing; expected a text",
+      "job.yaml:2:1: Name: unknown key; did you mean `name`?",
+    ],
+    [
+      "that is a list",
+      `${minimalSpec}? [a, b]\n: 1\n`,
+      "job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, report",
+    ],
+  ])("an unknown key %s is refused at its own position", (_where, text, ...problems) => {
+    expect(specRefusal(text)).toBe(refusalOf(...problems));
   });
 
   test("an unknown key with two swapped letters gets the right suggestion", () => {
     expect(specRefusal(minimalSpec.replace("name: daily", "naem: daily"))).toContain("did you mean `name`?");
-  });
-
-  test("an unknown key that is a list is refused", () => {
-    expect(specRefusal(`${minimalSpec}? [a, b]\n: 1\n`)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, report"
-    `);
   });
 
   test.each(["__proto__", "constructor", "toString", "hasOwnProperty", "valueOf"])(
@@ -90,64 +81,39 @@ describe("a key that is not known", () => {
   });
 });
 
-describe("a key that must be there", () => {
-  test("a required key is named when it is missing", () => {
-    expect(specRefusal(minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml: 2 problems
-        job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path
-        job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits"
-    `);
-  });
-
-  test("a required key is named when a whole section is missing", () => {
-    expect(specRefusal(minimalSpec.slice(0, minimalSpec.indexOf("output:")))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:1:1: output: missing; expected a mapping"
-    `);
-  });
-
-  test("a required key is named when its value is missing", () => {
-    expect(specRefusal(minimalSpec.replace("\n  path: in/*.parquet", ""))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:3:7: input: found null, expected a mapping"
-    `);
-  });
-
-  test("a spec without version is refused", () => {
-    expect(specRefusal(minimalSpec.replace("version: 1\n", ""))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:1:1: version: missing; expected 1"
-    `);
-  });
+test.each([
+  [
+    "it is missing",
+    minimalSpec.replace("  path: model.onnx\n", "  sha256: x\n"),
+    "job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path",
+    'job.yaml:6:11: model.sha256: found "x", expected 64 lower-case hex digits',
+  ],
+  [
+    "a whole section is missing",
+    minimalSpec.slice(0, minimalSpec.indexOf("output:")),
+    "job.yaml:1:1: output: missing; expected a mapping",
+  ],
+  [
+    "its value is missing",
+    minimalSpec.replace("\n  path: in/*.parquet", ""),
+    "job.yaml:3:7: input: found null, expected a mapping",
+  ],
+  ["it is version", minimalSpec.replace("version: 1\n", ""), "job.yaml:1:1: version: missing; expected 1"],
+])("a required key is named when %s", (_when, text, ...problems) => {
+  expect(specRefusal(text)).toBe(refusalOf(...problems));
 });
 
-describe("output names", () => {
-  test("output names are unique ignoring case, between carried columns and predictions", () => {
-    const text = minimalSpec
-      .replace("output:", "output:\n  columns: [id, SCORE]")
-      .replace("model:", "model:\n  outputs: { score: p }");
-    expect(specRefusal(text)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:6:21: model.outputs.score: output column \`score\` is named twice (case does not count)"
-    `);
-  });
-
-  test("output names are unique among carried columns", () => {
-    expect(specRefusal(minimalSpec.replace("output:", "output:\n  columns: [id, Id]"))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:8:17: output.columns[1]: output column \`Id\` is named twice (case does not count)"
-    `);
-  });
-
-  test("output names are unique among predictions", () => {
-    expect(
-      specRefusal(minimalSpec.replace("model:", "model:\n  outputs: { score: p, Score: q }")),
-    ).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:6:31: model.outputs.Score: output column \`Score\` is named twice (case does not count)"
-    `);
-  });
+test.each([
+  ["between carried columns and predictions", "[id, SCORE]", "{ score: p }", "6:21: model.outputs.score", "score"],
+  ["among carried columns", "[id, Id]", "{ score: p }", "9:17: output.columns[1]", "Id"],
+  ["among predictions", "[id]", "{ score: p, Score: q }", "6:31: model.outputs.Score", "Score"],
+])("output names are unique ignoring case, %s", (_which, columns, outputs, place, name) => {
+  const text = minimalSpec
+    .replace("output:", `output:\n  columns: ${columns}`)
+    .replace("model:", `model:\n  outputs: ${outputs}`);
+  expect(specRefusal(text)).toBe(
+    refusalOf(`job.yaml:${place}: output column \`${name}\` is named twice (case does not count)`),
+  );
 });
 
 const withReference = (reference: string): string =>
@@ -174,27 +140,22 @@ describe("several problems at once", () => {
       .replace("daily", "Daily")
       .replace("path: model.onnx", "pth: model.onnx")
       .concat("engine: { threads: 0 }\n");
-    expect(specRefusal(text)).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml: 4 problems
-        job.yaml:2:7: name: found "Daily", expected lower-case letters, digits and -, at most 63
-        job.yaml:6:3: model.pth: unknown key; did you mean \`path\`?
-        job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path
-        job.yaml:10:20: engine.threads: found 0, expected auto or a number from 1 to 1024"
-    `);
+    expect(specRefusal(text)).toBe(
+      refusalOf(
+        'job.yaml:2:7: name: found "Daily", expected lower-case letters, digits and -, at most 63',
+        "job.yaml:6:3: model.pth: unknown key; did you mean `path`?",
+        "job.yaml:6:3: model.path: missing; expected a text; or write model.server instead of model.path",
+        "job.yaml:10:20: engine.threads: found 0, expected auto or a number from 1 to 1024",
+      ),
+    );
   });
 
-  test("at most ten problems of a spec are shown", () => {
-    const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
-    const said = specRefusal(text);
-    expect(said).toContain("and 5 more");
-    expect(said.split("\n").filter((line) => line.includes("unknown key"))).toHaveLength(10);
-  });
-
-  test("all problems of a spec are counted, although only ten are shown", () => {
+  test("ten problems of a spec are shown at most, and all are counted", () => {
     const text = `${minimalSpec}${Array.from({ length: 15 }, (_, index) => `zzz${index}: 1\n`).join("")}`;
     const said = specRefusal(text);
     expect(said).toContain("job.yaml: 15 problems");
+    expect(said).toContain("and 5 more");
+    expect(said.split("\n").filter((line) => line.includes("unknown key"))).toHaveLength(10);
   });
 });
 

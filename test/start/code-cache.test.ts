@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { describe, expect, test } from "vitest";
 import { openCodeCache } from "#src/start/code-cache.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 const text = "(function(){ function twice(x) { return 2 * x } return twice(21) })";
 const other = "(function(){ return 'other' })";
@@ -36,7 +36,6 @@ const identity = (file: string): unknown => statSync(file, { bigint: true }).ino
 
 describe("the code cache", () => {
   test("the code cache is used by the next process, and not written again", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
     const before = identity(file);
@@ -46,7 +45,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache keeps files when another command line loads more", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
     start(file, { "b.js": other });
@@ -54,7 +52,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache keeps the larger code of several processes, also if the smaller code is written last", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     const [rich, poor] = [openCodeCache(file, { checkGrowth: true }), openCodeCache(file, { checkGrowth: true })];
     (rich.compile("a.js", text, "/rich/a.js").runInThisContext() as () => unknown)();
@@ -66,7 +63,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache grows with checkGrowth", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     const sizeAfter = (grows: boolean, called: boolean): number => {
       const cache = openCodeCache(file, { checkGrowth: grows });
@@ -83,7 +79,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache ignores files that another user can write", async () => {
-    await using scratch = await scratchFolder();
     const cache = join(scratch.path, "user/infer-batch");
     const file = join(cache, "code/kind/run");
     start(file, { "a.js": text });
@@ -100,7 +95,6 @@ describe("the code cache", () => {
   });
 
   test.skipIf(process.geteuid?.() !== 0)("the code cache of another user is not used", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
     chownSync(file, 12345, 12345);
@@ -108,7 +102,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache removes old temporary files of killed processes", async () => {
-    await using scratch = await scratchFolder();
     const folder = join(scratch.path, "code/kind");
     mkdirSync(folder, { recursive: true });
     for (const name of ["run.1-23", "run.4-56"]) {
@@ -120,7 +113,6 @@ describe("the code cache", () => {
   });
 
   test("the code cache ignores a file with a changed byte", async () => {
-    await using scratch = await scratchFolder();
     const file = join(scratch.path, "code/kind/run");
     start(file, { "a.js": text });
     const whole = readFileSync(file);
@@ -149,7 +141,6 @@ test("the code cache writes nothing without a file", () => {
 });
 
 test("the code cache is silent when it cannot be written", async () => {
-  await using scratch = await scratchFolder();
   writeFileSync(join(scratch.path, "code"), "a file, where a folder should be");
   const file = join(scratch.path, "code/kind/run");
   expect(start(file, { "a.js": text })).toEqual({ said: [42], taken: [false] });
@@ -157,7 +148,6 @@ test("the code cache is silent when it cannot be written", async () => {
 });
 
 test("the code cache keeps the three folders that were written last", async () => {
-  await using scratch = await scratchFolder();
   const folder = join(scratch.path, "code");
   for (const [index, kind] of ["d", "c", "b", "a"].entries()) {
     mkdirSync(join(folder, kind), { recursive: true });
@@ -168,7 +158,6 @@ test("the code cache keeps the three folders that were written last", async () =
 });
 
 test("the code cache compiles a file anew under other V8 flags, without writing", async () => {
-  await using scratch = await scratchFolder();
   const file = join(scratch.path, "kind/command");
   start(file, { first: text, late: other });
   const { ino } = statSync(file);

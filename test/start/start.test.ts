@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { fixtureNamed } from "../support/world.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 
 const bundle = fileURLToPath(new URL("../../dist/bundle", import.meta.url));
 
@@ -33,7 +33,6 @@ function filesIn(cache: string): string[] {
 }
 
 test("the code cache of the program is written by one process and used unchanged by the next", async () => {
-  await using scratch = await scratchFolder();
   const fixture = fixtureNamed("penguins-lightgbm");
   const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
   const run = async (out: string): Promise<void> => {
@@ -55,7 +54,6 @@ test("the code cache of the program is written by one process and used unchanged
 });
 
 test("a damaged code cache is written again, by several processes at once too", async () => {
-  await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
   const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
   const plan = async (): Promise<string> => {
@@ -76,7 +74,6 @@ test("a damaged code cache is written again, by several processes at once too", 
 });
 
 test("the code cache below the working directory is ignored", async () => {
-  await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: "cache" };
   expect(await runCli(["--version"], { env, cwd: scratch.path, ownCode: true })).toMatchObject({ code: 0 });
   expect(readdirSync(scratch.path)).toEqual([]);
@@ -109,14 +106,12 @@ test("a module whose file could not be opened is loaded when it is required agai
 });
 
 test("NODE_DISABLE_COMPILE_CACHE turns the code cache off", async () => {
-  await using scratch = await scratchFolder();
   const env = { XDG_CACHE_HOME: scratch.path, NODE_DISABLE_COMPILE_CACHE: "1" };
   expect(await runCli(["--version"], { env, ownCode: true })).toMatchObject({ code: 0 });
   expect(readdirSync(scratch.path)).toEqual([]);
 });
 
 test("a process whose event loop runs empty before its command has ended fails", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"));
   const never = "data:text/javascript,import fs from 'node:fs/promises';fs.readFile=()=>new Promise(()=>{})";
   const { code, stderr } = await runCli(["validate", spec], { node: [`--import=${never}`] });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { v8Flags } from "#src/start/v8-flags.js";
 import { projectFolder, runCli } from "../support/cli.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 
 /** Tells in a file, in order, of the flags that a process sets and of the threads that it starts. */
@@ -27,7 +27,6 @@ const watch = `
   process.once("exit", () => tell("gc: " + require("node:vm").runInNewContext("typeof gc")));`;
 
 test("V8's flags are set before the first thread is started, and never changed", async () => {
-  await using scratch = await scratchFolder();
   const preload = join(scratch.path, "watch.cjs");
   await writeFile(preload, watch);
   const told = join(scratch.path, "told");

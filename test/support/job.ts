@@ -1,11 +1,33 @@
+import { mkdtempSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { onTestFinished, TestRunner } from "vitest";
 import { projectFolder } from "./cli.js";
 
-/** A folder that is gone when the test is over. */
+const scratchPrefix = join(tmpdir(), "infer-batch-test-");
+const foldersOfTests = new WeakMap<object, string>();
+
+/** The folder of the test that is running: made when the test first asks for it, gone when the test is over. */
+export const scratch = {
+  get path(): string {
+    const test = TestRunner.getCurrentTest();
+    if (test === undefined || test.concurrent === true) {
+      throw new Error("no test runs, or several at once: make a folder with scratchFolder()");
+    }
+    let path = foldersOfTests.get(test);
+    if (path === undefined) {
+      path = mkdtempSync(scratchPrefix);
+      foldersOfTests.set(test, path);
+      onTestFinished(() => rm(path as string, { recursive: true, force: true }));
+    }
+    return path;
+  },
+};
+
+/** Another folder, or one beside tests that run at once: gone when it is disposed. */
 export async function scratchFolder(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), "infer-batch-test-"));
+  const path = await mkdtemp(scratchPrefix);
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 

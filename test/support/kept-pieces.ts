@@ -22,16 +22,16 @@ export interface Rows {
   readonly body: string;
 }
 
-/** Spans of 9 MB whose values are long: a piece ends when its values have come, before the row that it could reach. */
+/** Spans of 6 MB whose values are long: a piece ends when its values have come, before the row that it could reach. */
 export const long: Rows = {
-  rows: 180,
-  commitRows: 60,
+  rows: 120,
+  commitRows: 40,
   columns: ["id", "body"],
   body: "repeat(chr(97 + (range % 26)::INT), 150000)",
 };
 
-/** Spans of 14 MB of numbers: the row that a piece ends at is known when the piece begins. */
-export const wide: Rows = { rows: 150_000, commitRows: 100_000, columns: ["id", ...numbers], body: "NULL::TEXT" };
+/** Spans of 8 MB of numbers: the row that a piece ends at is known when the piece begins. */
+export const wide: Rows = { rows: 90_000, commitRows: 60_000, columns: ["id", ...numbers], body: "NULL::TEXT" };
 
 const filtered = "id % 11 = 7";
 const rejected = "id % 13 = 5";
@@ -164,8 +164,19 @@ export async function writeJob({ folder, rows, published, kept }: Job): Promise<
   return spec;
 }
 
-/** The rows that are to be kept: those of a job whose only model is the challenger, without rows that one model cannot score. */
-export async function expectedRows(folder: string, rows: Rows): Promise<Found[]> {
+const expectedOf = new Map<Rows, Promise<Found[]>>();
+
+/**
+ * The rows that are to be kept: those of a job whose only model is the challenger, without rows that one model cannot
+ * score. Shards of the same rows are equal, so they are scored once.
+ */
+export function expectedRows(folder: string, rows: Rows): Promise<Found[]> {
+  const expected = expectedOf.get(rows) ?? scoredAlone(folder, rows);
+  expectedOf.set(rows, expected);
+  return expected;
+}
+
+async function scoredAlone(folder: string, rows: Rows): Promise<Found[]> {
   const spec = join(folder, "alone.json");
   const job = {
     version: 1,

@@ -40,3 +40,10 @@ export function refusal(act: () => unknown): string {
 export function specRefusal(text: string, context: Partial<SpecContext> = {}): string {
   return refusal(() => load(text, context));
 }
+
+/** What `specRefusal` says of a spec with these problems, each with its place. */
+export function refusalOf(...problems: readonly string[]): string {
+  const [first = "", ...more] = problems;
+  const said = more.length === 0 ? first : `job.yaml: ${problems.length} problems\n  ${problems.join("\n  ")}`;
+  return `64 SPEC_INVALID\nreading ${said}`;
+}

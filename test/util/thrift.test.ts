@@ -11,25 +11,23 @@ function walk(bytes: readonly number[] | Uint8Array): { ids: number[]; at: numbe
   return { ids, at: cursor.at };
 }
 
-describe("a struct is walked", () => {
-  test.each([
-    { what: "bools, whose value is their type", bytes: [0x11, 0x12, 0], ids: [1, 2] },
-    {
-      what: "a byte, a varint, a double",
-      bytes: [0x13, 9, 0x16, 0x80, 1, 0x17, 1, 2, 3, 4, 5, 6, 7, 8, 0],
-      ids: [1, 2, 3],
-    },
-    { what: "a text", bytes: [0x18, 3, 97, 98, 99, 0], ids: [1] },
-    { what: "a field id far from the last one", bytes: [0x05, 0xe8, 7, 4, 0], ids: [500] },
-    { what: "a list of bools, one byte each", bytes: [0x19, 0x31, 1, 2, 1, 0], ids: [1] },
-    { what: "a set of structs", bytes: [0x1a, 0x2c, 0x15, 2, 0, 0, 0], ids: [1] },
-    { what: "a map of texts to numbers", bytes: [0x1b, 2, 0x85, 1, 97, 2, 1, 98, 4, 0], ids: [1] },
-    { what: "an empty map, which has no types", bytes: [0x1b, 0, 0x15, 2, 0], ids: [1, 2] },
-    { what: "a UUID", bytes: [0x1d, ...Array.from({ length: 16 }, () => 7), 0], ids: [1] },
-    { what: "a struct in a struct", bytes: [0x1c, 0x15, 2, 0, 0x15, 2, 0], ids: [1, 2] },
-  ])("a struct is walked over $what", ({ bytes, ids }) => {
-    expect(walk([...bytes, 99])).toEqual({ ids, at: bytes.length });
-  });
+test.each([
+  { what: "bools, whose value is their type", bytes: [0x11, 0x12, 0], ids: [1, 2] },
+  {
+    what: "a byte, a varint, a double",
+    bytes: [0x13, 9, 0x16, 0x80, 1, 0x17, 1, 2, 3, 4, 5, 6, 7, 8, 0],
+    ids: [1, 2, 3],
+  },
+  { what: "a text", bytes: [0x18, 3, 97, 98, 99, 0], ids: [1] },
+  { what: "a field id far from the last one", bytes: [0x05, 0xe8, 7, 4, 0], ids: [500] },
+  { what: "a list of bools, one byte each", bytes: [0x19, 0x31, 1, 2, 1, 0], ids: [1] },
+  { what: "a set of structs", bytes: [0x1a, 0x2c, 0x15, 2, 0, 0, 0], ids: [1] },
+  { what: "a map of texts to numbers", bytes: [0x1b, 2, 0x85, 1, 97, 2, 1, 98, 4, 0], ids: [1] },
+  { what: "an empty map, which has no types", bytes: [0x1b, 0, 0x15, 2, 0], ids: [1, 2] },
+  { what: "a UUID", bytes: [0x1d, ...Array.from({ length: 16 }, () => 7), 0], ids: [1] },
+  { what: "a struct in a struct", bytes: [0x1c, 0x15, 2, 0, 0x15, 2, 0], ids: [1, 2] },
+])("a struct is walked over $what", ({ bytes, ids }) => {
+  expect(walk([...bytes, 99])).toEqual({ ids, at: bytes.length });
 });
 
 describe("bytes that are no struct are refused at once:", () => {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { hubSettings } from "#src/app/models/hub-settings.js";
 import { refusalOf } from "../../support/faulty.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 
 const nowhere = { HF_HOME: "/nowhere" };
 
@@ -22,7 +22,6 @@ test.each(["hub.example", "localhost:8080", "ftp://hub.example"])(
 );
 
 test("a token of the Hub that no header can carry is refused with 64, and not shown", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "token");
   await writeFile(path, "hf_one\nhf_two\n");
   for (const env of [{ HF_TOKEN: "hf_ä€" }, { HF_TOKEN_PATH: path }]) {
@@ -33,7 +32,6 @@ test("a token of the Hub that no header can carry is refused with 64, and not sh
 });
 
 test("a stored token is read without the newline at its end", async () => {
-  await using scratch = await scratchFolder();
   await writeFile(join(scratch.path, "token"), "hf_stored\n");
   expect((await hubSettings({ HF_HOME: scratch.path })).token).toBe("hf_stored");
 });

@@ -7,7 +7,7 @@ import { type OnnxEngine, openOnnxEngine } from "#src/engine/onnx/engine.js";
 import type { EngineRequest } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";
 import { identity, lookup, refusalOf } from "../../support/faulty.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { type SmallModel, writeModel } from "../../support/onnx.js";
 
 async function engineOf(folder: string, small: SmallModel, sessions = 1): Promise<OnnxEngine> {
@@ -33,7 +33,6 @@ const codes = (...values: number[]): EngineRequest => ({
 
 describe("an engine", () => {
   test("an engine has the model's signature, with null for dimensions that vary", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
 
     expect(engine.signature).toEqual({
@@ -43,7 +42,6 @@ describe("an engine", () => {
   });
 
   test("an engine answers each of many concurrent calls with its own outputs", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity, 2);
 
     const responses = await Promise.all(Array.from({ length: 50 }, (_, call) => engine.run(floats(call, call + 0.5))));
@@ -57,7 +55,6 @@ describe("an engine", () => {
   });
 
   test("an engine is open when its first session is open; the error of another session fails the next call", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
     const model = await openModelFile(path);
@@ -95,7 +92,6 @@ describe("an engine", () => {
   });
 
   test("a closed engine closes the ports of its sessions", async () => {
-    await using scratch = await scratchFolder();
     const engine = await engineOf(scratch.path, identity, 2);
     await engine[Symbol.asyncDispose]();
 
@@ -106,7 +102,6 @@ describe("an engine", () => {
   });
 
   test("an engine returns the buffers of a call undamaged", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
     const request = floats(1, 2, 3);
 
@@ -117,7 +112,6 @@ describe("an engine", () => {
   });
 
   test("an engine reports a call that the model fails on, with its inputs, and answers the next call", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, lookup());
 
     const failed = await engine.run(codes(1, 99));
@@ -129,7 +123,6 @@ describe("an engine", () => {
   });
 
   test("an engine that is closed refuses calls instead of never answering", async () => {
-    await using scratch = await scratchFolder();
     const engine = await engineOf(scratch.path, identity);
     await engine[Symbol.asyncDispose]();
 
@@ -137,7 +130,6 @@ describe("an engine", () => {
   });
 
   test("an engine is refused a model that ONNX Runtime cannot load", async () => {
-    await using scratch = await scratchFolder();
     const broken = { ...identity, nodes: [{ op: "NoSuchOperator", from: ["x"], to: "score" }] };
 
     expect(await refusalOf(engineOf(scratch.path, broken, 2))).toMatch(
@@ -146,7 +138,6 @@ describe("an engine", () => {
   });
 
   test("an engine is refused a model that is written to while it is loaded", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "model.onnx");
     await writeModel(path, identity);
     const model = await openModelFile(path);
@@ -170,7 +161,6 @@ const square: SmallModel = {
 
 describe("an engine without memory for a batch", () => {
   test("an engine without memory for a batch returns the inputs, and works again after it is renewed", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, square);
     const rows = 8_000_000; // 256 TB: more than a process can address
 
@@ -185,7 +175,6 @@ describe("an engine without memory for a batch", () => {
   });
 
   test("an engine that is renewed answers earlier calls, and calls that come meanwhile", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity, 2);
 
     const before = [1, 2, 3].map((value) => engine.run(floats(value)));
@@ -198,7 +187,6 @@ describe("an engine without memory for a batch", () => {
   });
 
   test("an engine without memory for a batch cannot be renewed if its model has changed", async () => {
-    await using scratch = await scratchFolder();
     await using engine = await engineOf(scratch.path, identity);
     await writeModel(join(scratch.path, "model.onnx"), lookup());
 

@@ -6,7 +6,7 @@ import type { Tensor } from "#src/columnar/tensor.js";
 import type { EngineRequest } from "#src/engine/port.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { identity } from "../../support/faulty.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { type SmallModel, writeModel } from "../../support/onnx.js";
 
 /** Twice what `identity` predicts. */
@@ -50,7 +50,6 @@ const counted = (times: number): number[] => Array.from({ length: 20 }, (_, call
 
 describe("a second model in the threads of an engine", () => {
   test("both models answer each of many calls with their own outputs, and the first one still does when the second is closed", async () => {
-    await using scratch = await scratchFolder();
     const { one, two } = await models(scratch.path);
     await using host = await engineOf(one);
     {
@@ -65,7 +64,6 @@ describe("a second model in the threads of an engine", () => {
   });
 
   test("a second model that ONNX Runtime refuses is refused as in a thread of its own, and the first one still answers", async () => {
-    await using scratch = await scratchFolder();
     const { one } = await models(scratch.path);
     await using host = await engineOf(one);
     const broken = join(scratch.path, "broken.onnx");
@@ -75,7 +73,6 @@ describe("a second model in the threads of an engine", () => {
   });
 
   test("calls of a second model fail when the engine of its threads is closed", async () => {
-    await using scratch = await scratchFolder();
     const { one, two } = await models(scratch.path);
     const host = await engineOf(one);
     await using guest = await engineOf(two, host);

@@ -2,7 +2,7 @@ import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCli } from "../../support/cli.js";
-import { scratchFolder, writeSpec } from "../../support/job.js";
+import { scratch, writeSpec } from "../../support/job.js";
 import { fixtureNamed } from "../../support/world.js";
 
 /**
@@ -14,7 +14,6 @@ test.each([
   { command: "run", args: (spec: string) => ["run", spec, "--no-progress"] },
   { command: "inspect", args: () => ["inspect", "fixtures/models/wine-forest.onnx"] },
 ])("$command starts no telemetry: it leaves nothing in the temporary folder and the home folder", async ({ args }) => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"));
   const [temporary, home] = [join(scratch.path, "tmp"), join(scratch.path, "home")];
   await mkdir(temporary);

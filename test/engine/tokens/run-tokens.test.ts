@@ -134,12 +134,10 @@ describe("texts of a batch", () => {
   });
 });
 
-describe("groups of rows", () => {
-  test("groups of rows have each row once, with little padding", () => {
-    const lengths = Array.from({ length: 1000 }, (_, index) => (index * 7919) % 250);
-    const groups = groupByLength(lengths);
-    expect(groups.flatMap(({ rows }) => [...rows]).toSorted((one, other) => one - other)).toEqual([...lengths.keys()]);
-    const padded = groups.reduce((sum, { rows, width }) => sum + rows.length * width, 0);
-    expect(padded).toBeLessThan(1.1 * lengths.reduce((sum, length) => sum + length, 0));
-  });
+test("groups of rows have each row once, with little padding", () => {
+  const lengths = Array.from({ length: 1000 }, (_, index) => (index * 7919) % 250);
+  const groups = groupByLength(lengths);
+  expect(groups.flatMap(({ rows }) => [...rows]).toSorted((one, other) => one - other)).toEqual([...lengths.keys()]);
+  const padded = groups.reduce((sum, { rows, width }) => sum + rows.length * width, 0);
+  expect(padded).toBeLessThan(1.1 * lengths.reduce((sum, length) => sum + length, 0));
 });

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { loadTokenizer } from "#src/engine/tokens/tokenizer.js";
 import { projectFolder } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { pythonToolsOfTorture } from "../../support/python-tools.js";
 
 interface ManyTexts {
@@ -40,7 +40,6 @@ describe("a tokenizer", () => {
   test.skipIf(python.missing !== undefined)(
     `gives the ids that Python's tokenizers gives for 10,000 texts in many languages${python.skipped}`,
     async () => {
-      await using scratch = await scratchFolder();
       const out = join(scratch.path, "texts.json");
       const script = fileURLToPath(new URL("../../support/many_texts.py", import.meta.url));
       const made = spawnSync(join(python.bin, "python"), [script, folder, out, ...names], { encoding: "utf8" });

@@ -6,7 +6,7 @@ import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor
 import { differenceOf } from "#src/engine/trees/compare-scores.js";
 import { openTreeModel } from "#src/engine/trees/tree-model.js";
 import { projectFolder } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { pythonTools } from "../../support/python-tools.js";
 import { torture } from "../../support/torture.js";
 import { openWhole } from "../../support/tree-sessions.js";
@@ -90,7 +90,6 @@ describe.skipIf(!torture)("100,000 rows, thresholds and their neighbours among t
   test.each(large)(
     "100,000 rows of %s have the outputs of Python's ONNX Runtime",
     async (name) => {
-      await using scratch = await scratchFolder();
       const env = { ...process.env, OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1" };
       execFileSync(findPython(), [join(projectFolder, "fixtures/trees_golden.py"), scratch.path, name], { env });
       expect(await differencesOf(scratch.path, name)).toEqual([]);

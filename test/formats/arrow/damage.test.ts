@@ -8,7 +8,7 @@ import { verifyArrow } from "#src/formats/arrow/verify.js";
 import { unpackLz4 } from "#src/formats/codecs/lz4.js";
 import { JobError } from "#src/util/errors.js";
 import { projectFolder } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { torture } from "../../support/torture.js";
 
 /** Numbers from 0 to 1, the same each time. */
@@ -41,7 +41,6 @@ async function readAll(path: string): Promise<string> {
 
 describe("a damaged Arrow shard is read or refused, for any damage", () => {
   test.each(["plain.arrow", "lz4.arrow", "zstd.arrows", "deltas.arrows", "deltas.arrow"])("%s", async (name) => {
-    await using scratch = await scratchFolder();
     const good = readFileSync(join(projectFolder, "fixtures/arrow", name));
     const random = randomFrom(7);
     const endings = new Map<string, number>();
@@ -70,7 +69,6 @@ describe("a damaged Arrow shard is read or refused, for any damage", () => {
 });
 
 test("a footer that has lost its record batches is refused, not taken for a file without rows", async () => {
-  await using scratch = await scratchFolder();
   const bytes = readFileSync(join(projectFolder, "fixtures/arrow/deltas.arrow"));
   const footer = bytes.length - 10 - bytes.readInt32LE(bytes.length - 10);
   const table = footer + bytes.readUInt32LE(footer);

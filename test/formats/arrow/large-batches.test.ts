@@ -5,7 +5,7 @@ import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { mebibytes } from "#src/util/memory-budget.js";
 import { writeArrow } from "../../support/arrow.js";
 import { projectFolder } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 
 /** Rows of each piece of a shard. */
 async function piecesOf(path: string, columns: readonly string[], limits: BatchLimits): Promise<number[]> {
@@ -22,7 +22,6 @@ async function piecesOf(path: string, columns: readonly string[], limits: BatchL
 const plenty: BatchLimits = { bytes: mebibytes(512), wholeBytes: mebibytes(256), pieceBytes: mebibytes(32) };
 
 test("a record batch of long texts is read in pieces of as many bytes as there is memory for", async () => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "a.arrow");
   await writeArrow(path, "SELECT range AS id, repeat('a', 1000000) AS body FROM range(60)", { batchRows: 60 });
   const pieces = await piecesOf(path, ["id", "body"], { ...plenty, pieceBytes: mebibytes(10) });

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { JobError } from "#src/util/errors.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch, scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
 import { openDuckDb, readByDuckDb, readUnits, type Shown, wholeSlice } from "../../support/parquet-units.js";
@@ -100,8 +100,7 @@ describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
   test.each(["uncompressed", "snappy", "gzip"])(
     "damaged bytes are refused, or give what DuckDB makes of them in a file of DuckDB's (%s)",
     async (codec) => {
-      await using folder = await scratchFolder();
-      const path = join(folder.path, "a.parquet");
+      const path = join(scratch.path, "a.parquet");
       await writeRows(path, `SELECT ${columns} FROM range(500) t(row)`, `COMPRESSION ${codec}, ROW_GROUP_SIZE 2048`);
       const { refused, equal } = await torture(path, 1);
       expect(refused).toBeGreaterThan(rounds / 10);
@@ -118,9 +117,8 @@ describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
   test.skipIf(!hasPyarrow).each(writings)(
     "damaged bytes are refused, or give what DuckDB makes of them in a file of pyarrow's ($name)",
     async (writing) => {
-      await using folder = await scratchFolder();
-      writeTables(folder.path, 400, [writing]);
-      const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 2);
+      writeTables(scratch.path, 400, [writing]);
+      const { refused, equal } = await torture(join(scratch.path, `${writing.name}.parquet`), 2);
       expect(refused).toBeGreaterThan(rounds / 10);
       expect(equal).toBeGreaterThan(rounds / 10);
     },
@@ -129,9 +127,8 @@ describe("damaged bytes are refused, or give what DuckDB makes of them", () => {
   test.skipIf(!hasPyarrow).each(writings)(
     "damaged lists are refused, or give what DuckDB makes of them in a file of pyarrow's ($name)",
     async (writing) => {
-      await using folder = await scratchFolder();
-      writeLists(folder.path, 120, [{ ...writing, options: `${writing.options}, write_batch_size=16` }]);
-      const { refused, equal } = await torture(join(folder.path, `${writing.name}.parquet`), 3);
+      writeLists(scratch.path, 120, [{ ...writing, options: `${writing.options}, write_batch_size=16` }]);
+      const { refused, equal } = await torture(join(scratch.path, `${writing.name}.parquet`), 3);
       expect(refused).toBeGreaterThan(rounds / 10);
       expect(equal).toBeGreaterThan(rounds / 10);
     },

@@ -4,7 +4,7 @@ import { ParquetSchema, ParquetWriter } from "parquetjs-lite";
 import { describe, expect, test } from "vitest";
 import { inspectParquet } from "#src/formats/parquet/inspect.js";
 import { projectFolder } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { query, writeRows } from "../../support/parquet.js";
 
 const nullsOf = async (path: string): Promise<Record<string, number | null>> =>
@@ -16,8 +16,7 @@ const someNulls = `SELECT row AS id, CASE WHEN row < 77 OR row >= 2995 THEN NULL
 
 describe("NULL counts", () => {
   test("NULL counts are the sum of all row groups'", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
     expect(await inspectParquet(path)).toMatchObject({
       rows: 3000,
@@ -28,8 +27,7 @@ describe("NULL counts", () => {
   });
 
   test("NULL counts are unknown when one row group does not state them", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
     const bytes = await readFile(path);
     // Thrift's compact protocol: field 3, an i64; 77 as a zigzag varint. Field 13 is one that no reader knows.
@@ -42,8 +40,7 @@ describe("NULL counts", () => {
   });
 
   test("NULL counts are unknown without statistics, but 0 where the schema allows none", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const schema = new ParquetSchema({
       must: { type: "INT64", statistics: false },
       may: { type: "DOUBLE", optional: true, statistics: false },
@@ -56,8 +53,7 @@ describe("NULL counts", () => {
   });
 
   test("NULL counts are unknown when the stated ones are impossible", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(path, "SELECT CASE WHEN row >= 77 THEN row END AS a FROM range(100) AS t(row)");
     const bytes = await readFile(path);
     const at = bytes.indexOf(Buffer.from([0x16, 0x9a, 0x01]));
@@ -67,8 +63,7 @@ describe("NULL counts", () => {
   });
 
   test("NULL counts of lists, structs and maps are unknown: the statistics are those of their elements", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(
       path,
       "SELECT NULL::INTEGER AS n, [1, NULL] AS l, {'x': NULL::INTEGER} AS s, MAP {'k': 1} AS m, 1 AS i",
@@ -77,8 +72,7 @@ describe("NULL counts", () => {
   });
 
   test("NULL counts of a shard without rows are 0", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(path, "SELECT 1 AS i, [1] AS l WHERE false");
     expect(await inspectParquet(path)).toMatchObject({ rows: 0, rowGroups: 0, rowGroupRows: null });
     expect(await nullsOf(path)).toEqual({ i: 0, l: 0 });
@@ -87,8 +81,7 @@ describe("NULL counts", () => {
 
 describe("sizes and codecs", () => {
   test("sizes and codecs of a nested column cover all of its leaves, and add up to those of the row groups", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(
       path,
       `SELECT row AS id, {'x': row, 'deep': {'y': [row, row]}} AS s, MAP {'k': 'v' || row} AS m, row * 2 AS "a, b"
@@ -111,8 +104,7 @@ describe("sizes and codecs", () => {
   });
 
   test("a column's codec is its own", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const schema = new ParquetSchema({
       plain: { type: "INT64" },
       gzipped: { type: "UTF8", compression: "GZIP" },
@@ -127,8 +119,7 @@ describe("sizes and codecs", () => {
 });
 
 test("the keys of the file's metadata are shown, also those that are no text", async () => {
-  await using folder = await scratchFolder();
-  const path = join(folder.path, "a.parquet");
+  const path = join(scratch.path, "a.parquet");
   await writeRows(path, "SELECT 1 AS i", "KV_METADATA {'schlüssel': 'x', 'Xey': 'y'}");
   const bytes = await readFile(path);
   bytes[bytes.indexOf("Xey")] = 0xff;
@@ -137,8 +128,7 @@ test("the keys of the file's metadata are shown, also those that are no text", a
 });
 
 test("a file is read with any characters in its path", async () => {
-  await using folder = await scratchFolder();
-  const strange = join(folder.path, "what?[1]*'s");
+  const strange = join(scratch.path, "what?[1]*'s");
   await mkdir(strange);
   const path = join(strange, "a[1]*?'.parquet");
   await copyFile(join(projectFolder, "fixtures/data/wine/part-00001.parquet"), path);

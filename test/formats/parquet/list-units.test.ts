@@ -8,7 +8,7 @@ import { withPageBytes } from "#src/formats/parquet/page-bytes.js";
 import type { PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits, type UnitCut } from "#src/formats/parquet/units.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
 import { writeRows } from "../../support/parquet.js";
 import { reader, wholeSlice } from "../../support/parquet-units.js";
@@ -35,8 +35,7 @@ describe("lists in one large page", () => {
   const oneGroup = "COMPRESSION uncompressed, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1";
 
   test("lists in one large page are a group: the worker that has unpacked it reads them", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeLists(path, oneGroup);
     const sharing = { workers: 1, rowsLeft: rows, batchRows: () => 1000 };
     const units = await unitsOf(path, { limits: plenty, sharing });
@@ -45,8 +44,7 @@ describe("lists in one large page", () => {
   });
 
   test("lists in one large page are left to DuckDB where the page has no room, or another encoding", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeLists(path, oneGroup);
     expect(await unitsOf(path, { limits: { ...plenty, pageBytes: 10 * 2 ** 20 } })).toBe(undefined);
     await writeLists(path, `${oneGroup}, PARQUET_VERSION V2`);
@@ -56,8 +54,7 @@ describe("lists in one large page", () => {
 
 describe.skipIf(!hasPyarrow)("lists in pages of a MiB", () => {
   test("lists in pages of a MiB are cut by bytes, and read in order by any worker, which seeks their pages", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     runPython(`
 import numpy, pyarrow, pyarrow.parquet
 values = numpy.add.outer(numpy.arange(${rows}), numpy.arange(${width})).astype("float32").reshape(-1)
@@ -94,11 +91,10 @@ pyarrow.parquet.write_table(table, "${path}", use_dictionary=False, compression=
 });
 
 test("a unit of another file is read from its first page, although both files are laid out alike", async () => {
-  await using folder = await scratchFolder();
   const parquet = openParquetUnitReader();
   const means: number[] = [];
   for (const [name, factor] of [["a", 1] as const, ["b", 5] as const]) {
-    const path = join(folder.path, `${name}.parquet`);
+    const path = join(scratch.path, `${name}.parquet`);
     await writeRows(
       path,
       `SELECT (${factor} * (i % 50))::DOUBLE AS v FROM range(4000) t(i)`,

@@ -8,7 +8,7 @@ import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { isZstdNative } from "#src/formats/codecs/zstd.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { tinyParquet } from "../../support/parquet-bytes.js";
 import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
@@ -72,9 +72,8 @@ const writings: readonly Writing[] = [
 
 describe.skipIf(!hasPyarrow)("files of pyarrow's are read as DuckDB reads them", () => {
   test.each(writings)("$name", async (writing) => {
-    await using folder = await scratchFolder();
-    writeTables(folder.path, rows, [writing]);
-    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(rows, 3));
+    writeTables(scratch.path, rows, [writing]);
+    await compare(join(scratch.path, `${writing.name}.parquet`), cutsOf(rows, 3));
   });
 });
 
@@ -95,9 +94,8 @@ const listWritings: readonly Writing[] = [
 
 describe.skipIf(!hasPyarrow)("lists in files of pyarrow's are read as DuckDB reads them", () => {
   test.each(listWritings)("lists in files of pyarrow's are read as DuckDB reads them: $name", async (writing) => {
-    await using folder = await scratchFolder();
-    writeLists(folder.path, 400, [writing]);
-    await compare(join(folder.path, `${writing.name}.parquet`), cutsOf(400, 3));
+    writeLists(scratch.path, 400, [writing]);
+    await compare(join(scratch.path, `${writing.name}.parquet`), cutsOf(400, 3));
   });
 });
 
@@ -115,8 +113,7 @@ const columns = `row % 2 = 0 AS b, CASE WHEN row % 5 = 0 THEN NULL ELSE row % 3 
   CASE WHEN row % 9 = 4 THEN NULL ELSE list_transform(range(row % 4), k -> CASE WHEN k = 1 THEN NULL ELSE row * k END) END AS l_null`;
 
 test("numbers without NULLs are read to where vectors reach them, however many a page has", async () => {
-  await using folder = await scratchFolder();
-  const path = join(folder.path, "a.parquet");
+  const path = join(scratch.path, "a.parquet");
   // Before 10,240 values there is one more byte of levels than before 1,760.
   const options = "COMPRESSION snappy, ROW_GROUP_SIZE 10240, DICTIONARY_SIZE_LIMIT 0";
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
@@ -140,8 +137,7 @@ function rowsFrom(from: number, to: number): number[] {
 }
 
 test("units that follow on each other in a row group unpack its pages once", async () => {
-  await using folder = await scratchFolder();
-  const path = join(folder.path, "a.parquet");
+  const path = join(scratch.path, "a.parquet");
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
   const slice = await wholeSlice(path);
   const [unit] = (slice && parquetUnits(await readFooter({ path }), slice, { limits: plenty })) ?? [];
@@ -191,16 +187,14 @@ test("numbers behind levels that are packed to bits are read in place from the s
 
 describe("files of DuckDB's own are read as it reads them", () => {
   test.each(codecs.map((codec) => codec.replace("none", "uncompressed")))("%s", async (codec) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
     await writeRows(path, select, `COMPRESSION ${codec}, ROW_GROUP_SIZE 4096`);
     await compare(path, cutsOf(duckDbRows, 3));
   });
 
   test("files of DuckDB's writer are read like DuckDB does without dictionaries", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const select = `SELECT ${columns} FROM range(${duckDbRows}) t(row)`;
     await writeRows(path, select, "DICTIONARY_SIZE_LIMIT 1, STRING_DICTIONARY_PAGE_SIZE_LIMIT 1");
     await compare(path, cutsOf(duckDbRows, 3));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { ByteRange, ShardFile } from "#src/formats/port.js";
 import type { Projection } from "#src/binding/contract.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 
 const rows = 10_000;
@@ -45,7 +45,6 @@ async function holedFile(
 test.each(["uncompressed", "snappy", "zstd"])(
   "windows have the bytes of their columns and rows, and what was not fetched is never read as zeros (%s)",
   async (compression) => {
-    await using scratch = await scratchFolder();
     const source = join(scratch.path, "whole.parquet");
     await writeRows(source, table, `COMPRESSION ${compression}, ROW_GROUP_SIZE 2048`);
     await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
@@ -86,7 +85,6 @@ test.each(["uncompressed", "snappy", "zstd"])(
 );
 
 test.each(["uncompressed", "snappy", "zstd"])("windows have the levels of a list's pages (%s)", async (compression) => {
-  await using scratch = await scratchFolder();
   const source = join(scratch.path, "whole.parquet");
   const select = `SELECT i::BIGINT AS id, range(i % 9) AS l, [range(i % 4)] AS other FROM range(${rows}) t(i)`;
   await writeRows(source, select, `COMPRESSION ${compression}, ROW_GROUP_SIZE 2048`);
@@ -108,7 +106,6 @@ test.each(["uncompressed", "snappy", "zstd"])("windows have the levels of a list
 });
 
 test("a window is as many row groups as there is room for, and never less than one", async () => {
-  await using scratch = await scratchFolder();
   const source = join(scratch.path, "whole.parquet");
   await writeRows(source, table, "COMPRESSION uncompressed, ROW_GROUP_SIZE 2048");
   await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { identity, smallJob } from "../../support/faulty.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { longBytes, replaceBytes } from "../../support/parquet-patches.js";
 import { reject, rejectLines } from "../../support/rejects.js";
@@ -46,7 +46,6 @@ describe("a value that DuckDB cannot show does not hide a bad row", () => {
     { name: "a time below 0", value: -1_000_000n, wrap: "t", type: time, shown: "-1000000 microseconds" },
     { name: "a time below 0 in a list", value: -1_000_000n, wrap: "[t]", type: time, shown: "-1000000 microseconds" },
   ])("$name", async ({ value, wrap, type, shown }) => {
-    await using scratch = await scratchFolder();
     const spec = await badRow(scratch.path, value, wrap, type);
 
     expect(await scoreHere(spec)).toMatchObject({ rowsScored: 0, rowsRejected: 1 });

@@ -4,7 +4,7 @@ import { openArrowDecoder } from "#src/formats/arrow/decoder.js";
 import { openShards } from "#src/formats/arrow/ipc/shards.js";
 import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { openSliceReader } from "#src/scoring/workers/slice-reader.js";
 import { oneWorker } from "../../support/scoring-worker.js";
 import { plenty } from "../../support/memory.js";
@@ -38,7 +38,6 @@ test.each([
   ["some small batches", 3000],
 ])("%s are read into the same memory, and come right", async (_, batchRows) => {
   const rows = 40_000;
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "a.arrow");
   await writeArrow(
     path,

@@ -9,7 +9,7 @@ import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
 import { writeRows } from "../../support/parquet.js";
 
@@ -78,7 +78,6 @@ async function read(folder: string, y: string, guest: RunModel): Promise<Came[]>
 const upTo = (factor: number): number[] => Array.from({ length: rows }, (_, row) => row * factor);
 
 test("a worker that has both models scores each row with both, and sends no inputs", async () => {
-  await using scratch = await scratchFolder();
   const came = await read(scratch.path, "range * 2", times(3));
   expect(came.flatMap(({ scores }) => scores)).toEqual(upTo(1));
   expect(came.flatMap(({ challenged }) => challenged ?? [])).toEqual(upTo(6));
@@ -86,7 +85,6 @@ test("a worker that has both models scores each row with both, and sends no inpu
 });
 
 test("batches with a row that only the challenger cannot take come with its inputs, and the others with its predictions", async () => {
-  await using scratch = await scratchFolder();
   const came = await read(scratch.path, "CASE WHEN range = 3000 THEN NULL ELSE range * 2 END", times(3));
   expect(came.flatMap(({ scores }) => scores)).toEqual(upTo(1));
   expect(came.map(({ challenged, inputs }) => [challenged === undefined, inputs])).toContainEqual([true, 1]);
@@ -97,7 +95,6 @@ test("batches with a row that only the challenger cannot take come with its inpu
 });
 
 test("batches come with the challenger's inputs if its model fails in the worker", async () => {
-  await using scratch = await scratchFolder();
   const came = await read(scratch.path, "range", () => Promise.reject(new Error("no such row")));
   expect(came.flatMap(({ scores }) => scores)).toEqual(upTo(1));
   expect(came.filter(({ challenged, inputs }) => challenged !== undefined || inputs !== 1)).toEqual([]);

@@ -4,7 +4,7 @@ import { fixedSize } from "#src/scoring/batch-size.js";
 import { openSpan } from "#src/scoring/open-span.js";
 import { createSpanPipeline } from "#src/scoring/span-pipeline.js";
 import { emptyContract } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { loopRows, loopWays, scoreLoop } from "../../support/loop.js";
 import { outputRows } from "../../support/output.js";
 import { writeRows } from "../../support/parquet.js";
@@ -54,7 +54,6 @@ describe("rows that a worker scored", () => {
   });
 
   test("rows that a worker scored appear once with their own features, if spans and row groups end anywhere in a batch", async () => {
-    await using scratch = await scratchFolder();
     const rows = 30_000;
     const bad = [0, 4095, 12_345, rows - 1];
     const job = await shardJob(scratch.path, {}, { ...reject, commit_rows: 700, output: { columns: ["id"] } });

@@ -9,7 +9,7 @@ import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import { openSliceReader, type ScoringWorkers, type SliceReader } from "#src/scoring/workers/slice-reader.js";
 import { JobError } from "#src/util/errors.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { oneWorker } from "../../support/scoring-worker.js";
 import { writeRows } from "../../support/parquet.js";
 import { hasPyarrow, runPython } from "../../support/pyarrow.js";
@@ -89,7 +89,6 @@ async function writeShard(folder: string, rows: number, options?: string): Promi
 
 describe("a slice of a Parquet shard", () => {
   test("a large slice of a Parquet shard is decoded by other threads", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
     const found = await readAll(openReader(scratch.path), slice(path, 1234, manyRows - 1));
@@ -99,7 +98,6 @@ describe("a slice of a Parquet shard", () => {
   });
 
   test("a slice of a Parquet shard of any size is decoded and scored by a thread that has the model", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
     const found = await readAll(openReader(scratch.path, echoing()), slice(path, 10, 4990));
@@ -108,7 +106,6 @@ describe("a slice of a Parquet shard", () => {
   });
 
   test("a large slice of a Parquet shard is scored by several threads if there are more cores", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, manyRows);
 
     const found = await readAll(openReader(scratch.path, echoing()), slice(path, 0, manyRows));
@@ -119,7 +116,6 @@ describe("a slice of a Parquet shard", () => {
   });
 
   test("a small slice of a Parquet shard is read by DuckDB if no thread has the model", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 5000);
 
     const found = await readAll(openReader(scratch.path), slice(path, 0, 5000));
@@ -128,7 +124,6 @@ describe("a slice of a Parquet shard", () => {
   });
 
   test("a slice of a Parquet shard that DuckDB reads waits for its turn, and is not read if it is no longer needed", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 100);
     const reader = openReader(scratch.path, echoing());
     const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
@@ -195,7 +190,6 @@ describe("a slice of a Parquet shard", () => {
   });
 
   test.runIf(hasPyarrow)("DuckDB reads the rest of a slice from the first page that only DuckDB can read", async () => {
-    await using scratch = await scratchFolder();
     const path = join(scratch.path, "a.parquet");
     runPython(
       `import sys, pyarrow as pa, pyarrow.parquet as pq
@@ -212,7 +206,6 @@ pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": 
 
 describe("a shard that is damaged", () => {
   test("damage is reported in DuckDB's words, after all rows before it", async () => {
-    await using scratch = await scratchFolder();
     const path = await writeShard(scratch.path, 10_000, "ROW_GROUP_SIZE 2048, COMPRESSION snappy");
     const { rowGroups } = await readFooter({ path });
     const start = rowGroups[2]?.chunks[1]?.start ?? 0;

@@ -16,7 +16,7 @@ import { parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";
 import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { plenty } from "../../support/memory.js";
 
@@ -59,7 +59,6 @@ async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<
 }
 
 test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however units of %s end", async (format) => {
-  await using scratch = await scratchFolder();
   const units = await writeUnits(scratch.path, format);
   const { port1, port2 } = new MessageChannel();
   const before = usedMemoryBytes(); // what other tests of this thread have not given back

@@ -13,7 +13,7 @@ import type { RunModel } from "#src/engine/port.js";
 import type { ToClient } from "#src/util/rpc/protocol.js";
 import type { WorkerPort } from "#src/util/worker-port.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { scripted } from "../../support/scripted-worker.js";
 import { plenty } from "../../support/memory.js";
@@ -100,7 +100,6 @@ const addUp: RunModel = async ({ inputs }) => {
 
 describe("rows that threads decode", () => {
   test("rows that threads decode come once and in order, also if a later thread is ahead", async () => {
-    await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const two = [thread(), thread()];
     expect(units).toHaveLength(5);
@@ -114,7 +113,6 @@ describe("rows that threads decode", () => {
   });
 
   test("rows that threads decode end early if a thread ends, and no row comes twice", async () => {
-    await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 10_000);
     const one = thread();
     const threads = openUnitPool([one.port]);
@@ -129,7 +127,6 @@ describe("rows that threads decode", () => {
   });
 
   test("rows that threads decode end with the file", async () => {
-    await using scratch = await scratchFolder();
     const { path, units } = await writeShard(scratch.path, 10_000);
     await truncate(path, units[3]?.columns[0]?.start);
     const one = thread();
@@ -147,35 +144,33 @@ function unit(rowStart: number, rowEnd: number): ParquetUnit {
 
 const batchOf = (rowCount: number): ScoredBatch => ({ rowCount, inputs: [], carried: [] });
 
-describe("a thread that does not keep to its unit", () => {
-  test.each([
-    { what: "leaves rows out", rows: [{ rowStart: 4, rowCount: 6 }], reached: 0, came: [] },
-    {
-      what: "sends rows twice",
-      rows: [
-        { rowStart: 0, rowCount: 5 },
-        { rowStart: 0, rowCount: 5 },
-      ],
-      reached: 5,
-      came: [5],
-    },
-    { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
-    { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
-  ])("a thread that does not keep to its unit is not believed: it $what", async ({ rows, reached, came }) => {
-    const { port } = scripted((answer) => {
-      for (const { rowStart, rowCount } of rows) {
-        answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
-      }
-      answer.end();
-    });
-    const found: number[] = [];
-
-    const { reached: due } = await read(openUnitPool([port]), [unit(0, 10), unit(10, 20)], request, (batch) => {
-      found.push(batch.rowCount);
-    });
-
-    expect({ due, found }).toEqual({ due: reached, found: came });
+test.each([
+  { what: "leaves rows out", rows: [{ rowStart: 4, rowCount: 6 }], reached: 0, came: [] },
+  {
+    what: "sends rows twice",
+    rows: [
+      { rowStart: 0, rowCount: 5 },
+      { rowStart: 0, rowCount: 5 },
+    ],
+    reached: 5,
+    came: [5],
+  },
+  { what: "sends rows of the unit after it", rows: [{ rowStart: 0, rowCount: 11 }], reached: 0, came: [] },
+  { what: "ends before its end", rows: [{ rowStart: 0, rowCount: 9 }], reached: 9, came: [9] },
+])("a thread that does not keep to its unit is not believed: it $what", async ({ rows, reached, came }) => {
+  const { port } = scripted((answer) => {
+    for (const { rowStart, rowCount } of rows) {
+      answer.rows({ rowStart, batch: batchOf(rowCount), buffers: [], bytes: 0 });
+    }
+    answer.end();
   });
+  const found: number[] = [];
+
+  const { reached: due } = await read(openUnitPool([port]), [unit(0, 10), unit(10, 20)], request, (batch) => {
+    found.push(batch.rowCount);
+  });
+
+  expect({ due, found }).toEqual({ due: reached, found: came });
 });
 
 /** 100 numbers a row. */
@@ -210,7 +205,6 @@ describe("a reader that stops early", () => {
   ])(
     "a reader that stops early does not have a thread fill the memory with $sent meanwhile",
     async ({ asked, run, rows, bytesPerRow }) => {
-      await using scratch = await scratchFolder();
       const { path } = await writeShard(scratch.path, 20);
       await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
       const units = await unitsOf(path, rows);
@@ -237,7 +231,6 @@ describe("a reader that stops early", () => {
 
 describe("a thread that has the model", () => {
   test("scores good rows, in batches of the size that is wanted", async () => {
-    await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 5000);
     const sizes = new Set<number>();
     const one = thread((asked) => {
@@ -256,7 +249,6 @@ describe("a thread that has the model", () => {
     { bad: "a NULL", x: "CASE WHEN id = 1500 THEN NULL ELSE id END" },
     { bad: "a value that is not finite", x: "CASE WHEN id = 1500 THEN 'NaN'::FLOAT ELSE id END" },
   ])("a thread that has the model leaves rows to others where one of them has $bad", async ({ x }) => {
-    await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 5000, x);
     const one = thread(addUp);
     const unscored: { rows: number; inputs: number }[] = [];
@@ -274,7 +266,6 @@ describe("a thread that has the model", () => {
   });
 
   test("a thread that has the model leaves rows that the model fails on to the main thread", async () => {
-    await using scratch = await scratchFolder();
     const { units } = await writeShard(scratch.path, 3000);
     const one = thread(() => Promise.reject(new Error("the model fails")));
 

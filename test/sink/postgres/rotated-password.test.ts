@@ -10,7 +10,7 @@ import { JobError } from "#src/util/errors.js";
 import { count, runOf } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";
 import { runCli } from "../../support/cli.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { tableFaults, writePgSpec } from "../../support/pg-job.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, commitSpans, pgSink, planFor } from "../../support/sinks.js";
@@ -125,7 +125,6 @@ postgres.describe("a password that is changed in mid-run", () => {
 
   test("the command scores each row once through two changes of the password", async () => {
     await using world = await rotating();
-    await using scratch = await scratchFolder();
     const fixture = fixtureNamed("diabetes-mlp");
     const retry = { max_seconds: 60 };
     const spec = await writePgSpec(scratch.path, fixture, { url: world.url }, { commit_rows: 10, retry });
@@ -148,7 +147,6 @@ postgres.describe("a password that is changed in mid-run", () => {
 
   test("a run takes the password that ${file:…} holds then, in a URL or alone, with every character", async () => {
     await using world = await rotating();
-    await using scratch = await scratchFolder();
     const fixture = fixtureNamed("diabetes-mlp");
     const secrets = join(scratch.path, "secrets");
     mkdirSync(secrets);

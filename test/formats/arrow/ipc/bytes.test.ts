@@ -2,13 +2,12 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openBytes, openBytesHere } from "#src/formats/arrow/ipc/bytes.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 
 test.each([
   ["by Node's threads", openBytes],
   ["by this one", openBytesHere],
 ])("a file that has disappeared when it is read %s is reported, not waited for", async (_, open) => {
-  await using scratch = await scratchFolder();
   const path = join(scratch.path, "a.arrow");
   await writeFile(path, "0123456789");
   await using bytes = await open({ path, name: path });

@@ -7,7 +7,7 @@ import { placeIn } from "#src/formats/parquet/duckdb/coalesced.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import type { Projection } from "#src/binding/contract.js";
 import { ref } from "../../../support/batches.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { connectToDuckDb, writeRows } from "../../../support/parquet.js";
 
 const projection = {
@@ -104,7 +104,6 @@ describe("rows of several shards are those that are due", () => {
 });
 
 test("a chunk that cannot be packed is not passed over", async () => {
-  await using scratch = await scratchFolder();
   const paths = Array.from({ length: 4 }, (_, index) => join(scratch.path, `${index}.parquet`));
   for (const path of paths) {
     await writeRows(path, "SELECT range::FLOAT AS a, range::FLOAT AS b FROM range(100)");
@@ -138,7 +137,6 @@ test("a chunk that cannot be packed is not passed over", async () => {
 });
 
 test("where a shard among several is damaged in its middle, the rows before come once, then it is named", async () => {
-  await using scratch = await scratchFolder();
   const paths = ["a", "b"].map((name) => join(scratch.path, `${name}.parquet`));
   const rows = 1_500_000; // more than the stream holds ahead
   const groupRows = 122_880;

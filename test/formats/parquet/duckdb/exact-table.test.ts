@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterEach, expect, test, vi } from "vitest";
 import { exactTables } from "#src/formats/parquet/duckdb/exact-table.js";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { writeRows } from "../../../support/parquet.js";
 import { makeNanosUtc } from "../../../support/parquet-patches.js";
 
@@ -46,8 +46,6 @@ afterEach(() => {
 });
 
 test("a copy is whole where the system reads and writes a part of what it is given", async () => {
-  await using scratch = await scratchFolder();
-
   const { copied, whole } = await copyIn(scratch.path, halve);
 
   expect(copied.length).toBe(whole.length);
@@ -55,7 +53,6 @@ test("a copy is whole where the system reads and writes a part of what it is giv
 });
 
 test("copies that a killed process left are removed, those of others stay", async () => {
-  await using scratch = await scratchFolder();
   const { pid } = spawnSync("true");
   const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
   const [dead, alive, away] = [

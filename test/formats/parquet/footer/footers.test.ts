@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { inspectParquet } from "#src/formats/parquet/inspect.js";
 import { differences, goldenRows } from "../../../support/golden.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { outputRows } from "../../../support/output.js";
 import { runSpec } from "../../../support/score.js";
 import { ownJob } from "../../../support/world.js";
@@ -25,7 +25,6 @@ async function tellRows(path: string, { from, to }: { from: number; to: number }
 describe("a footer whose row count is not that of its row groups", () => {
   // Shard 0 has 60 rows, in row groups of 16; shard 2 has 17.
   test("a footer with a row count of 0, as some writers leave it, loses no row", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
     await tellRows(job.shard(0), { from: 60, to: 0 });
 
@@ -40,7 +39,6 @@ describe("a footer whose row count is not that of its row groups", () => {
   });
 
   test("a footer whose row count is not that of its row groups ends the run with 65, even if another file's error cancels it out", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     await tellRows(job.shard(0), { from: 60, to: 61 });
     await tellRows(job.shard(2), { from: 17, to: 16 });
@@ -62,7 +60,6 @@ describe("a footer whose row count is not that of its row groups", () => {
 
 describe("a shard that only other readers can read", () => {
   test("a shard that is encrypted is reported as encrypted", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bytes = await readFile(job.shard(0));
     bytes.write("PARE");
@@ -77,7 +74,6 @@ describe("a shard that only other readers can read", () => {
   });
 
   test("a shard with a codec that DuckDB lacks is not reported as damaged", async () => {
-    await using scratch = await scratchFolder();
     const job = await ownJob(scratch.path, "wine-forest");
     const bytes = await readFile(job.shard(0));
     // ColumnMetaData: field 4, an i32, gzip, then an i64; 5 is LZ4.

@@ -9,31 +9,29 @@ function count(runs: readonly number[], most: number, levels: number): { first: 
   return countLevels(bytes, { at: 2, end: 2 + runs.length, most }, levels);
 }
 
-describe("levels are counted", () => {
-  test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
-    const random = randomOf(most);
-    const width = Math.ceil(Math.log2(most + 1));
-    for (let round = 0; round < 200; round += 1) {
-      const levels: number[] = [];
-      const runs: number[] = [];
-      for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
-        const length = 1 + Math.floor(random() * 40);
-        if (random() < 0.5) {
-          const level = Math.floor(random() * (most + 1));
-          runs.push(...repeatedRun(level, length, width));
-          levels.push(...Array.from({ length }, () => level));
-        } else {
-          const size = left === 0 ? length : Math.ceil(length / 8) * 8;
-          const some = Array.from({ length: size }, () => Math.floor(random() * (most + 1)));
-          runs.push(...packedRun(some, width));
-          levels.push(...some);
-        }
+test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
+  const random = randomOf(most);
+  const width = Math.ceil(Math.log2(most + 1));
+  for (let round = 0; round < 200; round += 1) {
+    const levels: number[] = [];
+    const runs: number[] = [];
+    for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
+      const length = 1 + Math.floor(random() * 40);
+      if (random() < 0.5) {
+        const level = Math.floor(random() * (most + 1));
+        runs.push(...repeatedRun(level, length, width));
+        levels.push(...Array.from({ length }, () => level));
+      } else {
+        const size = left === 0 ? length : Math.ceil(length / 8) * 8;
+        const some = Array.from({ length: size }, () => Math.floor(random() * (most + 1)));
+        runs.push(...packedRun(some, width));
+        levels.push(...some);
       }
-      const due = 1 + Math.floor(random() * levels.length); // what is behind them does not count
-      const expected = { first: levels[0], zeros: levels.slice(0, due).filter((level) => level === 0).length };
-      expect(count(runs, most, due)).toEqual(expected);
     }
-  });
+    const due = 1 + Math.floor(random() * levels.length); // what is behind them does not count
+    const expected = { first: levels[0], zeros: levels.slice(0, due).filter((level) => level === 0).length };
+    expect(count(runs, most, due)).toEqual(expected);
+  }
 });
 
 describe("levels are refused", () => {

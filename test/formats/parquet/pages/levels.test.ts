@@ -7,7 +7,7 @@ import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
 import type { Projection } from "#src/binding/contract.js";
 import { emptyContract } from "../../../support/batches.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch, scratchFolder } from "../../../support/job.js";
 import { outputRows, partNames } from "../../../support/output.js";
 import { writeRows } from "../../../support/parquet.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
@@ -132,8 +132,7 @@ describe("nested columns of every shape are read", () => {
   const codecs = ["uncompressed", "snappy", "gzip", "zstd", "brotli", "lz4_raw"];
 
   test.each(codecs)("nested columns of every shape are read as DuckDB writes them with %s", async (codec) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     for (const version of ["V1", "V2"]) {
       // Three row groups, in the first of which the rows that are read begin; the last one is not full.
       const select = `SELECT ${nested} FROM range(5000) t(i)`;
@@ -145,7 +144,6 @@ describe("nested columns of every shape are read", () => {
   test.skipIf(!hasPyarrow).each(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])(
     "nested columns of every shape are read as pyarrow writes them with %s, in pages of either version",
     async (codec) => {
-      await using folder = await scratchFolder();
       runPython(`
 import itertools, pyarrow as pa, pyarrow.parquet as pq
 n = 2000
@@ -159,12 +157,12 @@ table = pa.table({
     "e": pa.array([[]] * n, pa.list_(pa.field("element", pa.int32(), nullable=False))),
 })
 for version, dictionary, bytes, rows in itertools.product(["1.0", "2.0"], [True, False], [100, 1 << 20], [n, 300]):
-    pq.write_table(table, "${folder.path}/%s-%s-%d-%d.parquet" % (version, dictionary, bytes, rows), compression="${codec}",
+    pq.write_table(table, "${scratch.path}/%s-%s-%d-%d.parquet" % (version, dictionary, bytes, rows), compression="${codec}",
         data_page_version=version, use_dictionary=dictionary, data_page_size=bytes, row_group_size=rows)
 `);
       for (const version of ["1.0", "2.0"]) {
         for (const writing of ["True-100-2000", "True-1048576-300", "False-100-300", "False-1048576-2000"]) {
-          const path = join(folder.path, `${version}-${writing}.parquet`);
+          const path = join(scratch.path, `${version}-${writing}.parquet`);
           expect({ path, ...(await read(path, throughExpression)) }).toEqual({ path, rows: 2000 });
         }
       }
@@ -186,24 +184,21 @@ async function firstLevelOf(path: string, column: string, group: number): Promis
   return (changed) => changed.writeUInt8(isPacked ? changed.readUInt8(at + 1) | 1 : 1, at + 1);
 }
 
-describe("a run over a shard whose lists begin inside a row", () => {
-  test("a run over a shard whose lists begin inside a row ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
-    await using scratch = await scratchFolder();
-    const job = await shardJob(scratch.path, { a: "plain", b: "checked-v2" }, { commit_rows: 400 });
-    await patch(job.shard("b"), await firstLevelOf(job.shard("b"), "l", 1));
+test("a run over a shard whose lists begin inside a row ends when the spans before that row group are committed; a job without the list reads the shard", async () => {
+  const job = await shardJob(scratch.path, { a: "plain", b: "checked-v2" }, { commit_rows: 400 });
+  await patch(job.shard("b"), await firstLevelOf(job.shard("b"), "l", 1));
 
-    const said = await shownCli(["run", job.spec, "--quiet"], scratch.path);
+  const said = await shownCli(["run", job.spec, "--quiet"], scratch.path);
 
-    expect(said).toContain(
-      "exit 65\n--- stderr\nerror: reading <folder>/in/b.parquet: row group 1 (rows 400 to 799), column `l`: the page at byte ",
-    );
-    expect(said).toContain(
-      ": its first repetition level is 1, not 0: it begins inside a row\n  hint: restore the planned file",
-    );
-    expect((await partNames(job.out)).length).toBe(4);
+  expect(said).toContain(
+    "exit 65\n--- stderr\nerror: reading <folder>/in/b.parquet: row group 1 (rows 400 to 799), column `l`: the page at byte ",
+  );
+  expect(said).toContain(
+    ": its first repetition level is 1, not 0: it begins inside a row\n  hint: restore the planned file",
+  );
+  expect((await partNames(job.out)).length).toBe(4);
 
-    await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
-    expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
-    expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
-  });
+  await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
+  expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
+  expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
 });

@@ -168,93 +168,89 @@ describe("lists that go on in further pages", () => {
   });
 });
 
-describe("pages of lists are refused", () => {
-  test.each<Partial<Stated> & { what: string; pages: readonly ListPage[]; says: string }>([
-    {
-      what: "that begin inside a row where the chunk begins",
-      pages: [{ begins: [1, 0], values: [1, 2] }],
-      rows: 1,
-      says: "a page that begins 1 rows with level 1",
-    },
-    { what: "that begin fewer rows", pages: [{ begins: [0, 1], values: [1, 2] }], says: "levels that begin 1 rows" },
-    {
-      what: "that begin more rows",
-      pages: [
-        { begins: [0, 1, 0], values: [1, 2, 3] },
-        { begins: [0], values: [1] },
-      ],
-      says: "a page that begins 1 rows with level 0, 0 are due",
-    },
-    {
-      what: "with a list that goes on although it has no elements",
-      pages: [
-        { begins: [0, 0], present: [3, 1], values: [1] },
-        { begins: [1], values: [2] },
-      ],
-      says: "a list without elements goes on",
-    },
-    {
-      what: "with NULL for a list inside it",
-      pages: [{ begins: [0, 1, 0], present: [3, 0, 3], values: [1, 2] }],
-      says: "the level 0 for an element",
-    },
-    {
-      what: "with an element behind NULL",
-      pages: [{ begins: [0, 1, 0], present: [0, 3, 3], values: [1, 2] }],
-      says: "the level 0 for an element",
-    },
-    {
-      what: "with fewer values than levels say",
-      pages: [{ begins: [0, 0, 1], values: [1, 2] }],
-      says: "values of 24 bytes in 16",
-    },
-    {
-      what: "with more values than levels say",
-      pages: [{ begins: [0, 0], values: [1, 2, 3] }],
-      says: "values of 16 bytes in 24",
-    },
-    {
-      what: "with fewer levels than their header says",
-      pages: [{ begins: [0, 0], values: [1, 2], pageValues: 20 }],
-      values: 20,
-      says: "runs that are damaged",
-    },
-    {
-      what: "with more values than the chunk",
-      pages: [{ begins: [0, 0], values: [1, 2] }],
-      values: 1,
-      says: "a page (data) of 2 values, 1 are due",
-    },
-    {
-      what: "whose levels end behind them",
-      pages: [{ begins: [0, 0], values: [1, 2], levels: [255, 255, 255, 127, 3, 0] }],
-      says: "bytes of levels in a page",
-    },
-    {
-      what: "with levels in an encoding that is out of use",
-      pages: [{ begins: [0, 0], values: [1, 2], levelEncoding: 4 }],
-      says: "levels of encodings 3 and 4",
-    },
-    {
-      what: "with a level that the schema has not",
-      pages: [{ begins: [0, 0], present: [3, 2], values: [1] }],
-      isElementOptional: false,
-      says: "the level 3 for an element",
-    },
-    {
-      what: "with bytes behind the levels",
-      pages: [
-        { begins: [0, 0], values: [1, 2], levels: levels(repeatedRun(0, 2, 1), [...repeatedRun(3, 2, 2), 0, 0]) },
-      ],
-      says: "2 bytes behind the last run",
-    },
-    { what: "of another kind", pages: [{ begins: [0, 0], values: [1, 2], pageKind: 1 }], says: "a page (other)" },
-    { what: "of no values", pages: [{ begins: [], values: [] }], values: 2, says: "of 0 values, 2 are due" },
-  ])("pages of lists are refused $what", ({ pages, says, rows = 2, values, isElementOptional = true }) => {
-    const column = openPages(pages, { rows, isElementOptional, ...(values === undefined ? {} : { values }) });
-    expect(() => readAll(column, rows)).toThrow(says);
-    expect(() => readAll(column, rows)).toThrow(RangeError);
-  });
+test.each<Partial<Stated> & { what: string; pages: readonly ListPage[]; says: string }>([
+  {
+    what: "that begin inside a row where the chunk begins",
+    pages: [{ begins: [1, 0], values: [1, 2] }],
+    rows: 1,
+    says: "a page that begins 1 rows with level 1",
+  },
+  { what: "that begin fewer rows", pages: [{ begins: [0, 1], values: [1, 2] }], says: "levels that begin 1 rows" },
+  {
+    what: "that begin more rows",
+    pages: [
+      { begins: [0, 1, 0], values: [1, 2, 3] },
+      { begins: [0], values: [1] },
+    ],
+    says: "a page that begins 1 rows with level 0, 0 are due",
+  },
+  {
+    what: "with a list that goes on although it has no elements",
+    pages: [
+      { begins: [0, 0], present: [3, 1], values: [1] },
+      { begins: [1], values: [2] },
+    ],
+    says: "a list without elements goes on",
+  },
+  {
+    what: "with NULL for a list inside it",
+    pages: [{ begins: [0, 1, 0], present: [3, 0, 3], values: [1, 2] }],
+    says: "the level 0 for an element",
+  },
+  {
+    what: "with an element behind NULL",
+    pages: [{ begins: [0, 1, 0], present: [0, 3, 3], values: [1, 2] }],
+    says: "the level 0 for an element",
+  },
+  {
+    what: "with fewer values than levels say",
+    pages: [{ begins: [0, 0, 1], values: [1, 2] }],
+    says: "values of 24 bytes in 16",
+  },
+  {
+    what: "with more values than levels say",
+    pages: [{ begins: [0, 0], values: [1, 2, 3] }],
+    says: "values of 16 bytes in 24",
+  },
+  {
+    what: "with fewer levels than their header says",
+    pages: [{ begins: [0, 0], values: [1, 2], pageValues: 20 }],
+    values: 20,
+    says: "runs that are damaged",
+  },
+  {
+    what: "with more values than the chunk",
+    pages: [{ begins: [0, 0], values: [1, 2] }],
+    values: 1,
+    says: "a page (data) of 2 values, 1 are due",
+  },
+  {
+    what: "whose levels end behind them",
+    pages: [{ begins: [0, 0], values: [1, 2], levels: [255, 255, 255, 127, 3, 0] }],
+    says: "bytes of levels in a page",
+  },
+  {
+    what: "with levels in an encoding that is out of use",
+    pages: [{ begins: [0, 0], values: [1, 2], levelEncoding: 4 }],
+    says: "levels of encodings 3 and 4",
+  },
+  {
+    what: "with a level that the schema has not",
+    pages: [{ begins: [0, 0], present: [3, 2], values: [1] }],
+    isElementOptional: false,
+    says: "the level 3 for an element",
+  },
+  {
+    what: "with bytes behind the levels",
+    pages: [{ begins: [0, 0], values: [1, 2], levels: levels(repeatedRun(0, 2, 1), [...repeatedRun(3, 2, 2), 0, 0]) }],
+    says: "2 bytes behind the last run",
+  },
+  { what: "of another kind", pages: [{ begins: [0, 0], values: [1, 2], pageKind: 1 }], says: "a page (other)" },
+  { what: "of no values", pages: [{ begins: [], values: [] }], values: 2, says: "of 0 values, 2 are due" },
+])("pages of lists are refused $what", ({ pages, says, rows = 2, values, isElementOptional = true }) => {
+  const column = openPages(pages, { rows, isElementOptional, ...(values === undefined ? {} : { values }) });
+  expect(() => readAll(column, rows)).toThrow(says);
+  expect(() => readAll(column, rows)).toThrow(RangeError);
 });
 
 test("a page that begins inside a row is refused where the page before it does not go on", () => {

@@ -6,7 +6,7 @@ import { findUnfitPrefixes } from "#src/formats/parquet/pages/prefixed-texts.js"
 import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { projectFolder } from "../../../support/cli.js";
 import { emptyContract, ref } from "../../../support/batches.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 
 const corpus = join(projectFolder, "fixtures/corpora/small/parquet-testing/data");
 const plenty = memoryBudget(mebibytes(512));
@@ -31,7 +31,6 @@ test.each(["delta_encoding_required_column", "delta_encoding_optional_column"])(
 );
 
 test("a text that begins like more than the one before it has is found before any is made", async () => {
-  await using scratch = await scratchFolder();
   const bytes = await readFile(join(corpus, "delta_encoding_required_column.parquet"));
   const path = join(scratch.path, "a.parquet");
   await writeFile(path, bytes);

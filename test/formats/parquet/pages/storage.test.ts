@@ -9,7 +9,7 @@ import { plainColumns } from "#src/formats/parquet/pages/storage.js";
 import { readColumns } from "#src/duckdb/parquet-schema.js";
 import { corpusFolder, corpusIsWhole, corpusNote, filesIn } from "../../../corpora/corpus.js";
 import { projectFolder } from "../../../support/cli.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { connectToDuckDb, writeRows } from "../../../support/parquet.js";
 import { openDuckDb, readByDuckDb, readUnits, wholeSlice } from "../../../support/parquet-units.js";
 
@@ -122,8 +122,7 @@ async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined;
 
 describe("only DuckDB tells the columns of a file", () => {
   test("only DuckDB determines the column types of a GeoParquet file, whose bytes are geometries", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     const geo = {
       version: "1.0.0",
       primary_column: "g",
@@ -145,8 +144,7 @@ describe("only DuckDB tells the columns of a file", () => {
     { what: "whose name ends in the middle, for DuckDB's interface", columns: "1 AS abc", rename: { abc: "a\0c" } },
     { what: "whose name is no UTF-8", columns: "1 AS abc", rename: { abc: "a\xFFc" } },
   ])("only DuckDB tells the columns of a file with columns $what", async ({ columns, rename }) => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(path, `SELECT ${columns}`);
     expect((await bothOf(path)).ours).not.toBe(undefined);
     for (const [from, to] of Object.entries(rename)) {

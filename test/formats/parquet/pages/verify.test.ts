@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
 import { verifyPages } from "#src/formats/parquet/pages/verify.js";
 import { refusalOf } from "../../../support/faulty.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch, scratchFolder } from "../../../support/job.js";
 import { writeRows } from "../../../support/parquet.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
 import { hasPyarrow, runPython } from "../../../support/pyarrow.js";
@@ -54,8 +54,7 @@ describe("pages that are as they should be", () => {
   });
 
   test("correct pages of DuckDB's writer are verified over many row groups", async () => {
-    await using folder = await scratchFolder();
-    const path = join(folder.path, "a.parquet");
+    const path = join(scratch.path, "a.parquet");
     await writeRows(
       path,
       "SELECT row, [row, NULL] AS l, {'a': row, 'b': [{'c': 1}]} AS s, NULL AS n FROM range(9000) t(row)",
@@ -125,22 +124,20 @@ describe("a page is refused, with its row group, column and byte, when", () => {
   });
 });
 
-describe("a footer is refused when", () => {
-  test.each<Partial<TinyFile>>([
-    { rows: 4 },
-    { rows: -3, groupRows: -3, chunkValues: -3 },
-    { groupRows: 2 },
-    { chunkValues: 2 },
-    { chunkBytes: 1000 },
-    { chunkBytes: -1 },
-    { schemaType: 2 },
-    { unpackedBytes: 200 },
-    { repetition: null },
-    { repetition: 3 },
-    { rows: 2 ** 52, groupRows: 2 ** 52, chunkValues: 2 ** 52 },
-  ])("a footer is refused when it says %j of 3 rows of an uncompressed DOUBLE", async (lie) => {
-    expect(await tiny(lie)).toMatch(/^65 SHARD_CORRUPT reading the footer of a\.parquet: /);
-  });
+test.each<Partial<TinyFile>>([
+  { rows: 4 },
+  { rows: -3, groupRows: -3, chunkValues: -3 },
+  { groupRows: 2 },
+  { chunkValues: 2 },
+  { chunkBytes: 1000 },
+  { chunkBytes: -1 },
+  { schemaType: 2 },
+  { unpackedBytes: 200 },
+  { repetition: null },
+  { repetition: 3 },
+  { rows: 2 ** 52, groupRows: 2 ** 52, chunkValues: 2 ** 52 },
+])("a footer is refused when it says %j of 3 rows of an uncompressed DOUBLE", async (lie) => {
+  expect(await tiny(lie)).toMatch(/^65 SHARD_CORRUPT reading the footer of a\.parquet: /);
 });
 
 test("a footer is refused when its levels are not those of its schema", async () => {
@@ -159,7 +156,6 @@ test("a footer is refused when its levels are not those of its schema", async ()
 
 describe.skipIf(!hasPyarrow)("pyarrow, checking checksums", () => {
   test("agrees about which shards are damaged", async () => {
-    await using folder = await scratchFolder();
     const good = await readFile(shardFixture("checked"));
     const places = [undefined, 500, 1500, 4600, 5300, 6500, 9000, 15_800, 22_000];
     const ours: string[] = [];
@@ -168,7 +164,7 @@ describe.skipIf(!hasPyarrow)("pyarrow, checking checksums", () => {
       if (at !== undefined) {
         bytes[at] = (bytes[at] ?? 0) ^ 4;
       }
-      await writeFile(join(folder.path, `${index}.parquet`), bytes);
+      await writeFile(join(scratch.path, `${index}.parquet`), bytes);
       ours.push(typeof (await check(bytes)) === "string" ? "damaged" : "good");
     }
     const script = `import sys, pyarrow.parquet as pq
@@ -178,7 +174,7 @@ for index in range(int(sys.argv[2])):
         print("good")
     except OSError:
         print("damaged")`;
-    expect(runPython(script, folder.path, String(places.length)).trim().split("\n")).toEqual(ours);
+    expect(runPython(script, scratch.path, String(places.length)).trim().split("\n")).toEqual(ours);
     expect(ours).toEqual(places.map((at) => (at === undefined ? "good" : "damaged")));
   });
 });

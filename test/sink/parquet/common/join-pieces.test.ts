@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { joinPieces } from "#src/sink/parquet/join-pieces.js";
 import { projectFolder } from "../../../support/cli.js";
 import { readIndependently } from "../../../support/hyparquet.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { query, readFiles, writeRows } from "../../../support/parquet.js";
 
 const select = (from: number, to: number): string =>
@@ -28,7 +28,6 @@ async function writePieces(folder: string, cuts: readonly number[], label: strin
 }
 
 test("joined pieces have all of their rows, in order, for readers that share no code", async () => {
-  await using scratch = await scratchFolder();
   const pieces = await writePieces(scratch.path, [5000, 5000, 5001, 47_000], "piece");
   const joined = join(scratch.path, "joined.parquet");
   await joinPieces(pieces, joined);
@@ -41,7 +40,6 @@ test("joined pieces have all of their rows, in order, for readers that share no 
 });
 
 test("the joined file has correct offsets of its row groups, and the last piece's metadata", async () => {
-  await using scratch = await scratchFolder();
   const pieces = await writePieces(scratch.path, [3000, 9000], "piece");
   const joined = join(scratch.path, "joined.parquet");
   await joinPieces(pieces, joined);
@@ -60,7 +58,6 @@ test("the joined file has correct offsets of its row groups, and the last piece'
 });
 
 test("a footer of more row groups than a short list has is as long as it says", async () => {
-  await using scratch = await scratchFolder();
   const pieces = await writePieces(
     scratch.path,
     Array.from({ length: 20 }, (_, index) => (index + 1) * 10),
@@ -76,7 +73,6 @@ test("a footer of more row groups than a short list has is as long as it says", 
 test.runIf(process.platform === "linux")(
   "joining pieces fails when the file system takes only a part of the footer",
   async () => {
-    await using scratch = await scratchFolder();
     const pieces = await writePieces(scratch.path, [3000, 9000], "long ".repeat(1000));
     const joined = join(scratch.path, "joined.parquet");
     await joinPieces(pieces, joined);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openDuckDb } from "#src/duckdb/instance.js";
 import { countKeysIn, type OpenKeyDuckDb } from "#src/sink/parquet/key-counts.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { writeRows } from "../../../support/parquet.js";
 
 /** A DuckDB of few megabytes, with or without a folder for what does not fit. */
@@ -27,7 +27,6 @@ async function* groupsOf(...groups: string[][]): AsyncGenerator<string[]> {
 }
 
 test("repeated keys are counted exactly over groups of parts, by all columns of the key", async () => {
-  await using scratch = await scratchFolder();
   const [one, other] = [join(scratch.path, "1.staged"), join(scratch.path, "2.staged")];
   await writeRows(one, "SELECT * FROM (VALUES (1, 'a'), (1, 'b'), (NULL, 'a'), (2, NULL)) t(i, s)");
   await writeRows(other, "SELECT * FROM (VALUES (1, 'b'), (1, 'b'), (3, 'c'), (NULL, 'a')) t(i, s)");
@@ -37,7 +36,6 @@ test("repeated keys are counted exactly over groups of parts, by all columns of 
 });
 
 test("keys that do not fit in memory go to the spill folder, and without one the count fails", async () => {
-  await using scratch = await scratchFolder();
   const part = join(scratch.path, "part.staged");
   await writeRows(part, "SELECT md5((i % 499_999)::VARCHAR) AS key FROM range(500_000) t(i)", "COMPRESSION zstd");
   const spill = join(scratch.path, "spill");

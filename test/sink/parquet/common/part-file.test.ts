@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { identity, smallJob } from "../../../support/faulty.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { query, writeRows } from "../../../support/parquet.js";
 import { scoreHere } from "../../../support/score.js";
 
@@ -38,7 +38,6 @@ describe("values that compare equal and differ", () => {
     { type: "STRUCT(b FLOAT)[]", one: "[NULL, {'b': 0}]", other: "[NULL, {'b': '-0.0'}]" },
     { type: "INTERVAL[]", one: "[INTERVAL '1 month']", other: "[INTERVAL '30 days']" },
   ])("a part keeps values that compare equal and differ: $one and $other as $type", async ({ type, one, other }) => {
-    await using scratch = await scratchFolder();
     const v = `(CASE row % 2 WHEN 0 THEN (${one})::${type} ELSE (${other})::${type} END) AS v`;
 
     const { input, output } = await carry(scratch.path, `${v}, 0.5 AS x`);
@@ -49,8 +48,6 @@ describe("values that compare equal and differ", () => {
   });
 
   test("a part keeps values that compare equal and differ among predictions", async () => {
-    await using scratch = await scratchFolder();
-
     const { output } = await carry(scratch.path, "1 AS v, CASE row % 2 WHEN 0 THEN 0 ELSE '-0.0'::FLOAT END AS x");
 
     expect((await texts(output, "score")).slice(0, 3)).toEqual(["0.0", "-0.0", "0.0"]);
@@ -58,8 +55,6 @@ describe("values that compare equal and differ", () => {
 });
 
 test("a part without such values has dictionaries, which are smaller", async () => {
-  await using scratch = await scratchFolder();
-
   const { output } = await carry(scratch.path, "{'a': row % 2 / 2, 'b': [row % 2 / 4]} AS v, row % 2 AS x");
 
   expect((await encodings(output)).filter((text) => String(text).includes("DICTIONARY"))).toHaveLength(3);

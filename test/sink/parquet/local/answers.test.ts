@@ -6,7 +6,7 @@ import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
 import { messageOf } from "#src/util/errors.js";
 import { answerOf, answersIn, answersOf, inOrder, openJournal } from "../../../support/answers-contract.js";
 import { inParallel } from "../../../support/crash.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch, scratchFolder } from "../../../support/job.js";
 import { type Fault, type LossyDisk, lossyDisk } from "../../../support/lossy-disk.js";
 import { allLost, anyLuck, bytesLost, type Luck, namesLost } from "../../../support/luck.js";
 import { randomOf } from "../../../support/random.js";
@@ -29,8 +29,8 @@ interface KeepingRun {
 const keeps = [answersOf(1, 2), answersOf(3), answersOf(4, 5)];
 
 async function onDisk(work: (run: KeepingRun) => Promise<void>): Promise<void> {
-  await using scratch = await scratchFolder();
-  const root = join(scratch.path, "disk");
+  await using folder = await scratchFolder();
+  const root = join(folder.path, "disk");
   await mkdir(root);
   const disk = lossyDisk(root);
   const kept: KeptAnswer[] = [];
@@ -175,7 +175,6 @@ async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read
 
 describe("a damaged file of answers", () => {
   test("the answers before the byte at which a file is cut off are read, for every such byte", async () => {
-    await using scratch = await scratchFolder();
     const { path, bytes, read } = await fileOf(join(scratch.path, "disk"));
     const order = keeps.flat();
     for (let length = bytes.length; length >= 0; length -= torture ? 1 : 7) {
@@ -186,7 +185,6 @@ describe("a damaged file of answers", () => {
   });
 
   test("an answer with any bit changed is left out, and those in other lines are read", async () => {
-    await using scratch = await scratchFolder();
     const { path, bytes, read } = await fileOf(join(scratch.path, "disk"));
     const lines = bytes.toString().split("\n");
     let start = 0;
@@ -206,7 +204,6 @@ describe("a damaged file of answers", () => {
   });
 
   test("a file is closed when it is large, and one attempt reads all files", async () => {
-    await using scratch = await scratchFolder();
     const root = join(scratch.path, "disk");
     await mkdir(root);
     await using sink = await openDriveSink(root, nodeFileSystem);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import { nodeFileSystem } from "#src/stores/disk.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { beginDrive, drive, driveFolder, drivePlan, nothingTold, openDriveSink } from "../../../support/sink-drive.js";
 import { randomOf } from "../../../support/random.js";
 import { torture } from "../../../support/torture.js";
@@ -50,7 +50,6 @@ async function partOf(root: string, span: number): Promise<string> {
 }
 
 test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, async () => {
-  await using scratch = await scratchFolder();
   const root = await written(scratch.path, 1);
   const plan = join(driveFolder(root), "_infer-batch", drivePlan.runId, "plan.json");
   const { length } = await readFile(plan);
@@ -74,7 +73,6 @@ test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, asy
 });
 
 test("a part with any bit changed is refused or read right by an attempt that resumes its run", async () => {
-  await using scratch = await scratchFolder();
   const root = await written(scratch.path, 2);
   const part = await partOf(root, 0);
   const { length } = await readFile(part);
@@ -100,7 +98,6 @@ test("a part with any bit changed is refused or read right by an attempt that re
 
 /** docs/faults.md says so: a resumed run reads footers only, and a finished one is checked by names and sizes. */
 test("a bit changed in a page of a part is found only by comparing the manifest's digest", async () => {
-  await using scratch = await scratchFolder();
   const root = await written(scratch.path);
   const part = await partOf(root, 0);
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import {
   beginDrive,
   drive,
@@ -35,7 +35,6 @@ function counting(): { fs: FileSystem; unlinked: () => number } {
 }
 
 test(`the next attempt removes ${leftovers} temporary files of killed attempts, and keeps those of running ones`, async () => {
-  await using scratch = await scratchFolder();
   const root = join(scratch.path, "disk");
   await mkdir(root);
   await drive({ root, fs: nodeFileSystem, told: nothingTold(), spans: 1 });

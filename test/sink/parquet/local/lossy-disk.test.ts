@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch, scratchFolder } from "../../../support/job.js";
 import { type LossyDisk, lossyDisk } from "../../../support/lossy-disk.js";
 import { allLost, bytesLost, type Luck, namesLost } from "../../../support/luck.js";
 
@@ -13,8 +13,8 @@ async function leftBy(lucks: readonly Luck[], work: Work): Promise<object[]> {
 }
 
 async function leftAfter(work: Work, luck: Luck): Promise<object> {
-  await using scratch = await scratchFolder();
-  const root = join(scratch.path, "disk");
+  await using folder = await scratchFolder();
+  const root = join(folder.path, "disk");
   await mkdir(root);
   const disk = lossyDisk(root);
   await work(disk, root);
@@ -99,7 +99,6 @@ describe("a disk that loses what was not synced", () => {
   });
 
   test("the lossy disk cuts a write short, fails before or after the work, and stops for good", async () => {
-    await using scratch = await scratchFolder();
     const root = join(scratch.path, "disk");
     await mkdir(root);
     const disk = lossyDisk(root);

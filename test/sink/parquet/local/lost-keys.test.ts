@@ -9,7 +9,7 @@ import { nodeFileSystem } from "#src/stores/disk.js";
 import { layoutOf } from "#src/sink/parquet/layout.js";
 import type { StoredPlan } from "#src/sink/port.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch, scratchFolder } from "../../../support/job.js";
 import { commitSealed, outputWith, wholeSealed } from "../../../support/sealed-spans.js";
 import type { BegunRun } from "../../../support/sink-drive.js";
 import { openDiskSink } from "../../../support/sink-options.js";
@@ -28,8 +28,8 @@ interface LostKey extends AsyncDisposable {
 }
 
 async function lostKey(committed: readonly number[], facts: Partial<Plan> = {}): Promise<LostKey> {
-  const scratch = await scratchFolder();
-  const folder = join(scratch.path, "out");
+  const own = await scratchFolder();
+  const folder = join(own.path, "out");
   const warnings: string[] = [];
   const warn = (message: string): void => void warnings.push(message);
   const options = { folder, fs: nodeFileSystem, isDead: () => false, warn };
@@ -47,7 +47,7 @@ async function lostKey(committed: readonly number[], facts: Partial<Plan> = {}):
     published: () => readFile(profile, "utf8"),
     async [Symbol.asyncDispose]() {
       await other[Symbol.asyncDispose]();
-      await scratch[Symbol.asyncDispose]();
+      await own[Symbol.asyncDispose]();
     },
   };
 }
@@ -100,7 +100,6 @@ test("a run that was approved and has lost its key is published without features
 });
 
 test("a span whose key could not be made is committed when that is tried again", async () => {
-  await using scratch = await scratchFolder();
   const failures = [Object.assign(new Error("EIO: i/o error"), { code: "EIO" })];
   const fs = hookedDisk(scratch.path, {
     before: async (_, call) => {
@@ -121,7 +120,6 @@ test("a span whose key could not be made is committed when that is tried again",
 });
 
 test("a file that is no key, in the place of the key of a run, is reported, and nothing is committed", async () => {
-  await using scratch = await scratchFolder();
   const folder = join(scratch.path, "out");
   const options = { folder, fs: nodeFileSystem, writer: "first", isDead: () => false };
   await using sink = openDiskSink(options);
@@ -141,7 +139,6 @@ test("a file that is no key, in the place of the key of a run, is reported, and 
 });
 
 test("an attempt that goes on when its run was published warns of no lost key", async () => {
-  await using scratch = await scratchFolder();
   const warnings: string[] = [];
   const warn = (message: string): void => void warnings.push(message);
   const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false, warn };
@@ -162,7 +159,6 @@ test("an attempt that goes on when its run was published warns of no lost key", 
 test.each(["its key is removed", "its parts are removed"])(
   "an attempt of a run that a later one has replaced says so, and not that the run is damaged, when %s",
   async (found) => {
-    await using scratch = await scratchFolder();
     const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
     await using sink = openDiskSink({ ...options, writer: "first" });
     await using other = openDiskSink({ ...options, writer: "second" });
@@ -186,7 +182,6 @@ test.each([
 ])(
   "a published run whose stored profile is %s is damaged, as no key opens those of its spans",
   async (_how, change) => {
-    await using scratch = await scratchFolder();
     const options = { folder: scratch.path, fs: nodeFileSystem, isDead: () => false };
     await using sink = openDiskSink({ ...options, writer: "first" });
     const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));

@@ -78,34 +78,32 @@ describe("a part that another attempt has linked", () => {
   });
 });
 
-describe("a finish by an attempt that died before it flushed _SUCCESS", () => {
-  const reporters = [
-    { number: 1, what: "finishes it too", isBegun: true },
-    { number: 2, what: "finishes it too", isBegun: true },
-    { number: 1, what: "finds it finished", isBegun: false },
-    { number: 2, what: "finds it finished", isBegun: false },
-  ];
-  test.each(reporters)("a finish of run $number is durable when another attempt $what", async ({ number, isBegun }) => {
-    await onDisk(async ({ root, disk }) => {
-      const plan = { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
-      await using first = await openDriveSink(root, disk.fs);
-      await using second = await openDriveSink(root, disk.fs);
-      const { run: one } = await begun(first, plan);
-      const other = isBegun ? (await begun(second, plan)).run : undefined;
-      for (let span = 0; span < driveSpans; span += 1) {
-        await commit(one, span);
-      }
-      await other?.refresh();
-      disk.stopAfter(/^rename lake\/out\/_SUCCESS/);
-      await expect(one.finish()).rejects.toThrow("the machine is off: sync");
-      disk.kill();
+const reporters = [
+  { number: 1, what: "finishes it too", isBegun: true },
+  { number: 2, what: "finishes it too", isBegun: true },
+  { number: 1, what: "finds it finished", isBegun: false },
+  { number: 2, what: "finds it finished", isBegun: false },
+];
+test.each(reporters)("a finish of run $number is durable when another attempt $what", async ({ number, isBegun }) => {
+  await onDisk(async ({ root, disk }) => {
+    const plan = { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
+    await using first = await openDriveSink(root, disk.fs);
+    await using second = await openDriveSink(root, disk.fs);
+    const { run: one } = await begun(first, plan);
+    const other = isBegun ? (await begun(second, plan)).run : undefined;
+    for (let span = 0; span < driveSpans; span += 1) {
+      await commit(one, span);
+    }
+    await other?.refresh();
+    disk.stopAfter(/^rename lake\/out\/_SUCCESS/);
+    await expect(one.finish()).rejects.toThrow("the machine is off: sync");
+    disk.kill();
 
-      await (other === undefined ? expectFinished(second, plan.runId) : other.finish());
+    await (other === undefined ? expectFinished(second, plan.runId) : other.finish());
 
-      await disk.losePower(allLost);
-      await using later = await openDriveSink(root, disk.fs);
-      await expectFinished(later, plan.runId);
-    });
+    await disk.losePower(allLost);
+    await using later = await openDriveSink(root, disk.fs);
+    await expectFinished(later, plan.runId);
   });
 });
 
@@ -181,42 +179,38 @@ describe("a span that is not whole", () => {
   });
 });
 
-describe("rejects of a dead attempt", () => {
-  test("rejects of a dead attempt are removed when another one finishes the run without any, and stay removed", async () => {
-    await onDisk(async (run) => {
-      expect(await run.attempt({ spans: 2 })).toBeUndefined();
-      const folder = join(driveFolder(run.root), "_rejects");
-      const stale = join(folder, layoutOf("", drivePlan.runId).rejectsOf(2, "0".repeat(64)));
-      await run.disk.fs.writeText(stale, "{}\n");
-      await run.disk.fs.sync(stale);
-      await run.disk.fs.sync(folder);
+test("rejects of a dead attempt are removed when another one finishes the run without any, and stay removed", async () => {
+  await onDisk(async (run) => {
+    expect(await run.attempt({ spans: 2 })).toBeUndefined();
+    const folder = join(driveFolder(run.root), "_rejects");
+    const stale = join(folder, layoutOf("", drivePlan.runId).rejectsOf(2, "0".repeat(64)));
+    await run.disk.fs.writeText(stale, "{}\n");
+    await run.disk.fs.sync(stale);
+    await run.disk.fs.sync(folder);
 
-      await finish(run);
+    await finish(run);
 
-      await run.disk.losePower(allLost);
-      await run.check();
-    });
+    await run.disk.losePower(allLost);
+    await run.check();
   });
 });
 
-describe("errors of DuckDB about the disk", () => {
-  test.each([
-    ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
-    ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
-    ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
-    ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
-    ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
-    ["IO Error: something else", "DISK", "something else"],
-    ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
-  ])("DuckDB's error (%s) is reported as the right error of this program", async (said, code, text) => {
-    await onDisk(async (run) => {
-      const duckdb = duckDbWith(() => () => Promise.reject(new Error(said)));
-      await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
+test.each([
+  ["IO Error: Could not write file: No space left on device", "DISK", "the disk is full (ENOSPC)"],
+  ["IO Error: Could not write file: Disk quota exceeded", "DISK", "the disk quota is used up (EDQUOT)"],
+  ["IO Error: Could not write file: Input/output error", "DISK", "the disk reports an input/output error (EIO)"],
+  ["IO Error: Cannot open file: Read-only file system", "PERMISSION", "the file system is read-only (EROFS)"],
+  ["IO Error: Cannot open file: Permission denied", "PERMISSION", "permission denied (EACCES)"],
+  ["IO Error: something else", "DISK", "something else"],
+  ["Out of Memory Error: failed to allocate", "MEMORY", "failed to allocate"],
+])("DuckDB's error (%s) is reported as the right error of this program", async (said, code, text) => {
+  await onDisk(async (run) => {
+    const duckdb = duckDbWith(() => () => Promise.reject(new Error(said)));
+    await using sink = await openDriveSink(run.root, run.disk.fs, { duckdb });
 
-      await expect(commit(await beginDrive(sink), 0)).rejects.toMatchObject({
-        code,
-        message: expect.stringContaining(text),
-      });
+    await expect(commit(await beginDrive(sink), 0)).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(text),
     });
   });
 });

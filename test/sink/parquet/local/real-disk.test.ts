@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectFinished } from "../../../support/crash.js";
 import { goldenRows } from "../../../support/golden.js";
-import { scratchFolder, writeSpec } from "../../../support/job.js";
+import { scratch, scratchFolder, writeSpec } from "../../../support/job.js";
 import { mayMount, type SmallDisk, smallDisk } from "../../../support/mounts.js";
 import { faultsAtAnyMoment, listing, partNames } from "../../../support/output.js";
 import { leaveUnfinished, runSpec } from "../../../support/score.js";
@@ -22,9 +22,9 @@ async function onSmallDisk(
   options: string,
   work: (job: { spec: string; out: string; disk: SmallDisk }) => Promise<void>,
 ): Promise<void> {
-  await using scratch = await scratchFolder();
-  await using disk = await smallDisk(join(scratch.path, "disk"), options);
-  await work({ ...(await jobOn(scratch.path, join(disk.path, "out"))), disk });
+  await using folder = await scratchFolder();
+  await using disk = await smallDisk(join(folder.path, "disk"), options);
+  await work({ ...(await jobOn(folder.path, join(disk.path, "out"))), disk });
 }
 
 describe.skipIf(!mayMount)("a real file system", () => {
@@ -106,7 +106,6 @@ const nobody = 65_534;
 
 describe.skipIf(!isRoot)("a folder that this user may not write to", () => {
   test("a folder that this user may not write to is refused with 64, and nothing is changed", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await jobOn(scratch.path, join(scratch.path, "out"));
     await mkdir(out);
     await chmod(scratch.path, 0o755);
@@ -119,7 +118,6 @@ describe.skipIf(!isRoot)("a folder that this user may not write to", () => {
   });
 
   test("a folder above the output that this user may not write to is no error", async () => {
-    await using scratch = await scratchFolder();
     const { spec, out } = await jobOn(scratch.path, join(scratch.path, "closed/out"));
     await mkdir(out, { recursive: true });
     await chown(out, nobody, nobody);

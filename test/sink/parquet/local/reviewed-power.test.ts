@@ -5,7 +5,7 @@ import { noRows, spanProfileText } from "#src/checks/span-profile.js";
 import type { SpanOutput } from "#src/columnar/types.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { RunSink } from "#src/sink/port.js";
-import { scratchFolder } from "../../../support/job.js";
+import { scratch } from "../../../support/job.js";
 import { lossyDisk } from "../../../support/lossy-disk.js";
 import { allLost, bytesLost, type Luck, namesLost } from "../../../support/luck.js";
 import { beginRun, drivePlan, driveRows, driveSpans, openDriveSink } from "../../../support/sink-drive.js";
@@ -27,7 +27,6 @@ const lucks: readonly (readonly [string, Luck])[] = [
 ];
 
 test.each(lucks)("a verdict and a decision that were reported survive a power failure: %s", async (_, luck) => {
-  await using scratch = await scratchFolder();
   const root = join(scratch.path, "disk");
   await mkdir(root);
   const disk = lossyDisk(root);
@@ -57,7 +56,6 @@ test.each(lucks)("a verdict and a decision that were reported survive a power fa
 test.each(lucks)(
   "the key of a run survives a power failure with the spans that it opens, and not the end of the run: %s",
   async (_, luck) => {
-    await using scratch = await scratchFolder();
     const root = join(scratch.path, "disk");
     await mkdir(root);
     const disk = lossyDisk(root);
@@ -87,7 +85,6 @@ test.each(lucks)(
 test.each(lucks)(
   "a key that another attempt had made and not flushed survives a power failure with the spans that it opens: %s",
   async (_, luck) => {
-    await using scratch = await scratchFolder();
     const root = join(scratch.path, "disk");
     await mkdir(root);
     const disk = lossyDisk(root);
