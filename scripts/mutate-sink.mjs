@@ -73,7 +73,7 @@ const postgresRuns = [
 const s3 = ["test/contract/sink.test.ts", "test/sink/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
-const files = ["sink/parquet", "sink/arrow", "stores"];
+const folderNames = ["sink/parquet", "sink/arrow", "stores"];
 
 /**
  * What may be removed: a pattern in the files of some folders of dist, what takes its place, and the tests in
@@ -124,27 +124,25 @@ const removals = [
 ];
 
 function findMutants() {
-  return removals.flatMap(
-    ({ folders = files, what, pattern, instead, suites }) => {
-      const scripts = folders
-        .flatMap((folder) => readdirSync(join(project, "dist", folder)).map((name) => join(folder, name)))
-        .filter((file) => file.endsWith(".js"));
-      const found = scripts.flatMap((file) => {
-        const text = readFileSync(join(project, "dist", file), "utf8");
-        return [...text.matchAll(pattern)].map(({ index, 0: part }) => ({
-          file,
-          what,
-          suites: [...likelySuites(file), ...suites],
-          line: describe(text, index),
-          text: text.slice(0, index) + instead + text.slice(index + part.length),
-        }));
-      });
-      if (found.length === 0) {
-        throw new Error(`no ${what} to take out of ${folders.join(", ")}: were files moved?`);
-      }
-      return found;
-    },
-  );
+  return removals.flatMap(({ folders = folderNames, what, pattern, instead, suites }) => {
+    const scripts = folders
+      .flatMap((folder) => readdirSync(join(project, "dist", folder)).map((name) => join(folder, name)))
+      .filter((file) => file.endsWith(".js"));
+    const found = scripts.flatMap((file) => {
+      const text = readFileSync(join(project, "dist", file), "utf8");
+      return [...text.matchAll(pattern)].map(({ index, 0: part }) => ({
+        file,
+        what,
+        suites: [...likelySuites(file), ...suites],
+        line: describe(text, index),
+        text: text.slice(0, index) + instead + text.slice(index + part.length),
+      }));
+    });
+    if (found.length === 0) {
+      throw new Error(`no ${what} to take out of ${folders.join(", ")}: were files moved?`);
+    }
+    return found;
+  });
 }
 
 function likelySuites(file) {

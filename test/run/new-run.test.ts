@@ -223,7 +223,12 @@ async function expectVisible({ out, fixture }: OwnJob, number: number): Promise<
 test("a process that finds its new run planned and finished by another has nothing to do", async () => {
   const job = await finishedJob(scratch.path);
   const held = join(scratch.path, "held");
-  const slow = await holdRun(job.spec, { out: job.out, call: "create control/tmp/plan-json #1", held, args: ["--new-run"] });
+  const slow = await holdRun(job.spec, {
+    out: job.out,
+    call: "create control/tmp/plan-json #1",
+    held,
+    args: ["--new-run"],
+  });
   await scoreHere(job.spec, newRun);
   const before = await visible(job.out);
 

@@ -42,7 +42,12 @@ describe("an output folder that another attempt plans again during a run", () =>
     expect(await faultsOfFinished(out, 442)).toEqual([]);
   });
 
-  test.each(["sync control/tmp/part-00001-parquet #1", "link part-00002 #1", "link part-00005 #1", "create control/tmp/_manifest-json #1"])(
+  test.each([
+    "sync control/tmp/part-00001-parquet #1",
+    "link part-00002 #1",
+    "link part-00005 #1",
+    "create control/tmp/_manifest-json #1",
+  ])(
     "a run whose folder was planned again and not finished adds no part and no _SUCCESS of the old plan (held before %s)",
     async (call) => {
       const { spec, out, expected } = await watchedJob(scratch.path);

@@ -92,10 +92,10 @@ s3.describe("an S3 target", () => {
       await bucket.put(key, "");
     }
     const root = `s3://${bucket.name}`;
-    const { list } = storeOver(store);
+    const opened = storeOver(store);
     const folder = (name: string): object => ({ name, sizeBytes: undefined });
-    expect(await list(`${root}/f`)).toEqual([{ name: "b", sizeBytes: 0 }, folder("sub")]);
-    expect(await list(root)).toEqual([{ name: "fx", sizeBytes: 0 }, folder("f")]);
+    expect(await opened.list(`${root}/f`)).toEqual([{ name: "b", sizeBytes: 0 }, folder("sub")]);
+    expect(await opened.list(root)).toEqual([{ name: "fx", sizeBytes: 0 }, folder("f")]);
   });
 
   test("an S3 target lists a folder of several pages", async () => {
