@@ -27,7 +27,8 @@ const nothingPublished = "Nothing of this run is published.";
 /** Returns the state of the run after an attempt. */
 export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
-    return { word: "FAILED", sentence: `${outcome.code}, exit code ${outcome.exitCode}.`, tone: "bad" };
+    const [text = outcome.code] = outcome.message.split("\n");
+    return { word: "FAILED", sentence: asSentence(text), tone: "bad" };
   }
   const { report } = outcome;
   if (report.rolledBack !== undefined) {
@@ -211,7 +212,7 @@ function bullets(name: string, lines: readonly string[]): Html {
 function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const texts = decidingTexts(commands);
-  const baseline = joinsBaseline ? ` (and with --as-baseline, ${texts.asBaseline})` : "";
+  const baseline = joinsBaseline ? ` (and with --not-normal, ${texts.notNormal})` : "";
   const steps: (readonly [string, string])[] = [
     ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
     [`${capitalized(texts.approve)}${baseline}`, approve],

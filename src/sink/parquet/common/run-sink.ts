@@ -2,7 +2,6 @@ import type { SpanOutput } from "../../../columnar/types.js";
 import { runProfileOf, runProfileText } from "../../../publish/profile-text.js";
 import { requireApproved } from "../../../publish/require-approved.js";
 import { JobError } from "../../../util/errors.js";
-import { onceEach } from "../../../util/once-each.js";
 import type { Span } from "../../../plan/plan.js";
 import type { AttemptJson, CommitOutcome, RunSink, RunWriter } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
@@ -37,10 +36,12 @@ import type { FinishedPart } from "./manifest.js";
 import { listParts } from "./parts.js";
 import { readRejects } from "./rejects.js";
 import { runNotes } from "./run-notes.js";
-import { committedProfile, type KeyStore, profileSealer } from "./run-profile.js";
+import { committedProfile } from "./run-profile.js";
 
 /** The steps of a run that disks and S3 do differently. */
-export interface Publisher extends NotesTarget, KeyStore {
+export interface Publisher extends NotesTarget {
+  /** Creates a file unless it exists. It is durable when this returns, even if another attempt created it. */
+  readonly createOnce: (path: string, text: string) => Promise<void>;
   /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
   readonly prepare: (workers: number) => Promise<void>;
   /** How answers are kept. */
@@ -91,8 +92,7 @@ export interface FinishedRun {
 }
 
 /** Opens a run of Parquet parts. `writer` names this attempt. @throws JobError OUTPUT_DAMAGED */
-export async function openRun(target: Target, given: Publisher, writer: string): Promise<RunSink> {
-  const publisher = { ...given, warn: onceEach(given.warn) };
+export async function openRun(target: Target, publisher: Publisher, writer: string): Promise<RunSink> {
   const { fs, layout, stored } = target;
   const { folder } = layout;
   const { guarded } = publisher;
@@ -142,13 +142,13 @@ async function* partsOf({ fs, layout }: Target, { localParts }: Publisher): Asyn
 /** The profile of a run, the verdict on it, and the decision. */
 function reviewOf(
   target: Target,
-  { guarded, createOnce, openKeyDuckDb, localParts, warn }: Publisher,
+  { guarded, createOnce, openKeyDuckDb, localParts }: Publisher,
   known: CommittedSpans,
 ): Pick<RunSink, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision"> {
   const { fs, layout } = target;
   const { runId } = layout;
   return {
-    profile: () => guarded(`reading the profiles of run ${runId}`, () => committedProfile(target, known, { warn })),
+    profile: () => guarded(`reading the profiles of run ${runId}`, () => committedProfile(target, known)),
     countKeys: (columns) =>
       guarded(`counting the keys of run ${runId}`, () =>
         readCommitted(target, (paths) => countKeysIn(openKeyDuckDb, columns, localParts(paths))),
@@ -186,13 +186,11 @@ function runWriter(
   const { guarded, answers: files } = publisher;
   const { writer } = maker;
   const spilled = createSpilledPieces(publisher.spill);
-  const sealed = profileSealer(target, known, publisher);
   return {
     spill: (span, rows) => guarded(`writing ${layout.committedPart(span.index)}`, () => spilled.add(span, rows)),
     commit: (span, output) =>
       guarded(`writing ${layout.committedPart(span.index)}`, async () => {
-        const stored = await sealed(span.index, output);
-        const { outcome, part } = await publisher.commit({ span, output: stored, maker, spilled: spilled.of(span) });
+        const { outcome, part } = await publisher.commit({ span, output, maker, spilled: spilled.of(span) });
         addOwnPart(known, part);
         if (outcome === "committed") {
           addOwnProfile(known, span.index, output);
@@ -226,11 +224,11 @@ async function finishRun(
     if (planned.plan.staged) {
       requireApproved(decision, layout.runId);
     }
-    const found = await committedProfile(target, known, publisher);
+    const found = await committedProfile(target, known);
     const rejected = rejectedRows(known);
     const profile = profileToWrite(
       layout,
-      runProfileText(runProfileOf(planned.plan, { ...found, rejected })),
+      runProfileText(runProfileOf(planned.plan, { profile: found, rejected, decision })),
       decision,
     );
     await publisher.publish({ parts: known.own, committed: known.parts, profile, attempt });

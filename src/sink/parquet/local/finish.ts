@@ -6,7 +6,6 @@ import type { FileSystem } from "../common/file-system.js";
 import type { AttemptJson } from "../../port.js";
 import type { ProfileToWrite } from "../common/control-files.js";
 import { type ManifestPart, manifestPart, manifestText, type ManifestSource } from "../common/manifest.js";
-import { removeProfileKey } from "./past-runs.js";
 import { removeStaleRejects } from "./rejects.js";
 import { successText } from "../common/named-run.js";
 import { swapIn } from "./swap.js";
@@ -55,9 +54,6 @@ export async function writeFinish(fs: FileSystem, request: FinishRequest): Promi
     text: successText(stored),
     check,
   });
-  if (stored.plan.checks !== null) {
-    await removeProfileKey(fs, layout); // not before the profile is durable, which takes the place of what it opens
-  }
   await fs.removeFolder(layout.temporary).catch((error: unknown) => {
     // Another attempt wrote into the folder just now; it will finish, too.
     if (errnoOf(error) !== "ENOTEMPTY") {

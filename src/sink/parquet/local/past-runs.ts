@@ -1,6 +1,6 @@
 import { basename } from "node:path";
 import type { RunId } from "../../../plan/plan.js";
-import { type FileSystem, ifThere, listFolder } from "../common/file-system.js";
+import { type FileSystem, listFolder } from "../common/file-system.js";
 import { isEarlier, type Layout, layoutOf } from "../common/layout.js";
 import { clearFolder } from "./temporary.js";
 
@@ -9,18 +9,9 @@ function workingFolders(layout: Layout): string[] {
   return [layout.temporary, layout.withdrawn, layout.staging, layout.answers];
 }
 
-/** Destroys the key of a run that is over. Durable when it returns. */
-export async function removeProfileKey(fs: FileSystem, { profileKey, control }: Layout): Promise<void> {
-  await ifThere(fs.unlink(profileKey));
-  await fs.sync(control);
-}
-
 /** Removes the working files of a run that is over. Costs one listing where there are none. */
 export async function clearRun(fs: FileSystem, layout: Layout): Promise<void> {
   const names = new Set(await listFolder(fs, layout.control));
-  if (names.has(basename(layout.profileKey))) {
-    await removeProfileKey(fs, layout);
-  }
   for (const folder of workingFolders(layout)) {
     if (names.has(basename(folder))) {
       await clearFolder(fs, folder);

@@ -63,7 +63,6 @@ function diskPublisher(options: ParquetRunOptions, target: DiskTarget): Publishe
       remove: (path) => fs.unlink(path),
     },
     openKeyDuckDb: options.openKeyDuckDb,
-    warn: options.warn,
     partsFolder: folder,
     localParts: async function* (paths) {
       yield* paths.length === 0 ? [] : [paths];

@@ -24,15 +24,12 @@ export async function clearProbes(
 }
 
 /**
- * Removes the working objects of a run that is over: its key, its staged parts, and answers. Costs one listing where there
+ * Removes the working objects of a run that is over: its staged parts, and answers. Costs one listing where there
  * are none.
  */
 export async function clearWorking({ store, folder }: S3Tools, layout: Layout): Promise<void> {
   const fs = targetStateInS3(store, folder);
   const there = new Set(await listFolder(fs, layout.control));
-  if (there.has(basename(layout.profileKey))) {
-    await store.remove(objectAt(layout.profileKey));
-  }
   for (const working of [layout.staging, layout.answers].filter((one) => there.has(basename(one)))) {
     const names = await listFolder(fs, working);
     await mapBounded(names, (name) => store.remove(objectAt(`${working}/${name}`)));

@@ -40,7 +40,6 @@ function s3Publisher(tools: S3Tools, target: Target): Publisher {
       remove: (path) => unlink(path),
     },
     openKeyDuckDb: tools.openKeyDuckDb,
-    warn: tools.warn,
     partsFolder: tools.spool.folder,
     localParts: (uris) => fetchParts(tools, uris),
     commit: (commit) => commitToS3({ tools, target, ...commit }),

@@ -1,0 +1,46 @@
+import { digitsApart, shown } from "../../util/shown-numbers.js";
+import { aboutColumn, type Check, enoughNights, type Finding } from "../check.js";
+import { quantileOf } from "../profile/column.js";
+import { shapeDistance, shapeLimit } from "./shape.js";
+
+/** Whether an output has drifted since the nights 29 to 56 back, too slowly for a night to differ from the last ones. It only warns. */
+export const driftCheck: Check = {
+  name: "drift",
+  keys: ["factor"],
+  judge({ columns, earlier }) {
+    return columns.flatMap((column): Finding[] => {
+      const { now, older } = column;
+      const found = older.length < enoughNights ? undefined : shapeDistance(now, older);
+      if (found === undefined) {
+        return [];
+      }
+      const limit = shapeLimit(found, column, earlier);
+      const median = quantileOf(now, 0.5);
+      const medians = older.flatMap(({ column: before }) => quantileOf(before, 0.5) ?? []);
+      return [
+        {
+          check: "drift",
+          ...aboutColumn(column),
+          level: found.near > limit ? "warn" : "pass",
+          measured: found.near,
+          limit,
+          against: found.nearest.runId,
+          numbers: {
+            nights: older.length,
+            ...(median === undefined || medians.length === 0
+              ? {}
+              : { median, low: Math.min(...medians), high: Math.max(...medians) }),
+          },
+        },
+      ];
+    });
+  },
+  say({ numbers: { nights = 0, median, low = 0, high = 0 } }) {
+    const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
+    const medians =
+      median === undefined
+        ? ""
+        : `: median ${shown(median, digits)}, then ${shown(low, digits)} to ${shown(high, digits)}`;
+    return `it has drifted since the ${nights} nights before the last 28${medians}`;
+  },
+};

@@ -1,0 +1,54 @@
+import { percent, withSeparators } from "../../util/shown-numbers.js";
+import { type Check, levelFor, limitFor, nearness } from "../check.js";
+
+const least = { usually: 0.25, first: 0.5 };
+
+/** Whether the number of rows is far from that of each earlier night. */
+export const rowsCheck: Check = {
+  name: "rows",
+  keys: ["factor"],
+  judge(night) {
+    const { run, earlier, limits } = night;
+    const size = ({ rows, rejected }: { readonly rows: number; readonly rejected: number }): number =>
+      Math.log(Math.max(1, rows + rejected));
+    const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: size(each) }));
+    const found = nearness(size(run), nights, (left, right) => Math.abs(left - right));
+    if (found === undefined) {
+      return [];
+    }
+    const limit = limitFor(found.usual, least, { factor: limits.factor, earlier });
+    const all = nights.map((each) => each.run.rows + each.run.rejected);
+    const { filtered = 0 } = run;
+    const isEmpty = run.rows + run.rejected === 0;
+    return [
+      {
+        check: "rows",
+        column: null,
+        ...levelFor(
+          { near: found.near, limit },
+          { earlier, run: isEmpty || found.near > Math.log(2) ? found.nearest : run },
+        ),
+        measured: found.near,
+        limit,
+        against: found.nearest.runId,
+        numbers: {
+          rows: run.rows + run.rejected,
+          nearest: found.nearest.rows + found.nearest.rejected,
+          fewest: Math.min(...all),
+          most: Math.max(...all),
+          ...(filtered === 0 ? {} : { filtered }),
+        },
+      },
+    ];
+  },
+  say({ numbers: { rows = 0, nearest = 0, filtered }, against }, { dateOf }) {
+    const left = filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+    const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
+    return `${rowsText(rows)}${left}; the nearest night had ${withSeparators(nearest)} (${dateOf(against ?? "")})${share}`;
+  },
+};
+
+/** "4,426 rows", "1 row". */
+export function rowsText(rows: number | string): string {
+  return `${withSeparators(rows)} ${rows === 1 ? "row" : "rows"}`;
+}
