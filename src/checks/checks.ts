@@ -95,10 +95,9 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now)).map(({ name }) => name);
   const columns = compared.filter(({ name, factor }) => !growing.includes(name) && factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
-  const found = checks.flatMap((check) => [
-    ...check.judge(night),
-    ...others.filter((finding) => finding.check === check.name),
-  ]);
+  const found = checks.flatMap((check) =>
+    check.judge(night).concat(others.filter((finding) => finding.check === check.name)),
+  );
   const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
   const results = found
     .filter(({ column, level }) => level !== "pass" || !slices.has(column ?? ""))
@@ -148,32 +147,31 @@ function withUnit(finding: Finding, columns: readonly ComparedColumn[]): Finding
 /** Rows of a slice that is compared. */
 const sliceRows = 1000;
 
+type ColumnsOf = (run: RunProfile) => ColumnProfiles | undefined;
+
+function inRuns(
+  runs: readonly RunProfile[],
+  of: ColumnsOf,
+  { name, type }: { readonly name: string; readonly type: string },
+): NightColumn[] {
+  return runs.flatMap((night) => {
+    const column = of(night)?.get(name);
+    return column === undefined || column.type !== type || column.rows === 0 ? [] : [{ run: night, column }];
+  });
+}
+
 function comparedColumns(
   run: RunProfile,
   { nights, older }: Earlier,
   { factor, outputs, inputs }: Limits,
 ): ComparedColumn[] {
-  const inRuns = (
-    runs: readonly RunProfile[],
-    of: (run: RunProfile) => ColumnProfiles | undefined,
-    name: string,
-    type: string,
-  ): NightColumn[] =>
-    runs.flatMap((night) => {
-      const column = of(night)?.get(name);
-      return column === undefined || column.type !== type || column.rows === 0 ? [] : [{ run: night, column }];
-    });
-  const of = (
-    role: ComparedColumn["role"],
-    columns: (run: RunProfile) => ColumnProfiles | undefined,
-    slice?: string,
-  ): ComparedColumn[] =>
+  const of = (role: ComparedColumn["role"], columns: ColumnsOf, slice?: string): ComparedColumn[] =>
     [...(columns(run) ?? [])].map(([name, now]) => ({
       name: slice === undefined ? name : `${slice}: ${name}`,
       role,
       now,
-      nights: inRuns(nights, columns, name, now.type),
-      older: role === "output" ? inRuns(older, columns, name, now.type) : [],
+      nights: inRuns(nights, columns, { name, type: now.type }),
+      older: role === "output" ? inRuns(older, columns, { name, type: now.type }) : [],
       factor: (role === "feature" ? inputs : outputs).get(name)?.factor ?? factor,
     }));
   return [

@@ -8,8 +8,6 @@ export function limitsOf(checks: ChecksSpec, { staged, params }: Pick<Plan, "sta
   const expected = expect.find((entry) =>
     Object.entries(entry.params).every(([name, value]) => params[name] === value),
   );
-  const factorOf = (wanted: number | "ignore" | undefined): { readonly factor?: number } =>
-    wanted === undefined ? {} : { factor: wanted === "ignore" ? Number.POSITIVE_INFINITY : wanted };
   return {
     ...defaultLimits,
     onFail: staged ? onFail : "warn",
@@ -30,4 +28,8 @@ export function limitsOf(checks: ChecksSpec, { staged, params }: Pick<Plan, "sta
     ),
     expected: expected && { reason: expected.reason, asBaseline: expected.asBaseline },
   };
+}
+
+function factorOf(wanted: number | "ignore" | undefined): { readonly factor?: number } {
+  return wanted === undefined ? {} : { factor: wanted === "ignore" ? Number.POSITIVE_INFINITY : wanted };
 }

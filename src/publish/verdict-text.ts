@@ -34,9 +34,11 @@ function groupsOf(findings: readonly Finding[]): Finding[][] {
     const key = columnKey(finding);
     groups.set(key, [...(groups.get(key) ?? []), finding]);
   }
-  const rank = ([first]: readonly Finding[]): number =>
-    first?.column === null ? 0 : first?.isFeature === true ? 1 : 2;
   return [...groups.values()].toSorted((left, right) => rank(left) - rank(right) || farthest(right) - farthest(left));
+}
+
+function rank([first]: readonly Finding[]): number {
+  return first?.column === null ? 0 : first?.isFeature === true ? 1 : 2;
 }
 
 /** Distinguishes columns: an output and a feature may have the same name. What is about the run has a line for each check. */

@@ -7,6 +7,7 @@ import {
   type VectorColumn,
 } from "../checks/profile/column.js";
 import { countedValues, valueText } from "../checks/profile/shown-values.js";
+import { assertNever } from "../util/errors.js";
 import { momentsOf } from "./score-summary.js";
 
 /** The statistics of a column, as plain JSON, for the table and the JSON of `stats`. */
@@ -57,8 +58,10 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
       return { ...counts, ...valueStats(profile) };
     case "vectors":
       return { ...counts, vectors: vectorStats(profile) };
-    default:
+    case "rows":
       return counts;
+    default:
+      return assertNever(profile);
   }
 }
 

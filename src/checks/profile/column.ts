@@ -160,7 +160,7 @@ export function countNumbers(next: NextNumbers, bins: number): NumberColumn {
   let [sum, rest] = [0, 0];
   for (let count = next(block); count > 0; count = next(block)) {
     rows += count;
-    let finite = 0;
+    let filled = 0;
     for (let index = 0; index < count; index += 1) {
       const value = block[index] as number;
       if (value - value !== 0) {
@@ -169,8 +169,8 @@ export function countNumbers(next: NextNumbers, bins: number): NumberColumn {
         infinite[1] += value === Number.POSITIVE_INFINITY ? 1 : 0;
         continue;
       }
-      block[finite] = value;
-      finite += 1;
+      block[filled] = value;
+      filled += 1;
       min = value < min ? value : min;
       max = value > max ? value : max;
       const total = sum + value;
@@ -178,7 +178,7 @@ export function countNumbers(next: NextNumbers, bins: number): NumberColumn {
       rest += sum - (total - part) + (value - part);
       sum = total;
     }
-    counter.addNumbers(block, finite);
+    counter.addNumbers(block, filled);
   }
   return {
     kind: "numbers",
@@ -275,8 +275,8 @@ function countVectors(type: ColumnType, { offsets, child, valid }: ListColumn, b
   const one = new Float64Array(1);
   let [least, largest, zero, notFinite] = [Number.POSITIVE_INFINITY, 0, 0, 0];
   let values = new Float64Array(0);
-  for (let row = 0; row < offsets.length - 1 && child.kind === "fixed" && read !== undefined; row += 1) {
-    if (valid?.[row] === 0) {
+  for (let row = 0; row < offsets.length - 1; row += 1) {
+    if (valid?.[row] === 0 || child.kind !== "fixed" || read === undefined) {
       continue;
     }
     const [from, to] = [offsets[row] as number, offsets[row + 1] as number];
@@ -297,11 +297,11 @@ function countVectors(type: ColumnType, { offsets, child, valid }: ListColumn, b
     one[0] = norm;
     norms.addNumbers(one, 1);
     zero += norm === 0 ? 1 : 0;
-    for (let at = 0; at < values.length && norm > 0; at += 1) {
+    const unit = norm === 0 ? 0 : directionUnit / norm;
+    for (let at = 0; at < values.length; at += 1) {
       const folded = at % foldedDimensions;
       const sign = at < foldedDimensions || (mixHash(at) & 1) === 0 ? 1 : -1;
-      direction[folded] =
-        (direction[folded] as number) + Math.round((sign * (values[at] as number) * directionUnit) / norm);
+      direction[folded] = (direction[folded] as number) + Math.round(sign * (values[at] as number) * unit);
     }
   }
   return { dimensions: [least, largest], zero, notFinite, values: norms.finish(), direction: [...direction] };

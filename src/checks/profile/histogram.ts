@@ -102,10 +102,13 @@ export function countKeys(bins: number): KeyCounter {
         put((before[slot] as number) >>> 1, rowsBefore[slot] as number);
       }
     }
+    if (used > bins) {
+      halve();
+    }
   };
   const add = (key: number, rows: number): void => {
     put(key >>> shift, rows);
-    while (used > bins) {
+    if (used > bins) {
       halve();
     }
   };

@@ -1,5 +1,14 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type ComparedColumn, type Finding, levelFor, limitFor, nearness } from "../check.js";
+import {
+  aboutColumn,
+  type Check,
+  type ComparedColumn,
+  type Finding,
+  type JudgedNight,
+  levelFor,
+  limitFor,
+  nearness,
+} from "../check.js";
 import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
 import { areClasses, countedValues, valueText } from "../profile/shown-values.js";
 
@@ -26,38 +35,7 @@ export const classCheck: Check = {
       ({ role, now, nights }) =>
         role === "output" && areClasses(now) && nights.every(({ column }) => countedValues(column) !== undefined),
     );
-    return classed.flatMap((column) =>
-      classKeys(column).map((key): Finding => {
-        const rowsOf = (of: ColumnProfile): ClassRows => ({
-          rows: countedValues(of)?.find((value) => value.key === key)?.rows ?? 0,
-          all: countedRows(of),
-        });
-        const now = rowsOf(column.now);
-        const nights = column.nights.map(({ run, column: before }) => ({ run, of: rowsOf(before) }));
-        const found = nearness(now, nights, (left, right) => Math.abs(logOdds(left) - logOdds(right)));
-        const nearest = nights.find(({ run }) => run === found?.nearest)?.of ?? now;
-        const due = (nearest.rows / Math.max(1, nearest.all)) * now.all;
-        const limit = limitFor(found?.usual ?? 0, least, { factor: column.factor, earlier: night.earlier });
-        const near = Math.max(due, now.rows) < leastRows ? 0 : (found?.near ?? 0);
-        const name = [column.now, ...column.nights.map((each) => each.column)]
-          .map((each) => valueText(each, key))
-          .find((text) => text !== undefined);
-        return {
-          check: "class",
-          ...aboutColumn(column),
-          ...levelFor({ near, limit }, night),
-          measured: near,
-          limit,
-          against: found?.nearest.runId ?? null,
-          numbers: {
-            value: name ?? "",
-            rows: now.rows,
-            share: now.rows / Math.max(1, now.all),
-            nearest: nearest.rows / Math.max(1, nearest.all),
-          },
-        };
-      }),
-    );
+    return classed.flatMap((column) => classKeys(column).map((key) => judgeClass(night, column, key)));
   },
   say: ({ numbers: { value = "", share = 0, nearest = 0 }, against }, { dateOf }) =>
     `${value === "" ? "a class" : `class ${shownValue(value)}`} has ${percent(share)} of the rows; ${percent(nearest)} on the nearest night (${dateOf(against ?? "")})`,
@@ -75,4 +53,34 @@ function classKeys({ now, nights }: ComparedColumn): number[] {
     .toSorted(([, left], [, right]) => right - left)
     .slice(0, mostClasses)
     .map(([key]) => key);
+}
+
+function judgeClass(night: JudgedNight, column: ComparedColumn, key: number): Finding {
+  const now = rowsOf(column.now, key);
+  const nights = column.nights.map(({ run, column: before }) => ({ run, of: rowsOf(before, key) }));
+  const found = nearness(now, nights, (left, right) => Math.abs(logOdds(left) - logOdds(right)));
+  const nearest = nights.find(({ run }) => run === found?.nearest)?.of ?? now;
+  const due = (nearest.rows / Math.max(1, nearest.all)) * now.all;
+  const limit = limitFor(found?.usual ?? 0, least, { factor: column.factor, earlier: night.earlier });
+  const near = Math.max(due, now.rows) < leastRows ? 0 : (found?.near ?? 0);
+  const texts = [column.now, ...column.nights.map((each) => each.column)].map((each) => valueText(each, key));
+  return {
+    check: "class",
+    ...aboutColumn(column),
+    ...levelFor({ near, limit }, night),
+    measured: near,
+    limit,
+    against: found?.nearest.runId ?? null,
+    numbers: {
+      value: texts.find((text) => text !== undefined) ?? "",
+      rows: now.rows,
+      share: now.rows / Math.max(1, now.all),
+      nearest: nearest.rows / Math.max(1, nearest.all),
+    },
+  };
+}
+
+function rowsOf(column: ColumnProfile, key: number): ClassRows {
+  const { keys, counts } = histogramOf(column);
+  return { rows: counts[keys.indexOf(key)] ?? 0, all: countedRows(column) };
 }

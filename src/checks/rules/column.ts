@@ -13,19 +13,15 @@ export const columnCheck: Check = {
       return [];
     }
     const compare = (now: ColumnProfiles, before: ColumnProfiles, isFeature: boolean): Finding[] =>
-      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].map((column) => {
+      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].flatMap((column): Finding[] => {
         const [measured, limit] = [now.get(column)?.type ?? missing, before.get(column)?.type ?? missing];
-        const level = measured === limit ? "pass" : isFeature ? "warn" : "hold";
-        return {
-          check: "column",
-          column,
-          level,
-          measured,
-          limit,
-          against: last.runId,
-          numbers: {},
-          ...(isFeature ? { isFeature: true as const } : {}),
-        };
+        const level = measured === limit ? "pass" : "hold";
+        const about = { column, measured, limit, against: last.runId, numbers: {} };
+        return [
+          isFeature
+            ? { check: "column", level: level === "hold" ? "warn" : level, isFeature, ...about }
+            : { check: "column", level, ...about },
+        ];
       });
     const hasFeatures = run.features.size > 0 && last.features.size > 0;
     return [

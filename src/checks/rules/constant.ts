@@ -1,5 +1,5 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type ComparedColumn } from "../check.js";
+import { aboutColumn, type Check, type ComparedColumn, type Finding } from "../check.js";
 import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
 import { valueText } from "../profile/shown-values.js";
 
@@ -22,7 +22,7 @@ export const constantCheck: Check = {
     const judged = columns.filter(
       ({ role, now }) => (role === "feature" || role === "output") && now.kind !== "rows" && now.rows >= leastRows,
     );
-    return judged.map((column) => {
+    return judged.flatMap((column): Finding[] => {
       const { now, nights } = column;
       const isEmpty = countedRows(now) === 0;
       const isConstant = histogramOf(now).keys.length === 1 && histogramOf(now).shift === 0;
@@ -33,15 +33,17 @@ export const constantCheck: Check = {
         : isConstant && nights.length > 0 && before < usualShare[column.role as "feature" | "output"];
       const mayHold =
         column.role === "output" || earlier.isFile || (isEmpty ? earlier.known > 1 : earlier.known >= fewNights);
-      return {
-        check: "constant",
-        ...aboutColumn(column),
-        level: !isNew ? "pass" : mayHold ? "hold" : "warn",
-        measured: isEmpty ? 0 : topShare(now),
-        limit: usualShare[column.role as "feature" | "output"],
-        against: null,
-        numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value: isEmpty ? "" : oneValue(column) },
-      };
+      return [
+        {
+          check: "constant",
+          ...aboutColumn(column),
+          level: !isNew ? "pass" : mayHold ? "hold" : "warn",
+          measured: isEmpty ? 0 : topShare(now),
+          limit: usualShare[column.role as "feature" | "output"],
+          against: null,
+          numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value: isEmpty ? "" : oneValue(column) },
+        },
+      ];
     });
   },
   say({ numbers: { empty, before = 0, value = "", nights } }) {

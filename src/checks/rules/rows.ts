@@ -1,7 +1,12 @@
 import { percent, withSeparators } from "../../util/shown-numbers.js";
 import { type Check, levelFor, limitFor, nearness } from "../check.js";
+import type { RunProfile } from "../profile/profile.js";
 
 const least = { usually: 0.25, first: 0.5 };
+
+function size({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number {
+  return Math.log(Math.max(1, rows + rejected));
+}
 
 /** Whether the number of rows is far from that of each earlier night. */
 export const rowsCheck: Check = {
@@ -9,8 +14,6 @@ export const rowsCheck: Check = {
   keys: ["factor"],
   judge(night) {
     const { run, earlier, limits } = night;
-    const size = ({ rows, rejected }: { readonly rows: number; readonly rejected: number }): number =>
-      Math.log(Math.max(1, rows + rejected));
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: size(each) }));
     const found = nearness(size(run), nights, (left, right) => Math.abs(left - right));
     if (found === undefined) {

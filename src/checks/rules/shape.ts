@@ -180,6 +180,11 @@ export const shapeCheck: Check = {
   say: shapeText,
 };
 
+function shareOf(column: ColumnProfile, key: number): number {
+  const index = histogramOf(column).keys.indexOf(key);
+  return index < 0 ? 0 : (histogramOf(column).counts[index] as number) / Math.max(1, countedRows(column));
+}
+
 /** What moved, for people: medians of numbers, and the value of texts whose share moved most. */
 function factsOf({ now, nights }: ComparedColumn): Record<string, number | string> {
   const median = quantileOf(now, 0.5);
@@ -188,10 +193,6 @@ function factsOf({ now, nights }: ComparedColumn): Record<string, number | strin
     return { median, low: Math.min(...medians), high: Math.max(...medians) };
   }
   const here = histogramOf(now);
-  const shareOf = (column: ColumnProfile, key: number): number => {
-    const index = histogramOf(column).keys.indexOf(key);
-    return index < 0 ? 0 : (histogramOf(column).counts[index] as number) / Math.max(1, countedRows(column));
-  };
   const names = new Map([...nights.flatMap(({ column }) => [...namesOf(column)]), ...namesOf(now)]);
   const moves =
     here.shift > 0

@@ -71,17 +71,18 @@ export const unseenCheck: Check = {
   },
 };
 
+function topValue(column: ColumnProfile, isMeant: (key: number) => boolean): string | undefined {
+  const { keys, counts } = histogramOf(column);
+  const ranked = [...keys.keys()].toSorted((left, right) => (counts[right] as number) - (counts[left] as number));
+  const index = ranked.find((each) => isMeant(keys[each] as number));
+  return index === undefined ? undefined : valueText(column, keys[index] as number);
+}
+
 /** The most frequent value that is new, and the most frequent one that is gone. */
 function examples({ now, nights }: ComparedColumn, known: ReadonlyMap<number, number>): Record<string, string> {
-  const top = (column: ColumnProfile, isMeant: (key: number) => boolean): string | undefined => {
-    const { keys, counts } = histogramOf(column);
-    const ranked = [...keys.keys()].toSorted((left, right) => (counts[right] as number) - (counts[left] as number));
-    const found = ranked.find((index) => isMeant(keys[index] as number));
-    return found === undefined ? undefined : valueText(column, keys[found] as number);
-  };
   const here = new Set(histogramOf(now).keys);
   const last = nights.at(-1)?.column;
-  const value = top(now, (key) => !known.has(key));
-  const gone = last && top(last, (key) => !here.has(key) && known.get(key) === nights.length);
+  const value = topValue(now, (key) => !known.has(key));
+  const gone = last && topValue(last, (key) => !here.has(key) && known.get(key) === nights.length);
   return { ...(value === undefined ? {} : { value }), ...(gone === undefined ? {} : { gone }) };
 }

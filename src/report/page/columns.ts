@@ -166,8 +166,8 @@ function valuesOf(
   before: ColumnProfile | undefined,
   failing: ReadonlySet<string>,
 ): ValueDistribution {
-  const counts = new Map<string, { now: number; before: number }>();
-  const unnamed = { now: 0, before: 0 };
+  const counts = new Map<string, { readonly name: string; now: number; before: number }>();
+  const unnamed = { name: "other values", now: 0, before: 0 };
   for (const [when, column] of [
     ["now", now],
     ["before", before],
@@ -176,7 +176,7 @@ function valuesOf(
     const values = column === undefined ? [] : (countedValues(column) ?? [{ key: -1, rows: countedRows(column) }]);
     for (const { key, rows } of values) {
       const name = names.get(key) ?? (column?.kind === "numbers" ? valueText(column, key) : undefined);
-      const count = name === undefined ? unnamed : (counts.get(name) ?? { now: 0, before: 0 });
+      const count = name === undefined ? unnamed : (counts.get(name) ?? { name, now: 0, before: 0 });
       count[when] += rows;
       if (name !== undefined) {
         counts.set(name, count);
@@ -184,7 +184,7 @@ function valuesOf(
     }
   }
   const [total, totalBefore] = [countedRows(now), before === undefined ? 0 : countedRows(before)];
-  const all = [...counts].map(([name, rows]) => ({ name, ...rows }));
+  const all = [...counts.values()];
   const share = (value: ValueCount): number =>
     Math.max(value.now / Math.max(total, 1), value.before / Math.max(totalBefore, 1));
   const byShare = all.toSorted((left, right) => share(right) - share(left) || (left.name < right.name ? -1 : 1));

@@ -81,13 +81,16 @@ function card(column: PageColumn): Html {
   return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(emptyShares(now, nearest?.column))}<figcaption>${[caption(now, shown), ...night].join("; ")}</figcaption></figure>`;
 }
 
+function shareIn(rows: number, column: ColumnProfile): number {
+  return column.rows === 0 ? 0 : rows / column.rows;
+}
+
 /** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */
 function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): EmptyShare[] {
   const kinds = [
     { name: "NULL" as const, of: ({ nulls }: ColumnProfile) => nulls },
     { name: "NaN" as const, of: (column: ColumnProfile) => (column.kind === "numbers" ? column.nan : 0) },
   ];
-  const shareIn = (rows: number, column: ColumnProfile): number => (column.rows === 0 ? 0 : rows / column.rows);
   return kinds
     .map(({ name, of }) => ({
       name,
@@ -143,11 +146,6 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
     return nothing;
   }
   const ranked = columns.toSorted((left, right) => (right.times ?? -1) - (left.times ?? -1));
-  const lineOf = ({ name, role, now, level, times, earlier: before }: PageColumn): Html => {
-    const shares = before.flatMap((column) => emptyShare(column) ?? []);
-    const far = times === undefined ? "–" : `${Number((times * 100).toPrecision(2))}%`;
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(before))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : rangeText(shares, showShare))}</td></tr>`;
-  };
   const open = Math.max(openRows, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
   const folded =
@@ -155,13 +153,17 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
       ? nothing
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
   const basis =
-    reference === undefined
-      ? `${count(earlier.length, "earlier night")}`
-      : `the profile ${reference.split("/").at(-1)}`;
+    reference === undefined ? count(earlier.length, "earlier night") : `the profile ${reference.split("/").at(-1)}`;
   return html`<section><h2>Tonight beside the usual</h2>
 <p>How far the values of a column are from those of the nearest night, in percent of what is allowed: above 100% a column is suspicious. <span class="before">Small print</span>: ${basis}.</p>
 ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
+}
+
+function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
+  const shares = earlier.flatMap((column) => emptyShare(column) ?? []);
+  const far = times === undefined ? "–" : `${Number((times * 100).toPrecision(2))}%`;
+  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : rangeText(shares, showShare))}</td></tr>`;
 }
 
 /** The share of NULL and NaN in a column, as a text. */

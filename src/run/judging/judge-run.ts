@@ -1,4 +1,4 @@
-import type { Judged } from "../../checks/checks.js";
+import { asksForPrevious, type Judged, judge, judgeWithPrevious } from "../../checks/checks.js";
 import type { Verdict } from "../../checks/check.js";
 import type { Plan } from "../../plan/plan.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -6,8 +6,6 @@ import { messageOf } from "../../util/errors.js";
 
 /** Judges a run. If the model is new and an output did not pass, the model of the last run tells the cause. */
 export async function judgeRun(context: JobContext, plan: Plan, judged: Judged): Promise<Verdict> {
-  // Runs without checks do not need these modules.
-  const { asksForPrevious, judge, judgeWithPrevious } = await import("../../checks/checks.js");
   const verdict = judge(judged);
   if (!asksForPrevious(verdict)) {
     return verdict;
