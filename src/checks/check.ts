@@ -176,28 +176,25 @@ export function nearness<T>(
   earlier: readonly { readonly run: RunProfile; readonly of: T }[],
   distance: (left: T, right: T) => number,
 ): Nearness | undefined {
-  let [near, usual] = [Number.POSITIVE_INFINITY, 0];
-  let nearest: RunProfile | undefined;
-  for (const [index, { run, of }] of earlier.entries()) {
+  const [first, ...others] = earlier;
+  if (first === undefined) {
+    return undefined;
+  }
+  let [near, nearest] = [distance(now, first.of), first.run];
+  for (const { run, of } of others) {
     const found = distance(now, of);
-    if (nearest === undefined || found < near) {
-      [near, nearest] = [found, run];
-    }
-    if (run.isApproved !== true && earlier.length > 1) {
-      usual = Math.max(usual, nearestOf(index, earlier, distance));
+    [near, nearest] = found < near ? [found, run] : [near, nearest];
+  }
+  const own = earlier.map(() => Number.POSITIVE_INFINITY);
+  for (const [index, { of }] of earlier.entries()) {
+    for (let before = 0; before < index; before += 1) {
+      const found = distance((earlier[before] as { readonly of: T }).of, of);
+      own[index] = Math.min(own[index] as number, found);
+      own[before] = Math.min(own[before] as number, found);
     }
   }
-  return nearest && { near, usual, nearest };
-}
-
-function nearestOf<T>(
-  index: number,
-  earlier: readonly { readonly of: T }[],
-  distance: (left: T, right: T) => number,
-): number {
-  const own = earlier[index] as { readonly of: T };
-  const distances = earlier.map(({ of }, at) => (at === index ? Number.POSITIVE_INFINITY : distance(own.of, of)));
-  return Math.min(...distances);
+  const usual = own.filter((found, index) => Number.isFinite(found) && earlier[index]?.run.isApproved !== true);
+  return { near, usual: Math.max(0, ...usual), nearest };
 }
 
 /** Distances that are never suspicious at the usual factor: with 14 earlier runs, and with fewer. */

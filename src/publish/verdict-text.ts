@@ -17,7 +17,13 @@ const mostFindings = 4;
 export function resultLines(verdict: RunVerdict, level: Level): string[] {
   const { results } = verdict.verdict;
   const groups = groupsOf(results.filter((finding) => finding.level === level));
-  const lines = groups.slice(0, mostColumns).map((group) => line(group, verdict, results));
+  const shown = groups.slice(0, mostColumns);
+  const lines = shown.map((group, index) => {
+    const why = group[0]?.lowered;
+    const before = shown.slice(0, index).some(([first]) => first?.lowered === why);
+    const reason = why === undefined ? "" : `; only a warning${before ? ", too" : `: ${why}`}`;
+    return `${line(group, verdict, results)}${reason}`;
+  });
   const rest = groups.slice(mostColumns).map(([first]) => first?.column ?? first?.check ?? "");
   return [
     ...lines,
@@ -65,7 +71,7 @@ const implied: Readonly<Record<string, readonly string[]>> = {
 };
 
 function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Finding[]): string {
-  const [{ column, lowered, cause } = {} as Finding] = group;
+  const [{ column, cause } = {} as Finding] = group;
   const names = new Set(group.map(({ check }) => check));
   const own = group.filter(({ check }) => ![...names].some((name) => implied[name]?.includes(check)));
   const texts = own
@@ -74,8 +80,7 @@ function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Find
   const more = own.length > mostFindings ? [`${own.length - mostFindings} more`] : [];
   const model = cause === undefined ? "" : modelText(cause, comparedFile(verdict));
   const moved = group.some(({ isFeature }) => isFeature === true) || column === null ? "" : movedText(all);
-  const why = lowered === undefined ? "" : `; only a warning: ${lowered}`;
-  return `${column === null ? "" : `${column}: `}${[...texts, ...more].join("; ")}${model}${moved}${why}`;
+  return `${column === null ? "" : `${column}: `}${[...texts, ...more].join("; ")}${model}${moved}`;
 }
 
 /** Names the features that may be why an output moved. */

@@ -68,10 +68,10 @@ export function momentsOf(profile: Extract<ColumnProfile, { kind: "numbers" | "v
   const [first, last] = [rangeOfBin(keys[0] ?? 0, shift), rangeOfBin(keys.at(-1) ?? 0, shift)];
   const numbers: NumberColumn | undefined = profile.kind === "numbers" ? profile : undefined;
   return {
-    min: numbers?.min ?? first[0],
-    max: numbers?.max ?? last[1],
+    min: numbers?.min ?? Number(first[0].toPrecision(6)),
+    max: numbers?.max ?? Number(last[1].toPrecision(6)),
     mean: numbers === undefined ? middle : meanOf(numbers),
-    deviation: rows < 2 ? Number.NaN : Math.sqrt(squares / (rows - 1)),
+    deviation: rows === 0 ? Number.NaN : Math.sqrt(squares / rows),
   };
 }
 

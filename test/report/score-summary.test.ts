@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { mergeProfiles, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
+import { mergeColumns, profileColumn } from "#src/checks/profile/column.js";
 import type { Column, ColumnType } from "#src/columnar/types.js";
 import type { Values } from "#src/columnar/values.js";
 import { type ScoreSummary, scoreSummary } from "#src/report/score-summary.js";
 import { textColumn } from "../support/batches.js";
 
 const fixed = (data: Values): Column => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined });
-const limits = profileLimits(1);
+const bins = 400;
 
 function summaryOf(type: ColumnType, ...columns: readonly Column[]): ScoreSummary | undefined {
   const profile = columns
-    .map((column) => profileColumn({ type }, column, limits))
-    .reduce((one, other) => mergeProfiles(one, other, limits));
+    .map((column) => profileColumn({ name: "score", type }, column, bins))
+    .reduce((one, other) => mergeColumns(one, other, bins));
   return scoreSummary("score", profile);
 }
 

@@ -8,6 +8,7 @@ import {
   type ListColumn,
   showType,
 } from "../../columnar/types.js";
+import { assertNever } from "../../util/errors.js";
 import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
 import {
   countKeys,
@@ -394,20 +395,28 @@ export function columnsJson(columns: ReadonlyMap<string, ColumnProfile>, limits:
 }
 
 export function columnJson(profile: ColumnProfile, limits: JsonLimits): ColumnJson {
+  const { kind, type, rows, nulls } = profile;
+  const counts = { kind, type, rows, nulls };
   if (profile.kind === "rows") {
-    return { ...profile };
+    return counts;
   }
-  const { values, ...facts } = profile;
-  const steps = values.keys.map((key, index) => key - (values.keys[index - 1] ?? 0));
-  const { names: _, ...plain } = "names" in facts ? facts : { ...facts, names: undefined };
-  const bins = { shift: values.shift, steps, counts: values.counts };
-  return profile.kind === "values"
-    ? { ...plain, ...bins, names: namesJson(profile, limits) }
-    : {
-        ...plain,
-        ...bins,
-        ...(profile.kind === "numbers" ? { min: finite(profile.min), max: finite(profile.max) } : {}),
-      };
+  const { keys, shift } = profile.values;
+  const steps = keys.map((key, index) => key - (keys[index - 1] ?? 0));
+  const bins = { shift, steps, counts: profile.values.counts };
+  switch (profile.kind) {
+    case "numbers": {
+      const { nan, infinite, min, max, sum } = profile;
+      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: finite(sum[0]), ...bins };
+    }
+    case "values":
+      return { ...counts, ...bins, names: namesJson(profile, limits) };
+    case "vectors": {
+      const { dimensions, zero, notFinite, direction } = profile;
+      return { ...counts, dimensions, zero, notFinite, direction, ...bins };
+    }
+    default:
+      return assertNever(profile);
+  }
 }
 
 function finite(value: number): number | null {
@@ -455,8 +464,13 @@ export function parseColumn(json: ColumnJson): ColumnProfile {
     return { ...profile, names: new Map((names ?? []).map(([index, name]) => [values.keys[index] as number, name])) };
   }
   if (profile.kind === "numbers") {
-    const { min, max } = profile as { readonly min: number | null; readonly max: number | null };
-    return { ...profile, min: min ?? Number.POSITIVE_INFINITY, max: max ?? Number.NEGATIVE_INFINITY };
+    const { min, max, sum } = profile as unknown as Readonly<Record<"min" | "max" | "sum", number | null>>;
+    return {
+      ...profile,
+      min: min ?? Number.POSITIVE_INFINITY,
+      max: max ?? Number.NEGATIVE_INFINITY,
+      sum: [sum ?? Number.NaN, 0],
+    };
   }
   const [least, largest] = profile.dimensions as readonly (number | null)[];
   return { ...profile, dimensions: [least ?? Number.POSITIVE_INFINITY, largest ?? 0] };

@@ -27,10 +27,16 @@ export function keyOfNumber(value: number): number {
   return (word ^ ((word >> 31) | 0x80000000)) >>> 0;
 }
 
+/** The upper word of an infinite float64. */
+const infiniteWord = 0x7ff00000;
+
 /** The number of a key that is next to zero in its bin of shift 0. */
 function numberOfKey(key: number): number {
   const isNegative = key < 0x80000000;
-  const word = Math.min(isNegative ? ~key & 0x7fffffff : key & 0x7fffffff, 0x7fefffff);
+  const word = isNegative ? ~key & 0x7fffffff : key & 0x7fffffff;
+  if (word >= infiniteWord) {
+    return isNegative ? -Number.MAX_VALUE : Number.MAX_VALUE;
+  }
   words[upper] = word;
   words[1 - upper] = 0;
   return isNegative ? -(single[0] as number) : (single[0] as number);
