@@ -1,7 +1,7 @@
 import { say } from "../checks/checks.js";
 import { enoughNights, type Finding, type Level, type Verdict } from "../checks/check.js";
 import { printable } from "../util/printable.js";
-import { shown, withSeparators } from "../util/shown-numbers.js";
+import { withSeparators } from "../util/shown-numbers.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 
 /** Lines about columns; of more, the others are named in one line. */
@@ -171,9 +171,4 @@ export function columnNotes({ growing }: Verdict): string[] {
           `${growing.join(", ")} only ${growing.length === 1 ? "grows" : "grow"} from run to run, so ${growing.length === 1 ? "it is" : "they are"} not compared`,
         ),
       ];
-}
-
-/** A distance with its limit, for the table of `checks`: "2.1×" of what is allowed. */
-export function timesText(finding: Finding): string {
-  return `${shown(timesLimit(finding), 2)}×`;
 }

@@ -6,7 +6,7 @@ import {
   type ValueColumn,
   type VectorColumn,
 } from "../checks/profile/column.js";
-import { countedValues, valueText } from "../checks/profile/shown-values.js";
+import { areClasses, countedValues, valueText } from "../checks/profile/shown-values.js";
 import { assertNever } from "../util/errors.js";
 import { momentsOf } from "./score-summary.js";
 
@@ -96,6 +96,9 @@ function valueStats(profile: NumberColumn | ValueColumn): Pick<ColumnStats, "dif
   const values = countedValues(profile);
   if (values === undefined) {
     return {};
+  }
+  if (profile.kind === "numbers" && !areClasses(profile) && values.length > mostValues) {
+    return { different_values: values.length };
   }
   const named = values.flatMap(({ key, rows }) => {
     const value = valueText(profile, key);

@@ -58,3 +58,9 @@ export function digitsApart(
   }
   return digits;
 }
+
+/** "3 to 5", or "3" where both are shown as the same. */
+export function rangeText(low: number | string, high: number | string, digits = fewDigits): string {
+  const [from, to] = [shown(low, digits), shown(high, digits)];
+  return from === to ? from : `${from} to ${to}`;
+}

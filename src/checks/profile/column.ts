@@ -445,7 +445,7 @@ export function parseColumns(json: ColumnsJson): Map<string, ColumnProfile> {
   return new Map(json.map(([name, column]) => [name, parseColumn(column)]));
 }
 
-/** Reads what `columnJson` made; trusts it to be such. */
+/** Reads what `columnJson` made. @throws RangeError for something else */
 export function parseColumn(json: ColumnJson): ColumnProfile {
   const { shift, steps, names, ...facts } = json as {
     readonly shift?: number;
@@ -453,10 +453,13 @@ export function parseColumn(json: ColumnJson): ColumnProfile {
     readonly counts: readonly number[];
     readonly names?: readonly (readonly [number, string])[];
   };
-  if (shift === undefined || steps === undefined) {
+  if (json["kind"] === "rows") {
     return json as unknown as CountedColumn;
   }
   const { counts, ...plain } = facts;
+  if (shift === undefined || !Array.isArray(steps) || !Array.isArray(counts) || steps.length !== counts.length) {
+    throw new RangeError("a column of a profile has no histogram");
+  }
   let key = 0;
   const values: Histogram = { shift, counts, keys: steps.map((step) => (key += step)) };
   const profile = { ...plain, values } as unknown as Exclude<ColumnProfile, CountedColumn>;

@@ -27,8 +27,8 @@ export function countedValues(column: ColumnProfile): readonly ValueRows[] | und
   return areCounted(column) ? keys.map((key, index) => ({ key, rows: counts[index] as number })) : undefined;
 }
 
-/** Different numbers of a column whose values are classes: whole numbers, and any. */
-const [mostClasses, anyClasses] = [24, 4];
+/** Different numbers of a column whose values are classes. */
+const mostClasses = 24;
 
 /** Whether the values are classes: texts and truths that are counted, or a few whole numbers. */
 export function areClasses(column: ColumnProfile): boolean {
@@ -37,7 +37,6 @@ export function areClasses(column: ColumnProfile): boolean {
     values !== undefined &&
     values.length > 0 &&
     (column.kind === "values" ||
-      values.length <= anyClasses ||
       (values.length <= mostClasses && values.every(({ key }) => Number.isInteger(Number(valueText(column, key))))))
   );
 }

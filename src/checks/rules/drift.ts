@@ -1,7 +1,7 @@
-import { digitsApart, shown } from "../../util/shown-numbers.js";
+import { digitsApart, rangeText, shown } from "../../util/shown-numbers.js";
 import { aboutColumn, type Check, enoughNights, type Finding } from "../check.js";
-import { quantileOf } from "../profile/column.js";
 import { shapeDistance, shapeLimit } from "./shape.js";
+import { medians } from "./unseen.js";
 
 /** Whether an output has drifted since the nights 29 to 56 back, too slowly for a night to differ from the last ones. It only warns. */
 export const driftCheck: Check = {
@@ -15,8 +15,6 @@ export const driftCheck: Check = {
         return [];
       }
       const limit = shapeLimit(found, column, earlier);
-      const median = quantileOf(now, 0.5);
-      const medians = older.flatMap(({ column: before }) => quantileOf(before, 0.5) ?? []);
       return [
         {
           check: "drift",
@@ -27,9 +25,7 @@ export const driftCheck: Check = {
           against: found.nearest.runId,
           numbers: {
             nights: older.length,
-            ...(median === undefined || medians.length === 0
-              ? {}
-              : { median, low: Math.min(...medians), high: Math.max(...medians) }),
+            ...medians({ now, nights: older }),
           },
         },
       ];
@@ -37,10 +33,8 @@ export const driftCheck: Check = {
   },
   say({ numbers: { nights = 0, median, low = 0, high = 0 } }) {
     const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
-    const medians =
-      median === undefined
-        ? ""
-        : `: median ${shown(median, digits)}, then ${shown(low, digits)} to ${shown(high, digits)}`;
-    return `it has drifted since the ${nights} nights before the last 28${medians}`;
+    const text =
+      median === undefined ? "" : `: median ${shown(median, digits)}, then ${rangeText(low, high, digits)}`;
+    return `it has drifted since the ${nights} nights before the last 28${text}`;
   },
 };

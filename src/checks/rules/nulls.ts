@@ -16,11 +16,7 @@ export const nullsCheck: Check = {
         return [];
       }
       const noun =
-        now.nulls > 0 || now.kind === "rows" || now.kind === "values"
-          ? "NULL"
-          : now.kind === "vectors"
-            ? "zero or not finite"
-            : "NaN or infinite";
+        now.kind === "vectors" ? "NULL, zero or not finite" : share * now.rows > now.nulls ? "NULL or NaN" : "NULL";
       const facts = { share, noun };
       const wanted = role === "feature" || role === "slice" ? undefined : night.limits.outputs.get(name)?.nulls;
       if (wanted !== undefined && now.nulls / now.rows > wanted) {

@@ -7,8 +7,11 @@ const leastBins = 20;
 
 /** What a run's rows have in common with those of another run if they are the same rows. */
 function contentOf({ rows, rejected, outputs, features }: RunProfile): string | undefined {
-  const columns = [...features, ...outputs].map(([name, column]) => [name, column.nulls, histogramOf(column)] as const);
-  const bins = columns.reduce((sum, [, , { keys }]) => sum + keys.length, 0);
+  const columns = [...features, ...outputs].map(([name, column]) => {
+    const { shift, keys, counts } = histogramOf(column);
+    return [name, column.nulls, shift, keys, counts] as const;
+  });
+  const bins = columns.reduce((sum, [, , , keys]) => sum + keys.length, 0);
   return bins < leastBins ? undefined : JSON.stringify([rows, rejected, columns]);
 }
 

@@ -3,6 +3,8 @@ import { type Check, levelFor, limitFor, nearness } from "../check.js";
 import type { RunProfile } from "../profile/profile.js";
 
 const least = { usually: 0.25, first: 0.5 };
+/** A night with so many times fewer rows than the nearest one is held also where only one is known. */
+const clearly = 4;
 
 function size({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number {
   return Math.log(Math.max(1, rows + rejected));
@@ -22,15 +24,15 @@ export const rowsCheck: Check = {
     const limit = limitFor(found.usual, least, { factor: limits.factor, earlier });
     const all = nights.map((each) => each.run.rows + each.run.rejected);
     const { filtered = 0 } = run;
-    const isEmpty = run.rows + run.rejected === 0;
+    const isClear =
+      found.near > limit && clearly * (run.rows + run.rejected) < found.nearest.rows + found.nearest.rejected;
     return [
       {
         check: "rows",
         column: null,
-        ...levelFor(
-          { near: found.near, limit },
-          { earlier, run: isEmpty || found.near > Math.log(2) ? found.nearest : run },
-        ),
+        ...(isClear
+          ? { level: "hold" as const }
+          : levelFor({ near: found.near, limit }, { earlier, run: found.nearest })),
         measured: found.near,
         limit,
         against: found.nearest.runId,

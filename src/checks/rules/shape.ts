@@ -1,4 +1,4 @@
-import { digitsApart, percent, shown, shownValue } from "../../util/shown-numbers.js";
+import { digitsApart, percent, rangeText, shown, shownValue } from "../../util/shown-numbers.js";
 import {
   aboutColumn,
   type Check,
@@ -11,9 +11,10 @@ import {
   nearness,
   type NightColumn,
 } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf, namesOf, quantileOf } from "../profile/column.js";
+import { type ColumnProfile, countedRows, histogramOf, namesOf } from "../profile/column.js";
 import { coarsen, type Histogram, mergeHistograms } from "../profile/histogram.js";
 import { valueText } from "../profile/shown-values.js";
+import { medians } from "./unseen.js";
 
 const least = { usually: 0.15, first: 1 };
 /** A column that moves more from night to night only warns: with 14 earlier nights, and with fewer. */
@@ -187,10 +188,9 @@ function shareOf(column: ColumnProfile, key: number): number {
 
 /** What moved, for people: medians of numbers, and the value of texts whose share moved most. */
 function factsOf({ now, nights }: ComparedColumn): Record<string, number | string> {
-  const median = quantileOf(now, 0.5);
-  const medians = nights.flatMap(({ column }) => quantileOf(column, 0.5) ?? []);
-  if (median !== undefined && medians.length > 0) {
-    return { median, low: Math.min(...medians), high: Math.max(...medians) };
+  const middle = medians({ now, nights });
+  if (middle["median"] !== undefined) {
+    return middle;
   }
   const here = histogramOf(now);
   const names = new Map([...nights.flatMap(({ column }) => [...namesOf(column)]), ...namesOf(now)]);
@@ -229,9 +229,9 @@ function shapeText({ measured, against, numbers }: Finding, { dateOf }: Paramete
   const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
   const what =
     median !== undefined
-      ? `median ${shown(median, digits)}${named}, usually ${shown(low, digits)} to ${shown(high, digits)}; `
+      ? `median ${shown(median, digits)}${named}, usually ${rangeText(low, high, digits)}; `
       : value !== undefined
-        ? `${shownValue(value)} in ${percent(share)} of the rows, usually ${percent(least_)} to ${percent(most)}; `
+        ? `${shownValue(value)} in ${percent(share)} of the rows, usually ${percent(least_) === percent(most) ? percent(most) : `${percent(least_)} to ${percent(most)}`}; `
         : "";
   const times =
     Number(usual) > 0

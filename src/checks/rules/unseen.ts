@@ -1,6 +1,6 @@
-import { percent, shownValue } from "../../util/shown-numbers.js";
+import { digitsApart, percent, rangeText, shown, shownValue } from "../../util/shown-numbers.js";
 import { aboutColumn, type Check, type ComparedColumn, type Finding, levelFor, limitFor } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
+import { type ColumnProfile, countedRows, histogramOf, quantileOf } from "../profile/column.js";
 import { areCounted, valueText } from "../profile/shown-values.js";
 
 const leastOf = {
@@ -50,7 +50,7 @@ export const unseenCheck: Check = {
             );
       const limit = limitFor(usual, leastOf[now.kind], { factor, earlier: night.earlier });
       const level = levelFor({ near, limit }, night);
-      const facts = level.level === "pass" ? {} : examples(column, runsOf);
+      const facts = level.level === "pass" ? {} : { ...examples(column, runsOf), ...medians(column) };
       return [
         {
           check: "unseen",
@@ -64,10 +64,14 @@ export const unseenCheck: Check = {
       ];
     });
   },
-  say({ numbers: { share = 0, usual = 0, value, gone, unit } }) {
+  say({ numbers: { share = 0, usual = 0, value, gone, unit, median, low = 0, high = 0 } }) {
+    const named = unit === undefined ? "" : ` (${unit})`;
+    const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
+    const usually = rangeText(low, high, digits);
+    const middle = median === undefined ? "" : `median ${shown(median, digits)}, usually ${usually}${named}; `;
     const such = value === undefined ? "" : `, such as ${shownValue(value)}`;
     const left = gone === undefined ? "" : `; no row has ${shownValue(gone)}`;
-    return `${percent(share)} of the rows have values that no earlier night had${such}${left}; usually at most ${percent(usual)}${unit === undefined ? "" : ` (${unit})`}`;
+    return `${middle}${percent(share)} of the rows have values that no earlier night had${such}${left}; usually at most ${percent(usual)}`;
   },
 };
 
@@ -85,4 +89,13 @@ function examples({ now, nights }: ComparedColumn, known: ReadonlyMap<number, nu
   const value = topValue(now, (key) => !known.has(key));
   const gone = last && topValue(last, (key) => !here.has(key) && known.get(key) === nights.length);
   return { ...(value === undefined ? {} : { value }), ...(gone === undefined ? {} : { gone }) };
+}
+
+/** The median of numbers, and the smallest and the largest one before. */
+export function medians({ now, nights }: Pick<ComparedColumn, "now" | "nights">): Record<string, number> {
+  const median = quantileOf(now, 0.5);
+  const before = nights.flatMap(({ column }) => quantileOf(column, 0.5) ?? []);
+  return median === undefined || before.length === 0
+    ? {}
+    : { median, low: Math.min(...before), high: Math.max(...before) };
 }

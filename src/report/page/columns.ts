@@ -150,7 +150,7 @@ export function distributionOf({
   if (countedRows(now) === 0) {
     return undefined;
   }
-  if (now.kind === "values" || (areClasses(now) && (before === undefined || areClasses(before)))) {
+  if (now.kind === "values" || (isFew(now) && (before === undefined || isFew(before)))) {
     return valuesOf(now, before, failing);
   }
   if (now.kind !== "numbers" && now.kind !== "vectors") {
@@ -159,6 +159,13 @@ export function distributionOf({
   const earlier = before?.kind === now.kind && countedRows(before) > 0 ? before : undefined;
   const range = rangeOf(earlier === undefined ? [now] : [now, earlier]);
   return { kind: "numbers", range, now: binned(now, range), before: earlier && binned(earlier, range) };
+}
+
+/** Numbers that are shown one by one, if they are no classes. */
+const fewNumbers = 4;
+
+function isFew(column: ColumnProfile): boolean {
+  return areClasses(column) || (countedValues(column)?.length ?? Number.POSITIVE_INFINITY) <= fewNumbers;
 }
 
 function valuesOf(
@@ -238,14 +245,14 @@ export function middleOf(profile: ColumnProfile): string | undefined {
 export function usualMiddle(columns: readonly ColumnProfile[]): string | undefined {
   const medians = columns.flatMap((column) => quantileOf(column, 0.5) ?? []);
   if (medians.length > 0) {
-    return rangeText(medians, showNumber);
+    return spanText(medians, showNumber);
   }
   const names = new Set(columns.flatMap((column) => middleOf(column) ?? []));
   return names.size === 0 ? undefined : [...names].slice(0, 3).join(", ");
 }
 
 /** "3 to 5", or "3" where all are shown as the same. */
-export function rangeText(values: readonly number[], show: (value: number) => string): string {
+export function spanText(values: readonly number[], show: (value: number) => string): string {
   const [low, high] = [show(Math.min(...values)), show(Math.max(...values))];
   return low === high ? low : `${low} to ${high}`;
 }

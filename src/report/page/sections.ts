@@ -10,7 +10,7 @@ import {
   levelOfRun,
   middleOf,
   type PageColumn,
-  rangeText,
+  spanText,
   runsBefore,
   usualMiddle,
 } from "./columns.js";
@@ -163,7 +163,7 @@ ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
   const shares = earlier.flatMap((column) => emptyShare(column) ?? []);
   const far = times === undefined ? "–" : `${Number((times * 100).toPrecision(2))}%`;
-  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : rangeText(shares, showShare))}</td></tr>`;
+  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : spanText(shares, showShare))}</td></tr>`;
 }
 
 /** The share of NULL and NaN in a column, as a text. */

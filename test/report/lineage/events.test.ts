@@ -69,7 +69,7 @@ describe("lineage events", () => {
 
   test("the event of a held run has the failed checks first, says why, and claims no rows", () => {
     const { run, inputs, outputs } = end(held);
-    expect(run.facets).toMatchObject({ errorMessage: { message: "held: score: psi 4.72 (limit 0.25)" } });
+    expect(run.facets).toMatchObject({ errorMessage: { message: "held: score: shape 4.55 (limit 1)" } });
     expect(run.facets["errorMessage"]).not.toHaveProperty("stackTrace");
     const [output] = outputs;
     expect(output?.outputFacets).toEqual({});
