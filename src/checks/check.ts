@@ -248,3 +248,9 @@ export function aboutColumn({
 }: Pick<ComparedColumn, "name" | "role">): Pick<Finding, "column" | "isFeature"> {
   return role === "feature" ? { column: name, isFeature: true } : { column: name };
 }
+
+/**
+ * Runs that a run is compared with, so that a month's end is there twice; and those before these, which tell of a slow
+ * drift.
+ */
+export const [comparedNights, olderNights] = [35, 28];

@@ -2,12 +2,14 @@ import {
   type Cause,
   type Check,
   type ComparedColumn,
+  comparedNights,
   type Earlier,
   enoughNights,
   type Finding,
   type JudgedNight,
   type Limits,
   type NightColumn,
+  olderNights,
   type Told,
   type Verdict,
 } from "./check.js";
@@ -57,10 +59,6 @@ const checks: readonly Check[] = [
 export function say(finding: Finding, told: Told): string {
   return (checks.find(({ name }) => name === finding.check) as Check).say(finding, told);
 }
-
-/** Runs that a run is compared with, and those before these, which tell of a slow drift. */
-export const comparedNights = 28;
-export const olderNights = 28;
 
 /** A longer gap than so many usual ones: what comes after it is judged as first nights are. */
 const longGap = 7;

@@ -59,7 +59,7 @@ export function whyLeftOut(by: string | undefined): LeftOutRun["why"] {
 }
 
 /** The runs that checks compare with, and as many before these, which tell of a slow drift. */
-const mostRuns = 56;
+const mostRuns = 63;
 /** Runs among which those are named that are not compared with. */
 const namedRuns = 8;
 

@@ -1,5 +1,12 @@
-import { defaultLimits, type Finding, type Limits, type Verdict } from "../checks/check.js";
-import { comparedNights, earlierThan, judge, olderNights } from "../checks/checks.js";
+import {
+  comparedNights,
+  defaultLimits,
+  type Finding,
+  type Limits,
+  olderNights,
+  type Verdict,
+} from "../checks/check.js";
+import { earlierThan, judge } from "../checks/checks.js";
 import { limitsOf } from "../publish/check-options.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";

@@ -1,6 +1,6 @@
 import type { SpanProfile } from "../checks/profile/profile.js";
-import type { Finding } from "../checks/check.js";
-import { comparedNights, earlierThan } from "../checks/checks.js";
+import { comparedNights, type Finding } from "../checks/check.js";
+import { earlierThan } from "../checks/checks.js";
 import { checkKeys } from "../checks/rules/unique.js";
 import type { Plan } from "../plan/plan.js";
 import { limitsOf } from "../publish/check-options.js";

@@ -149,7 +149,7 @@ export const checks = z.strictObject(
     factor: factor
       .default(4)
       .describe(
-        "How many times as far from the nearest of the last 28 runs as any of these was from its nearest a run may be before it is held: the one knob of all comparisons. `infer-batch checks SPEC --last 60` shows what another factor would have held.",
+        "How many times as far from the nearest of the last 35 runs as any of these was from its nearest a run may be before it is held: the one knob of all comparisons. `infer-batch checks SPEC --last 60` shows what another factor would have held.",
       ),
     rejects: percentage(100)
       .prefault("1%")

@@ -53,7 +53,7 @@ test("history lists the runs of a job with their status; status shows why a run 
   expect(narrow.stdout.split("\n").filter((line) => line.length > 80)).toEqual([]);
   expect(narrow.stdout).toMatch(/^ {2}run +params +status +rows +rejected\b/);
   expect(narrow.stdout).toMatch(
-    /^ {2}diabetes-mlp-\S+ +ds=2026-11-21 +published +50 +0\b.*\n {6}approved by ana, not as a baseline: one shop only\n/m,
+    /^ {2}diabetes-mlp-\S+ +ds=2026-11-21 +published +50 +0\b.*\n {6}approved by ana: one shop only\n/m,
   );
   expect(narrow.stdout).toMatch(/^no room in 80 characters for: (?:duration, )?model \([\da-f]{12} in all rows\)/m);
   const few = lastJson(await job.night("history", "2026-11-24", "--last", "2", "--json"));

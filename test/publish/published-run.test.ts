@@ -54,13 +54,13 @@ const withLeftOut = (leftOut: number, ...models: string[]): PublishedRun[] =>
 const olderThan = (found: readonly PublishedRun[]): unknown => chooseBaseline(found, asked).olderModel;
 
 describe("the baseline of a run", () => {
-  test("the baseline of a run is the last 56 runs, the latest last", () => {
+  test("the baseline of a run is the last 63 runs, the latest last", () => {
     const dates = nightsFrom("2026-09-01", 83);
     const { baseline } = chooseBaseline(
       dates.toReversed().map((date) => published(date)),
       asked,
     );
-    expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-09-28", 56));
+    expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-09-21", 63));
   });
 
   test("the baseline of a run leaves out runs that are marked, and names those among the last eight", () => {

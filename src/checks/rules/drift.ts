@@ -1,9 +1,9 @@
 import { digitsApart, rangeText, shown } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, enoughNights, type Finding } from "../check.js";
+import { aboutColumn, type Check, comparedNights, enoughNights, type Finding } from "../check.js";
 import { shapeDistance, shapeLimit } from "./shape.js";
 import { medians } from "./unseen.js";
 
-/** Whether an output has drifted since the nights 29 to 56 back, too slowly for a night to differ from the last ones. It only warns. */
+/** Whether an output has drifted since the four weeks before the last five, too slowly for a night to differ from the last ones. It only warns. */
 export const driftCheck: Check = {
   name: "drift",
   keys: ["factor"],
@@ -33,8 +33,7 @@ export const driftCheck: Check = {
   },
   say({ numbers: { nights = 0, median, low = 0, high = 0 } }) {
     const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
-    const text =
-      median === undefined ? "" : `: median ${shown(median, digits)}, then ${rangeText(low, high, digits)}`;
-    return `it has drifted since the ${nights} nights before the last 28${text}`;
+    const text = median === undefined ? "" : `: median ${shown(median, digits)}, then ${rangeText(low, high, digits)}`;
+    return `it has drifted since the ${nights} nights before the last ${comparedNights}${text}`;
   },
 };

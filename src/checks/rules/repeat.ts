@@ -23,7 +23,7 @@ export const repeatCheck: Check = {
     const { run, earlier } = night;
     const now = contentOf(run);
     const before = earlier.nights.map(contentOf);
-    if (earlier.nights.length === 0 || now === undefined) {
+    if (earlier.nights.length === 0 || earlier.isFile || now === undefined) {
       return [];
     }
     const equal = before.lastIndexOf(now);

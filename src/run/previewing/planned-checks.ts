@@ -1,5 +1,4 @@
-import { enoughNights } from "../../checks/check.js";
-import { comparedNights } from "../../checks/checks.js";
+import { comparedNights, enoughNights } from "../../checks/check.js";
 import type { Plan, PlannedChecks } from "../../plan/plan.js";
 import { limitsOf } from "../../publish/check-options.js";
 import { datesText, leftOutText, olderModelText } from "../../publish/compared-text.js";

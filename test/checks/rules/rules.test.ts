@@ -96,7 +96,11 @@ describe("a night beside the nights before it", () => {
       { outputs: { label: textsProfile({ No: 950, yes: 50 }, "label") } },
       ["unseen label hold", "shape label hold", "class label hold", "class label hold"],
     ],
-    ["a rare class is gone", { outputs: { label: label(1000) } }, ["shape label hold", "class label hold", "class label hold"]],
+    [
+      "a rare class is gone",
+      { outputs: { label: label(1000) } },
+      ["shape label hold", "class label hold", "class label hold"],
+    ],
     ["a column that is gone", { outputs: { score: textsProfile({ a: rows }) } }, ["column score hold"]],
     ["rejected rows", { rejected: 60 }, ["rejects hold"]],
   ])("%s holds the night", (_, tonight, due) => {

@@ -78,7 +78,7 @@ describe("lineage events", () => {
     expect([...(assertions ?? []), ...ofFeatures]).toHaveLength(held.review.verdict?.verdict.results.length ?? 0);
     expect(assertions?.[0]).toMatchObject({ success: false });
     expect(assertions).toContainEqual(
-      expect.objectContaining({ assertion: "psi", column: "score", success: false, severity: "error" }),
+      expect.objectContaining({ assertion: "shape", column: "score", success: false, severity: "error" }),
     );
     expect(assertions).toContainEqual(expect.objectContaining({ assertion: "rows", success: true }));
   });
