@@ -1,10 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { fewRows, lastJson, nightlyJob, type Nights } from "../support/nights.js";
-import { only } from "../support/verdicts.js";
+import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
 
 const noRows = { input: { where: "id < 0" } };
 

@@ -1,14 +1,12 @@
-import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
-import { sealedText } from "#src/sink/parquet/common/stored-plan.js";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
-import { watchCommand } from "../support/watched.js";
 
 const rows = 200_000;
 const select = `SELECT range AS id, (range * 7919 % 10007 + 1)::FLOAT AS x FROM range(${rows})`;

@@ -7,7 +7,7 @@ import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 
 /** So that the outputs are compared as closely after one night as after many. */
-const checks = { factor: 0.5 };
+const checks = { factor: 0.1 };
 
 interface Ended {
   readonly code: number | null;

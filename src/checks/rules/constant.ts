@@ -41,7 +41,7 @@ export const constantCheck: Check = {
           measured: isEmpty ? 0 : topShare(now),
           limit: usualShare[column.role as "feature" | "output"],
           against: null,
-          numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value: isEmpty ? "" : oneValue(column) },
+          numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value: isConstant ? oneValue(column) : "" },
         },
       ];
     });
