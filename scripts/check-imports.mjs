@@ -75,7 +75,7 @@ const canaries = {
 };
 
 /** Files of a folder, beside its subfolders, at most: more are not seen at a glance. */
-const mostFiles = 25;
+const mostFiles = 30;
 
 function crowded(names) {
   const counts = new Map();

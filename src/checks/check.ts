@@ -1,5 +1,5 @@
 import type { ColumnProfile } from "./profile/column.js";
-import type { RunProfile } from "./profile/profile.js";
+import type { RunProfile } from "./profile/run-profile.js";
 
 /**
  * A check: one sign that something is wrong with a night. Adding one is a file in `rules/`, and a line in `checks.ts`.

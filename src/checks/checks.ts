@@ -13,7 +13,7 @@ import {
   type Told,
   type Verdict,
 } from "./check.js";
-import type { ColumnProfiles, RunProfile } from "./profile/profile.js";
+import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
 import { onlyGrows } from "./rules/far.js";
 import { classCheck } from "./rules/class.js";
 import { columnCheck } from "./rules/column.js";

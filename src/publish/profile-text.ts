@@ -1,5 +1,6 @@
 import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profile/column.js";
-import { type ColumnProfiles, jsonLimits, type RunProfile, type SpanProfile } from "../checks/profile/profile.js";
+import { jsonLimits, type SpanProfile } from "../checks/profile/profile.js";
+import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
 import { repeatedShare } from "../checks/profile/rows.js";
 import { namedSlices } from "../checks/profile/slices.js";
 import { parseJson } from "../plan/parse-plan.js";

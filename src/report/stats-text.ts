@@ -1,4 +1,4 @@
-import type { ColumnProfiles, RunProfile } from "../checks/profile/profile.js";
+import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";

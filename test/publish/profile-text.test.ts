@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { RunProfile } from "#src/checks/profile/profile.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import { isRunProfile, parseRunProfile, runProfileText } from "#src/publish/profile-text.js";
 
 const profile: RunProfile = {

@@ -6,12 +6,12 @@ import { type ScoreSummary, scoreSummary } from "#src/report/score-summary.js";
 import { textColumn } from "../support/batches.js";
 
 const fixed = (data: Values): Column => ({ kind: "fixed", elementsPerValue: 1, data, valid: undefined });
-const bins = 400;
+const mostBins = 400;
 
 function summaryOf(type: ColumnType, ...columns: readonly Column[]): ScoreSummary | undefined {
   const profile = columns
-    .map((column) => profileColumn({ name: "score", type }, column, bins))
-    .reduce((one, other) => mergeColumns(one, other, bins));
+    .map((column) => profileColumn({ name: "score", type }, column, mostBins))
+    .reduce((one, other) => mergeColumns(one, other, mostBins));
   return scoreSummary("score", profile);
 }
 

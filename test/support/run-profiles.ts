@@ -1,5 +1,5 @@
 import { type ColumnProfile, profileColumn } from "#src/checks/profile/column.js";
-import type { RunProfile } from "#src/checks/profile/profile.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import type { ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "./batches.js";
 import { randomOf } from "./random.js";

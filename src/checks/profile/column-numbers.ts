@@ -22,7 +22,7 @@ function isTime(type: Exclude<ColumnType, object>): boolean {
 }
 
 /** Copies numbers as `ReadNumbers` does, of any type of elements. */
-export function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, to: number, target: Float64Array): void {
+function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, to: number, target: Float64Array): void {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     // A BigInt for each value would take ten times as long as its two words.
     const words = new Uint32Array(data.buffer, data.byteOffset, data.length * 2);
@@ -38,7 +38,7 @@ export function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, t
 }
 
 /** Whether the lower word of 64 bits comes first in memory: on little-endian machines. */
-export const firstWordIsLow = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1;
+const firstWordIsLow = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1;
 
 function scaledNumbers(precision: number, scale: number): ReadNumbers {
   const divisor = 10 ** scale;

@@ -69,7 +69,7 @@ export interface BatchRows {
  * The rows of a batch that are in the sample: about one in `every` rows of the run, chosen by a hash of its number. So
  * the sample does not depend on the worker, the attempt or the batch that reads a row.
  */
-export function sampleRows(rows: BatchRows, every: number): Uint32Array {
+function sampleRows(rows: BatchRows, every: number): Uint32Array {
   const { from, to, firstRow, indices } = rows;
   if (from >= to) {
     return new Uint32Array(0);

@@ -1,5 +1,5 @@
 import type { Check, Finding } from "../check.js";
-import type { ColumnProfiles } from "../profile/profile.js";
+import type { ColumnProfiles } from "../profile/run-profile.js";
 
 const missing = "missing";
 

@@ -1,6 +1,6 @@
 import { percent } from "../../util/shown-numbers.js";
 import { type Check, limitFor, nearness } from "../check.js";
-import type { RunProfile } from "../profile/profile.js";
+import type { RunProfile } from "../profile/run-profile.js";
 
 const least = { usually: 0.01, first: 0.01 };
 

@@ -1,6 +1,6 @@
 import { type Check, levelFor } from "../check.js";
 import { histogramOf } from "../profile/column.js";
-import type { RunProfile } from "../profile/profile.js";
+import type { RunProfile } from "../profile/run-profile.js";
 
 /** Fewer bins than these in all columns may be equal by chance. */
 const leastBins = 20;

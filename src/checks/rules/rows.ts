@@ -1,6 +1,6 @@
 import { percent, withSeparators } from "../../util/shown-numbers.js";
 import { type Check, levelFor, limitFor, nearness } from "../check.js";
-import type { RunProfile } from "../profile/profile.js";
+import type { RunProfile } from "../profile/run-profile.js";
 
 const least = { usually: 0.25, first: 0.5 };
 /** A night with so many times fewer rows than the nearest one is held also where only one is known. */

@@ -3,7 +3,7 @@ import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { judgeNights, type JudgedNights, timesLimit } from "../../run/judged-nights.js";
+import { judgeNights, type JudgedNights, timesLimit } from "../../run/judging/judged-nights.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface ChecksOptions extends JobOptions {

@@ -1,7 +1,7 @@
 import type { Finding, Level } from "../../checks/check.js";
-import { type ColumnProfile, countedRows, quantileOf } from "../../checks/profile/column.js";
+import { type ColumnProfile, countedRows, namesOf, quantileOf } from "../../checks/profile/column.js";
 import { quantile } from "../../checks/profile/histogram.js";
-import type { ColumnProfiles, RunProfile } from "../../checks/profile/profile.js";
+import type { ColumnProfiles, RunProfile } from "../../checks/profile/run-profile.js";
 import { areClasses, countedValues, valueText } from "../../checks/profile/shown-values.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { RunReview } from "../run-review.js";
@@ -179,7 +179,7 @@ function valuesOf(
     ["now", now],
     ["before", before],
   ] as const) {
-    const names = new Map([before, now].flatMap((each) => (each?.kind === "values" ? [...each.names] : [])));
+    const names = new Map([...(before === undefined ? [] : namesOf(before)), ...namesOf(now)]);
     const values = column === undefined ? [] : (countedValues(column) ?? [{ key: -1, rows: countedRows(column) }]);
     for (const { key, rows } of values) {
       const name = names.get(key) ?? (column?.kind === "numbers" ? valueText(column, key) : undefined);

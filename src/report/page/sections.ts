@@ -1,5 +1,5 @@
 import { type ColumnProfile, quantileOf } from "../../checks/profile/column.js";
-import type { RunProfile } from "../../checks/profile/profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import { emptyShare } from "../../checks/profile/shown-values.js";
 import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";

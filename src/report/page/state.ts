@@ -12,7 +12,7 @@ import {
   type ScoreAgain,
   type VerdictReport,
 } from "../report.js";
-import { breakable, html, type Html, nothing } from "./html.js";
+import { html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
@@ -136,13 +136,6 @@ function reasons({ verdict }: RunReport): Html {
   const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
   const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
-}
-
-/** Renders a folded note; renders nothing if the text is undefined. */
-export function foldedNote(summary: string, text: string | undefined): Html {
-  return text === undefined
-    ? nothing
-    : html`<details><summary>${summary}</summary>${breakable(asSentence(text))}</details>`;
 }
 
 /** Makes a text a sentence. */

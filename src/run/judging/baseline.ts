@@ -1,4 +1,4 @@
-import type { RunProfile } from "../../checks/profile/profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile } from "../../publish/profile-text.js";
 import type { JobContext } from "../../scoring/context.js";

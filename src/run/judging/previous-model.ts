@@ -1,7 +1,8 @@
 import { withUsedExpressions } from "../../binding/shared-projection.js";
 import type { Contract } from "../../binding/contract.js";
 import type { PreviousModel } from "../../checks/checks.js";
-import { mergeProfiles, parseProfile, type RunProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Model } from "../../models/port.js";

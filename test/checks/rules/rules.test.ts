@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { defaultLimits, type Finding, type Limits } from "#src/checks/check.js";
 import { earlierThan, judge, judgeWithPrevious, say } from "#src/checks/checks.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
-import type { RunProfile } from "#src/checks/profile/profile.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import {
   type Columns,
   nightsBefore,
@@ -57,6 +57,14 @@ function resultsOf(
 
 const scaled = (factor: number, shift = 0): ColumnProfile =>
   numbersProfile(normals(rows, { mean: 40, deviation: 9, seed: 7 }).map((value) => value * factor + shift));
+
+function ids(night: number): ColumnProfile {
+  return numbersProfile(Array.from({ length: rows }, (_, row) => night * rows + row));
+}
+
+function toward(x: number, seed: number): ColumnProfile {
+  return vectorsProfile(normals(rows, { seed, deviation: 0.2 }).map((value) => [x + value, 1 - x + value / 2, 0.3]));
+}
 
 describe("a night beside the nights before it", () => {
   test("a usual night is not held, without a night known, with one, a few and many", () => {
@@ -156,8 +164,6 @@ describe("a night beside the nights before it", () => {
   });
 
   test("columns that only grow are not compared, and are named", () => {
-    const ids = (night: number): ColumnProfile =>
-      numbersProfile(Array.from({ length: rows }, (_, row) => night * rows + row));
     const earlier = nightsBefore(9, (ago) => ({ features: { id: ids(100 - ago) } }));
     const run = runProfile({ features: { id: ids(100) } });
     const verdict = judge({ run, earlier: earlierThan(run.date, earlier), limits: defaultLimits });
@@ -171,8 +177,6 @@ describe("a night beside the nights before it", () => {
   });
 
   test("vectors that point elsewhere are held", () => {
-    const toward = (x: number, seed: number): ColumnProfile =>
-      vectorsProfile(normals(rows, { seed, deviation: 0.2 }).map((value) => [x + value, 1 - x + value / 2, 0.3]));
     const of = (seed: number): Required<Columns> => ({ outputs: { v: toward(1, seed) }, features: {} });
     expect(judged({}, 28, {}, of)).toEqual([]);
     expect(judged({ outputs: { v: toward(0, 3) } }, 28, {}, of)).toContain("direction v hold");
@@ -202,7 +206,7 @@ describe("nights that a person approved", () => {
     expect(earlierThan("2026-11-23", nights).known).toBe(14);
     expect(earlierThan("2026-12-30", nights).known).toBe(1);
     const [first] = nights;
-    const after = nights.map((night) => (night === first ? { ...night, date: "2026-09-01" } : night));
+    const after = [{ ...(first as RunProfile), date: "2026-09-01" }, ...nights.slice(1)];
     expect(earlierThan("2026-11-23", after).known).toBe(14);
   });
 });

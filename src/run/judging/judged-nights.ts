@@ -5,12 +5,12 @@ import {
   type Limits,
   olderNights,
   type Verdict,
-} from "../checks/check.js";
-import { earlierThan, judge } from "../checks/checks.js";
-import { limitsOf } from "../publish/check-options.js";
-import type { JobContext } from "../scoring/context.js";
-import { JobError } from "../util/errors.js";
-import { ofAll, readPinned } from "./judging/baseline.js";
+} from "../../checks/check.js";
+import { earlierThan, judge } from "../../checks/checks.js";
+import { limitsOf } from "../../publish/check-options.js";
+import type { JobContext } from "../../scoring/context.js";
+import { JobError } from "../../util/errors.js";
+import { ofAll, readPinned } from "./baseline.js";
 
 /** What the checks of a spec say of published runs. */
 export interface JudgedNights {
