@@ -1,13 +1,8 @@
 // Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile. Then
-// that of comparing two models' predictions, next to copying both, of counting and adding up all values of features, and of
-// sealing the profiles of a span.
+// that of comparing two models' predictions, next to copying both.
 import { compareRows } from "#src/checks/agreement/agreement.js";
 import { planAgreement } from "#src/checks/agreement/span-agreement.js";
-import { measureMatrix } from "#src/checks/features/measure-matrix.js";
-import { takeMemory } from "#src/columnar/memory/vectors.js";
-import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
-import { profileJson } from "#src/checks/profiles/profile-json.js";
-import { newProfileKey, openSealed, parseProfileKey, sealedProfile } from "#src/sink/sealing.js";
+import { columnJson, profileColumn } from "#src/checks/profile/column.js";
 import { randomFrom } from "./random.mjs";
 
 const rows = 262_144;
@@ -56,13 +51,15 @@ const columns = {
   ],
 };
 
-const limits = profileLimits(1);
+const bins = 400;
 console.log("| column | ms of CPU for a million values | bytes of JSON |\n| --- | ---: | ---: |");
 for (const [name, [type, column]] of Object.entries(columns)) {
   const values = column.kind === "list" ? column.child.data.length : rows;
-  const once = () => profileColumn({ type }, column, limits);
+  const once = () => profileColumn({ name, type }, column, bins);
   const profile = once(); // and compiles
-  console.log(`| ${name} | ${msOf(once, values).toFixed(1)} | ${JSON.stringify(profileJson(profile)).length} |`);
+  console.log(
+    `| ${name} | ${msOf(once, values).toFixed(1)} | ${JSON.stringify(columnJson(profile, { nameBytes: 12_288, namedRows: 1 })).length} |`,
+  );
 }
 
 const [, score] = columns["score, float32"];
@@ -94,66 +91,4 @@ function msOf(once, values) {
   }
   const spent = process.cpuUsage();
   return (spent.user + spent.system - user - system) / 1000 / rounds / (values / 1e6);
-}
-
-/** Row-major features as a scoring thread has them, and how many columns of them are measured. */
-function features(element, width, draw) {
-  const batchRows = Math.floor(1_048_576 / (width * element.BYTES_PER_ELEMENT));
-  const piece = takeMemory(batchRows * width * element.BYTES_PER_ELEMENT);
-  const data = new element(piece.buffer, piece.byteOffset, batchRows * width);
-  for (let at = 0; at < data.length; at += 1) {
-    data[at] = draw();
-  }
-  return { kind: "matrix", width, data, valid: undefined };
-}
-
-const matrices = {
-  "32 columns, float32": features(Float32Array, 32, () => random() * 10 - 5),
-  "32 columns, float32, a third of them NaN": features(Float32Array, 32, () =>
-    random() < 0.3 ? Number.NaN : random(),
-  ),
-  "32 columns, float32, of eight orders of magnitude": features(
-    Float32Array,
-    32,
-    () => normal() * 10 ** (random() * 8),
-  ),
-  "the first 32 of 200 columns, float32": features(Float32Array, 200, normal),
-  "1 column, float32": features(Float32Array, 1, normal),
-  "1 column, float64": features(Float64Array, 1, normal),
-  "1 column, int64": features(BigInt64Array, 1, () => BigInt(Math.floor(random() * 1000))),
-};
-console.log("\n| features | ms of CPU for a million values |\n| --- | ---: |");
-for (const [name, matrix] of Object.entries(matrices)) {
-  const places = Array.from({ length: Math.min(32, matrix.width) }, (_, place) => place);
-  const to = matrix.data.length / matrix.width;
-  const once = () => measureMatrix(matrix, places, { from: 0, to });
-  console.log(`| ${name} | ${msOf(once, to * places.length).toFixed(1)} |`);
-}
-
-/** The profile of 8,192 normal numbers that have a scale of their own, as JSON. */
-function histogram() {
-  const scale = 10 ** (random() * 8);
-  const data = Float64Array.from({ length: 8192 }, () => normal() * scale);
-  return JSON.stringify(profileJson(profileColumn({ type: "float64" }, fixed(data), profileLimits(16))));
-}
-
-/** The features of a span as JSON of about 64 KiB: histograms, and names of texts, which are packed least. */
-const spans = {
-  "32 histograms": Array.from({ length: 32 }, () => histogram()).join(""),
-  names: Array.from({ length: 65_536 }, () => String.fromCodePoint(33 + Math.floor(random() * 94))).join(""),
-};
-const key = parseProfileKey(newProfileKey());
-const of = { runId: "daily-churn-a2fb5d6c4ad8", span: 0 };
-console.log("\n| features of a span | bytes of JSON | ms of CPU to seal | to open | bytes stored |");
-console.log("| --- | ---: | ---: | ---: | ---: |");
-for (const [name, privateProfile] of Object.entries(spans)) {
-  const seal = () => sealedProfile(key, of, { profile: '{"rows":1}', privateProfile });
-  const { sealed } = JSON.parse(seal());
-  const cells = [
-    Buffer.byteLength(privateProfile),
-    msOf(seal, 1e6).toFixed(2),
-    msOf(() => openSealed(key, of, sealed), 1e6).toFixed(2),
-    sealed.length,
-  ];
-  console.log(`| ${name} | ${cells.join(" | ")} |`);
 }

@@ -1,8 +1,8 @@
 // Simulates nights of seven shapes of job, and prints how often the default checks hold a good one, and whether they see
 // planted faults: node bench/simulate.mjs [--seeds 300] [--first 2001] [--shape NAME] [--json] [--why]
 import { parseArgs } from "node:util";
-import { judge } from "#src/checks/verdicts/judge.js";
-import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { defaultLimits } from "#src/checks/check.js";
+import { earlierThan, judge } from "#src/checks/checks.js";
 import { faults, runOf } from "./simulation/runs.mjs";
 import { shapes, yearOf } from "./simulation/shapes.mjs";
 
@@ -17,7 +17,7 @@ const { values: options } = parseArgs({
 });
 
 /** Nights that a run of the baseline may lie back. */
-const remembered = 28;
+const remembered = 63;
 /** Faults are planted when four weeks are there to compare with. */
 const firstFault = 60;
 
@@ -28,17 +28,19 @@ const levelOf = ({ results }) =>
       ? "warn"
       : "pass";
 
+const judgeOf = (run, baseline) => judge({ run, earlier: earlierThan(run.date, baseline), limits: defaultLimits });
+
 function simulate(shape, seed, tell) {
   const { nights, random } = yearOf(shape, seed);
   const plantedAt = new Map(Object.keys(faults).map((name) => [name, usualNight(nights, random)]));
   const found = { holds: 0, warnings: 0, faults: {} };
-  let [baseline, first] = [[], undefined];
+  let baseline = [];
   for (const [index, night] of nights.entries()) {
     for (const [name, { fault, before, isMild = false }] of Object.entries(faults)) {
       if (plantedAt.get(name) === index) {
         const drawn = runOf(random, night, index, fault);
         const run = before === undefined ? drawn : before(drawn, baseline.at(-1));
-        const level = levelOf(judge({ run, baseline, first }, defaultChecks));
+        const level = levelOf(judgeOf(run, baseline));
         found.faults[name] = level;
         if (level !== "hold" && !(isMild && level === "warn")) {
           tell(`seed ${seed}, ${night.date}, ${name}: ${level}`);
@@ -46,7 +48,7 @@ function simulate(shape, seed, tell) {
       }
     }
     const run = runOf(random, night, index);
-    const verdict = judge({ run, baseline, first }, defaultChecks);
+    const verdict = judgeOf(run, baseline);
     const level = levelOf(verdict);
     found.holds += level === "hold" ? 1 : 0;
     found.warnings += level === "warn" ? 1 : 0;
@@ -55,11 +57,9 @@ function simulate(shape, seed, tell) {
         `seed ${seed}, ${night.date}: ${at} ${check} ${column ?? ""} ${Number(measured).toFixed(3)}, limit ${Number(limit).toFixed(3)}`,
       );
     }
-    if (level !== "hold") {
-      // A run that was held is published by hand, and is not compared with.
-      baseline = [...baseline, run].slice(-remembered);
-      first ??= run;
-    }
+    // A night that is held is looked at and approved by a person.
+    const approved = level === "hold" ? { isApproved: true } : {};
+    baseline = [...baseline, { ...run, ...approved }].slice(-remembered);
   }
   return found;
 }

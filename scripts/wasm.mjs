@@ -3,16 +3,6 @@ import { readFileSync, writeFileSync } from "node:fs";
 import openWabt from "wabt";
 
 const loops = [
-  {
-    source: "src/checks/profiles/number-loops.wat",
-    target: "src/checks/profiles/number-loops-code.ts",
-    name: "numberLoopsCode",
-  },
-  {
-    source: "src/checks/features/feature-loops.wat",
-    target: "src/checks/features/feature-loops-code.ts",
-    name: "featureLoopsCode",
-  },
   { source: "src/engine/trees/tree-loops.wat", target: "src/engine/trees/tree-loops-code.ts", name: "treeLoopsCode" },
   { source: "src/columnar/memory/vectors.wat", target: "src/columnar/memory/vector-code.ts", name: "vectorCode" },
   {

@@ -1,7 +1,7 @@
 // Random numbers of a seed, and profiles of random rows, drawn as counts: a multinomial draw over the cells of a
 // distribution is what counting so many rows would give.
-import { profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
-import { noNumbers } from "#src/checks/profiles/number-profile.js";
+import { keyOfText } from "#src/checks/profile/column.js";
+import { keyOfNumber } from "#src/checks/profile/histogram.js";
 import { randomFrom } from "../random.mjs";
 
 /** Draws of a seed: the same ones for the same seed. */
@@ -74,24 +74,25 @@ export function mixed(one, other, share) {
   return one.map((probability, cell) => probability * share + other[cell] * (1 - share));
 }
 
-function keyOf(value) {
-  const column = { kind: "fixed", elementsPerValue: 1, data: Float64Array.of(value), valid: undefined };
-  return profileColumn({ type: "float64" }, column, profileLimits(1)).numbers.histogram.keys[0];
-}
-
 /**
  * The numbers that the cells represent: `value` of the middle of each cell, in ascending order; and zero.
- * @returns {{ keys: Int32Array, cellOf: Int32Array, values: Float64Array, numbers: Float64Array, isWhole: boolean }}
+ * @returns {{ keys: number[], cellOf: Int32Array, values: Float64Array, numbers: Float64Array, isWhole: boolean }}
  */
 export function gridOf(value, isWhole = false) {
   const values = Float64Array.from({ length: cells }, (_, cell) => {
     const found = value((edges[cell] + edges[cell + 1]) / 2);
     return isWhole ? Math.round(found) : found;
   });
-  const byKey = new Map([...values, 0].map((number) => [keyOf(number), number]));
-  const keys = Int32Array.from(byKey.keys()).toSorted();
+  const byKey = new Map([...values, 0].map((number) => [keyOfNumber(number), number]));
+  const keys = [...byKey.keys()].toSorted((one, other) => one - other);
   const numbers = Float64Array.from(keys, (key) => byKey.get(key));
-  return { keys, cellOf: Int32Array.from(values, (number) => keys.indexOf(keyOf(number))), values, numbers, isWhole };
+  return {
+    keys,
+    cellOf: Int32Array.from(values, (number) => keys.indexOf(keyOfNumber(number))),
+    values,
+    numbers,
+    isWhole,
+  };
 }
 
 /** The profile of a column of numbers, of which a share is NULL and a share zero. */
@@ -99,7 +100,7 @@ export function drawNumbers(random, { rows, grid, probabilities, nulls = 0, zero
   const missing = binomial(random, rows, nulls);
   const zero = binomial(random, rows - missing, zeros);
   const counts = multinomial(random, rows - missing - zero, probabilities);
-  const { keys, cellOf, values, isWhole } = grid;
+  const { keys, cellOf, values } = grid;
   const byKey = new Float64Array(keys.length);
   let [first, last] = [counts.length, -1];
   for (let cell = 0; cell < counts.length; cell += 1) {
@@ -109,26 +110,22 @@ export function drawNumbers(random, { rows, grid, probabilities, nulls = 0, zero
       last = cell;
     }
   }
-  const zeroAt = keys.indexOf(0);
+  const zeroAt = keys.indexOf(keyOfNumber(0));
   if (zero > 0) {
     byKey[zeroAt] += zero;
   }
   const [min, max] = last < 0 ? [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY] : [values[first], values[last]];
-  const few = () =>
-    new Map([...keys].map((_, index) => [String(grid.numbers[index]), byKey[index]]).filter(([, count]) => count > 0));
   return {
     kind: "numbers",
     type,
     rows,
     nulls: missing,
-    numbers: {
-      ...noNumbers,
-      finite: rows - missing,
-      min: zero > 0 ? Math.min(min, 0) : min,
-      max: zero > 0 ? Math.max(max, 0) : max,
-      histogram: { shift: 0, keys, counts: byKey },
-      values: isWhole ? { kind: "few", counts: few() } : { kind: "many", hashed: undefined },
-    },
+    nan: 0,
+    infinite: [0, 0],
+    min: zero > 0 ? Math.min(min, 0) : min,
+    max: zero > 0 ? Math.max(max, 0) : max,
+    sum: [0, 0],
+    values: histogramOf(keys, byKey),
   };
 }
 
@@ -136,6 +133,22 @@ export function drawNumbers(random, { rows, grid, probabilities, nulls = 0, zero
 export function drawTexts(random, rows, shares) {
   const names = Object.keys(shares);
   const counts = multinomial(random, rows, Object.values(shares));
-  const found = names.map((name, index) => [name, counts[index]]).filter(([, count]) => count > 0);
-  return { kind: "values", type: "utf8", rows, nulls: 0, values: { kind: "few", counts: new Map(found) } };
+  const drawn = names
+    .map((name, index) => ({ name, key: keyOfText("", name), count: counts[index] }))
+    .filter(({ count }) => count > 0)
+    .toSorted((one, other) => one.key - other.key);
+  return {
+    kind: "values",
+    type: "utf8",
+    rows,
+    nulls: 0,
+    values: { shift: 0, keys: drawn.map(({ key }) => key), counts: drawn.map(({ count }) => count) },
+    names: new Map(drawn.map(({ name, key }) => [key, name])),
+  };
+}
+
+/** The bins that have rows. */
+function histogramOf(keys, counts) {
+  const filled = keys.map((_, index) => index).filter((index) => counts[index] > 0);
+  return { shift: 0, keys: filled.map((index) => keys[index]), counts: filled.map((index) => counts[index]) };
 }

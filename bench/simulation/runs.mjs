@@ -1,5 +1,4 @@
 // Profiles of the nights, and the faults that are planted into them.
-import { hideRareValues } from "#src/checks/profiles/rare-values.js";
 import { cellsOf, drawNumbers, drawTexts, gridOf, mixed } from "./draws.mjs";
 
 const logistic = (value) => 1 / (1 + Math.exp(-value));
@@ -62,9 +61,8 @@ export function runOf(random, night, index, fault = {}) {
     model: { uri: "model.onnx" },
     outputs: new Map([...predicted, ["label", drawTexts(random, rows, labels)]]),
     carried: new Map(),
-    features: hideRareValues(
-      new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
-    ),
+    features: new Map([...found, ["country", drawTexts(random, rows, { ...countries, ...fault.countries })]]),
+    slices: new Map(),
   };
   return fault.change === undefined ? run : fault.change(run);
 }
@@ -77,12 +75,8 @@ const withFeature = (run, name, change) => ({
 const allNaN = (profile) => ({
   ...profile,
   nulls: 0,
-  numbers: {
-    ...profile.numbers,
-    nan: profile.rows,
-    finite: 0,
-    histogram: { shift: 0, keys: new Int32Array(0), counts: new Float64Array(0) },
-  },
+  nan: profile.rows,
+  values: { shift: 0, keys: [], counts: [] },
 });
 
 /** Each fault, whether it is mild (a warning is enough), and how it changes a night that is usual otherwise. */

@@ -1,10 +1,15 @@
 import type { OutputRows } from "../columnar/types.js";
 import { assertNever } from "../util/errors.js";
-import { type ColumnProfile, mergeProfiles } from "./profiles/column-profile.js";
-import { exactMean, roundExact } from "./profiles/exact-sum.js";
-import type { NumberProfile } from "./profiles/number-profile.js";
-import { parseProfile, type ProfileJson, profileJson } from "./profiles/profile-json.js";
-import type { CheckResult } from "./verdicts/verdict.js";
+import type { Finding } from "./check.js";
+import {
+  type ColumnJson,
+  columnJson,
+  type ColumnProfile,
+  countedRows,
+  mergeColumns,
+  type NumberColumn,
+  parseColumn,
+} from "./profile/column.js";
 
 /** The aggregates that a condition may have. */
 export const aggregateNames = ["count", "sum", "avg", "min", "max"] as const;
@@ -23,11 +28,11 @@ export interface Aggregates extends AsyncDisposable {
   results(profile: {
     readonly rows: number;
     readonly aggregates?: readonly AggregateProfile[] | undefined;
-  }): Promise<CheckResult[]>;
+  }): Promise<Finding[]>;
 }
 
-/** The limits of these profiles: only their counts, extremes and sums are needed. */
-export const aggregateLimits = { bins: 2, values: 1, nameBytes: 1, dimensions: 1 };
+/** The most bins of these profiles: only their counts, extremes and sums are needed. */
+export const aggregateBins = 2;
 
 /** Merges the profiles of equal expressions over different rows. The order of the arguments does not matter. */
 export function mergeAggregates(
@@ -39,18 +44,20 @@ export function mergeAggregates(
     if (more === undefined || "error" in profile) {
       return profile;
     }
-    return "error" in more ? more : mergeProfiles(profile, more, aggregateLimits);
+    return "error" in more ? more : mergeColumns(profile, more, aggregateBins);
   });
 }
 
 /** The profiles of expressions as plain JSON. */
-export function aggregatesJson(aggregates: readonly AggregateProfile[]): readonly ProfileJson[] {
-  return aggregates.map((profile) => ("error" in profile ? { error: profile.error } : profileJson(profile)));
+export function aggregatesJson(aggregates: readonly AggregateProfile[]): readonly ColumnJson[] {
+  return aggregates.map((profile) =>
+    "error" in profile ? { error: profile.error } : columnJson(profile, { nameBytes: 0, namedRows: 1 }),
+  );
 }
 
 /** Reads what `aggregatesJson` made. */
-export function parseAggregates(json: readonly ProfileJson[]): readonly AggregateProfile[] {
-  return json.map((one) => (typeof one["error"] === "string" ? { error: one["error"] } : parseProfile(one)));
+export function parseAggregates(json: readonly ColumnJson[]): readonly AggregateProfile[] {
+  return json.map((one) => (typeof one["error"] === "string" ? { error: one["error"] } : parseColumn(one)));
 }
 
 /** The value of an aggregate: null where SQL has NULL, and NaN where a value is NaN. */
@@ -62,32 +69,28 @@ export function aggregateValue(name: AggregateName, profile: ColumnProfile): num
   if (count === 0 || profile.kind !== "numbers") {
     return null;
   }
-  const { numbers } = profile;
-  if (numbers.nan > 0) {
+  if (profile.nan > 0) {
     return Number.NaN;
   }
+  const [negative, positive] = profile.infinite;
   switch (name) {
     case "min":
-      return numbers.negativeInfinite > 0 ? Number.NEGATIVE_INFINITY : numbers.min;
+      return negative > 0 ? Number.NEGATIVE_INFINITY : profile.min;
     case "max":
-      return numbers.positiveInfinite > 0 ? Number.POSITIVE_INFINITY : numbers.max;
+      return positive > 0 ? Number.POSITIVE_INFINITY : profile.max;
     case "sum":
-      return infiniteSum(numbers) ?? roundExact(numbers.sum);
+      return infiniteSum(profile) ?? profile.sum[0];
     case "avg":
-      return infiniteSum(numbers) ?? exactMean(numbers.sum, count);
+      return infiniteSum(profile) ?? profile.sum[0] / countedRows(profile);
     default:
       return assertNever(name);
   }
 }
 
 /** Returns the sum of numbers if at least one of them is infinite; undefined: all are finite. */
-function infiniteSum({ positiveInfinite, negativeInfinite }: NumberProfile): number | undefined {
-  if (positiveInfinite === 0 && negativeInfinite === 0) {
+function infiniteSum({ infinite: [negative, positive] }: NumberColumn): number | undefined {
+  if (negative === 0 && positive === 0) {
     return undefined;
   }
-  return positiveInfinite === 0
-    ? Number.NEGATIVE_INFINITY
-    : negativeInfinite === 0
-      ? Number.POSITIVE_INFINITY
-      : Number.NaN;
+  return positive === 0 ? Number.NEGATIVE_INFINITY : negative === 0 ? Number.POSITIVE_INFINITY : Number.NaN;
 }

@@ -6,8 +6,8 @@ export function addApprove(program: Command, io: SafeIo): void {
   decisionCommand(program, "approve")
     .description("Publish a run that is held because it failed its checks. Needs neither the model nor the input")
     .option(
-      "--as-baseline",
-      "Compare later runs with this one as well as with earlier ones. By default no run is compared with an approved one",
+      "--not-normal",
+      "Compare no later run with this one, so that the next one like it is held, too. By default later runs may resemble it",
     )
     .option("--allow-older", "Overwrite the rows of a newer run of this job (Postgres: upsert, replace)")
     .action(async (spec: string, options) => {

@@ -22,6 +22,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch status jobs/*.yaml --held",
     "infer-batch status jobs/*.yaml --expect-by 06:00",
   ],
+  checks: ["infer-batch checks job.yaml --last 60", "infer-batch checks job.yaml --last 30 --json"],
   history: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
   diff: [
     "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",

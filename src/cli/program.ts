@@ -19,6 +19,7 @@ import {
 } from "./options.js";
 import {
   addBackfill,
+  addChecks,
   addDiff,
   addHistory,
   addPreview,
@@ -58,6 +59,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addCompare,
     addStatus,
     addStats,
+    addChecks,
     addHistory,
     addDiff,
     addPrune,

@@ -130,6 +130,22 @@ export function addStats(program: Command, io: SafeIo): void {
     });
 }
 
+export function addChecks(program: Command, io: SafeIo): void {
+  program
+    .command("checks")
+    .description(
+      "Judge the last published runs as if each were tonight, by their stored profiles, and list the columns that would have held one or warned, with the factor above which they would not. Writes nothing",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .addOption(param())
+    .addOption(new Option("--last <count>", "Number of runs to judge").default(60).argParser(countOf(1000)))
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { checksCommand } = await import("./commands/checks.js");
+      await checksCommand(spec, options, io);
+    });
+}
+
 export function addHistory(program: Command, io: SafeIo): void {
   program
     .command("history")

@@ -172,13 +172,8 @@ export interface SpanOutput {
   readonly batchSize: number;
   /** What computed them, where it is not the attempt's provider alone. */
   readonly provider?: string | undefined;
-  /** Profiles of the predicted columns, as JSON of at most 64 KiB (checks/span-profile). */
+  /** Profiles of the rows, as JSON (checks/profile). */
   readonly profile: string;
-  /**
-   * Profiles of features and slices, as JSON. The target stores them so that they cannot be read once the run is over.
-   * Default: there are none.
-   */
-  readonly privateProfile?: string | undefined;
   /** Called once the span's bytes are ready to be published. */
   readonly onEncoded?: (() => void) | undefined;
 }

@@ -155,8 +155,8 @@ export function pinnedRuns(groups: readonly RunGroup[]): Map<string, RunId> {
 
 /** The runs whose profiles a run is compared with. */
 export function pinsOf({ checks }: Pick<Plan, "checks">): string[] {
-  const { baseline = [], first = null } = checks ?? {};
-  return [...baseline, ...(first === null ? [] : [first])].map(({ runId }) => runId);
+  const { baseline = [] } = checks ?? {};
+  return baseline.map(({ runId }) => runId);
 }
 
 /**

@@ -1,4 +1,4 @@
-import type { FeaturePart } from "../checks/features/feature-part.js";
+import type { FeaturePart } from "../checks/profile/features.js";
 import type { Tensor } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { HashedUnit } from "./feature-hasher.js";

@@ -184,7 +184,6 @@ const schema = z.strictObject({
   checks: z
     .strictObject({
       baseline: z.array(pinnedRun),
-      first: pinnedRun.nullable(),
       leftOut: z
         .array(z.strictObject({ runId: z.string(), date: z.string(), why: z.enum(["approved", "expected"]) }))
         .optional(),

@@ -116,8 +116,6 @@ export interface ModelOrigin {
 export interface PlannedChecks {
   /** Published runs of the series with earlier logical dates, the latest last. */
   readonly baseline: readonly PinnedRun[];
-  /** The first published run with this run's model that has enough rows to be compared, or else the first; null: there is none. */
-  readonly first: PinnedRun | null;
   /** The latest published runs that this run is not compared with, the latest last; absent: there are none. */
   readonly leftOut?: readonly LeftOutRun[] | undefined;
   /** Set if the model is not that of the last run, but one that an earlier run had; absent: it is not. */
@@ -153,7 +151,7 @@ export interface LeftOutRun {
   readonly runId: string;
   /** The run's logical date, "2026-11-23". */
   readonly date: string;
-  /** `approved`: a person approved it without --as-baseline. `expected`: an entry of `checks.expect` excused it. */
+  /** `approved`: a person approved it with --not-normal. `expected`: an entry of `checks.expect` excused it. */
   readonly why: "approved" | "expected";
 }
 

@@ -1,34 +1,35 @@
-import type { CheckOptions } from "../checks/verdicts/run-profile.js";
+import { defaultLimits, type Limits } from "../checks/check.js";
 import type { Plan } from "../plan/plan.js";
-import { defaultChecks } from "../checks/verdicts/run-profile.js";
 import type { ChecksSpec } from "../spec/checks-spec.js";
 
-/** The thresholds of a spec, for the verdict on a run. A run that is not staged cannot be held: it only warns. */
-export function checkOptionsOf(
-  checks: ChecksSpec,
-  { staged, params }: Pick<Plan, "staged" | "params">,
-  date: string,
-): CheckOptions {
-  const { on_fail: onFail, rows, rejects, outputs, inputs, expect } = checks;
+/** The limits of a spec, for the verdict on a run. A run that is not staged cannot be held: it only warns. */
+export function limitsOf(checks: ChecksSpec, { staged, params }: Pick<Plan, "staged" | "params">): Limits {
+  const { on_fail: onFail, factor, rejects, outputs, inputs, expect } = checks;
+  const expected = expect.find((entry) =>
+    Object.entries(entry.params).every(([name, value]) => params[name] === value),
+  );
   return {
-    ...defaultChecks,
+    ...defaultLimits,
     onFail: staged ? onFail : "warn",
-    rows,
+    factor,
     rejects,
-    inputs,
     outputs: new Map(
-      Object.entries(outputs).map(([column, { range, in: names, nulls, psi }]) => [
+      Object.entries(outputs).map(([column, wanted]) =>
+        wanted === "ignore"
+          ? [column, factorOf(wanted)]
+          : [column, { range: wanted.range, in: wanted.in, nulls: wanted.nulls, ...factorOf(wanted.factor) }],
+      ),
+    ),
+    inputs: new Map(
+      Object.entries(inputs).map(([column, wanted]) => [
         column,
-        {
-          ...(range === undefined ? {} : { range }),
-          ...(names === undefined ? {} : { in: names }),
-          ...(nulls === undefined ? {} : { nulls }),
-          ...(psi === undefined ? {} : { psi }),
-        },
+        factorOf(wanted === "ignore" ? wanted : wanted.factor),
       ]),
     ),
-    expect: expect
-      .filter((entry) => Object.entries(entry.params).every(([name, value]) => params[name] === value))
-      .map(({ reason, asBaseline }) => ({ date, reason, asBaseline })),
+    expected: expected && { reason: expected.reason, asBaseline: expected.asBaseline },
   };
+}
+
+function factorOf(wanted: number | "ignore" | undefined): { readonly factor?: number } {
+  return wanted === undefined ? {} : { factor: wanted === "ignore" ? Number.POSITIVE_INFINITY : wanted };
 }

@@ -14,8 +14,8 @@ export interface Decision {
   readonly at: string;
   readonly reason: string | null;
   /**
-   * Whether later runs are compared with this one, once it is published. A person who approves a run that the checks
-   * hold says so for it: else the same fault would pass the next night.
+   * Whether later runs are compared with this one, once it is published: not where a person says that it is not normal,
+   * nor where it was expected to differ.
    */
   readonly asBaseline: boolean;
   /** The run that takes this run's place; of `superseded` only. */
@@ -37,13 +37,13 @@ export interface SupersededRun {
 export const byChecks = "checks";
 
 /**
- * A decision for people: "approved by ann, not as a baseline: a holiday", or "superseded by daily-0123456789ab-r2, opened by
+ * A decision for people: "approved by ann, as not normal: a holiday", or "superseded by daily-0123456789ab-r2, opened by
  * ann". @param withTime also says when it was made
  */
 export function decisionText({ kind, by, at, reason, asBaseline, successor }: Decision, withTime = false): string {
-  const baseline = kind === "approved" ? `, ${asBaseline ? "" : "not "}as a baseline` : "";
+  const normal = kind === "approved" && !asBaseline ? ", as not normal" : "";
   const who = kind === "superseded" ? `${successor ?? "a later run"}, opened by ${by}` : by;
-  return `${kind} by ${who}${withTime ? ` at ${at}` : ""}${baseline}${reason === null ? "" : `: ${reason}`}`;
+  return `${kind} by ${who}${withTime ? ` at ${at}` : ""}${normal}${reason === null ? "" : `: ${reason}`}`;
 }
 
 /** Who decided, when and why: "by ann at 2026-11-21T06:00:00.000Z: a holiday". */

@@ -1,5 +1,5 @@
 import type { ColumnAgreement } from "../checks/agreement/column-agreement.js";
-import { withAgreement } from "../checks/span-profile.js";
+import { withAgreement } from "../checks/profile/profile.js";
 import type { RunVerdict } from "./run-verdict.js";
 
 /** Keys of persons whose rows are erased. */

@@ -1,65 +1,44 @@
-import type { RunProfile } from "../checks/verdicts/run-profile.js";
-import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profiles/profile-json.js";
-import { hideRareValues } from "../checks/profiles/rare-values.js";
-import { publicSlices } from "../checks/slices/slices-json.js";
-import type { SpanProfile } from "../checks/span-profile.js";
+import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profile/column.js";
+import { jsonLimits, type SpanProfile } from "../checks/profile/profile.js";
+import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
+import { repeatedShare } from "../checks/profile/rows.js";
+import { namedSlices } from "../checks/profile/slices.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
+import { byChecks, type Decision } from "./decision.js";
 import { logicalDateOf } from "./published-run.js";
 
-/** The profile of a run whose spans are all committed. */
-export interface CommittedProfile {
+/** What is known of a run's rows when all spans are committed. */
+export interface RunRows {
   /** The profiles of the spans, merged. */
   readonly profile: SpanProfile;
-  /**
-   * The profile that was stored when the rows were published. Set if the profiles that spans have of features and
-   * slices can no longer be read; `profile` then has none of them.
-   */
-  readonly published?: RunProfile | undefined;
-}
-
-/** What is known of a run's rows when all spans are committed. */
-export interface RunRows extends CommittedProfile {
   readonly rejected: number;
   /** Rows that are neither predicted nor rejected. Default: they are not known. */
   readonly filtered?: number;
+  /** What was decided on the run; default: nothing yet. */
+  readonly decision?: Decision | undefined;
 }
 
 /** The profile of a run, for checks. A run without a logical date has an empty one. */
-export function runProfileOf(plan: Plan, { profile, published, rejected, filtered }: RunRows): RunProfile {
-  const slices = published?.slices ?? (profile.slices && publicSlices(profile.slices));
+export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision }: RunRows): RunProfile {
+  const isApproved = decision?.kind === "approved" && decision.by !== byChecks && plan.erasure === undefined;
+  const repeated = repeatedShare(profile.sketch);
   return {
     runId: plan.runId,
     date: logicalDateOf(plan) ?? "",
     modelSha256: plan.model.sha256,
+    model: { uri: plan.model.uri, version: plan.model.version },
     rows: profile.rows,
     rejected,
     ...(filtered === undefined ? {} : { filtered }),
+    ...(repeated === undefined ? {} : { repeated }),
+    ...(isApproved ? { isApproved } : {}),
     outputs: profile.columns,
     carried: profile.carried,
-    features: published?.features ?? hideRareValues(profile.features ?? new Map()),
-    ...(slices === undefined ? {} : { slices }),
-    model: { uri: plan.model.uri, version: plan.model.version },
-    ...challengersOutputs(plan, profile),
+    features: profile.features ?? new Map(),
+    slices: profile.slices === undefined ? new Map() : namedSlices(profile.slices),
   };
-}
-
-/** With a smaller share of the rows, a challenger's predictions do not represent the run. */
-const leastCompared = 0.9;
-
-/** The outputs of the challenger whose distributions are known: numbers and labels that the champion predicts, too. */
-function challengersOutputs(
-  { challenger }: Pick<Plan, "challenger">,
-  { rows, agreement }: SpanProfile,
-): Pick<RunProfile, "challenger"> {
-  if (challenger === undefined || agreement === undefined || agreement.compared < leastCompared * rows) {
-    return {};
-  }
-  const outputs = [...agreement.columns].flatMap(([name, column]) =>
-    column.kind === "numbers" || column.kind === "labels" ? [[name, column.other] as const] : [],
-  );
-  return outputs.length === 0 ? {} : { challenger: { modelSha256: challenger.sha256, outputs: new Map(outputs) } };
 }
 
 /** The first facts of each profile. */
@@ -73,18 +52,28 @@ export function isRunProfile(text: string): boolean {
 
 /** The profile of a run as the text that stays after it is published; runs of equal predictions have equal texts. */
 export function runProfileText(run: RunProfile): string {
-  const { runId, date, modelSha256, rows, rejected, outputs, carried, features, slices, model, challenger } = run;
-  const facts = { ...kind, run_id: runId, date, model_sha256: modelSha256, model };
-  const columns = {
-    outputs: columnsJson(outputs),
-    carried: columnsJson(carried),
-    ...(features.size === 0 ? {} : { features: columnsJson(features) }),
-    ...(slices === undefined ? {} : { slices: [...slices].map(([slice, of]) => [slice, columnsJson(of)] as const) }),
-    ...(challenger === undefined
-      ? {}
-      : { challenger: { model_sha256: challenger.modelSha256, outputs: columnsJson(challenger.outputs) } }),
+  const { runId, date, modelSha256, model, rows, rejected, repeated, isApproved, outputs, carried, features, slices } =
+    run;
+  const limits = jsonLimits(outputs.size + features.size, 1);
+  const json = (columns: ColumnProfiles): ColumnsJson => columnsJson(columns, limits);
+  const facts = {
+    ...kind,
+    run_id: runId,
+    date,
+    model_sha256: modelSha256,
+    model,
+    rows,
+    rejected,
+    repeated,
+    approved: isApproved,
   };
-  return `${JSON.stringify({ ...facts, rows, rejected, ...columns })}\n`;
+  const columns = {
+    outputs: json(outputs),
+    carried: json(carried),
+    ...(features.size === 0 ? {} : { features: json(features) }),
+    ...(slices.size === 0 ? {} : { slices: [...slices].map(([slice, of]) => [slice, json(of)] as const) }),
+  };
+  return `${JSON.stringify({ ...facts, ...columns })}\n`;
 }
 
 /** Not checked value by value: a night reads the profiles of up to 64 earlier ones, and their digests are pinned. */
@@ -101,6 +90,9 @@ const schema = z.object({
   model_sha256: z.string(),
   rows: z.number(),
   rejected: z.number(),
+  repeated: z.number().optional(),
+  /** Set if a person approved the run after its checks had held it. */
+  approved: z.literal(true).optional(),
   outputs: columns,
   carried: columns,
   /** Absent: the run was planned without checks. */
@@ -108,8 +100,6 @@ const schema = z.object({
   /** Absent: the run was planned without `checks.slices`. */
   slices: z.array(z.tuple([z.string(), columns])).optional(),
   model: z.object({ uri: z.string(), version: z.string().optional() }),
-  /** Absent: the run had no challenger. */
-  challenger: z.object({ model_sha256: z.string(), outputs: columns }).optional(),
 });
 
 /**
@@ -121,17 +111,19 @@ export function parseRunProfile(text: string): RunProfile | undefined {
   if (data === undefined) {
     return undefined;
   }
-  const { carried, slices, challenger, model } = data;
+  const { carried, slices = [], model, repeated, approved } = data;
   const outputs = once(() => parseColumns(data.outputs));
   const features = once(() => parseColumns(data.features ?? []));
   const carriedOf = once(() => parseColumns(carried));
-  const slicesOf = slices && once(() => new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])));
+  const slicesOf = once(() => new Map(slices.map(([slice, of]) => [slice, parseColumns(of)])));
   return {
     runId: data.run_id,
     date: data.date,
     modelSha256: data.model_sha256,
     rows: data.rows,
     rejected: data.rejected,
+    ...(repeated === undefined ? {} : { repeated }),
+    ...(approved === undefined ? {} : { isApproved: approved }),
     get outputs() {
       return outputs();
     },
@@ -142,12 +134,9 @@ export function parseRunProfile(text: string): RunProfile | undefined {
       return carriedOf();
     },
     get slices() {
-      return slicesOf?.();
+      return slicesOf();
     },
     model,
-    ...(challenger && {
-      challenger: { modelSha256: challenger.model_sha256, outputs: parseColumns(challenger.outputs) },
-    }),
   };
 }
 

@@ -12,7 +12,7 @@ export interface Series {
   readonly dateParam: string | undefined;
   /** The logical date of the run that asks: only earlier runs are found. Default: runs of any date. */
   readonly date?: string;
-  /** Also find runs that later runs are not compared with: a person approved them without --as-baseline, or they were expected to differ. */
+  /** Also find runs that later runs are not compared with: a person approved them with --not-normal, or they were expected to differ. */
   readonly everyRun?: boolean;
   /** Also find those runs, in addition to the others of their dates, and mark them. */
   readonly withLeftOut?: boolean;
@@ -58,19 +58,14 @@ export function whyLeftOut(by: string | undefined): LeftOutRun["why"] {
   return by === byChecks ? "expected" : "approved";
 }
 
-const dayMs = 86_400_000;
-/** Checks compare a weekday with those of the last four weeks. */
-const baselineDays = 28;
-/** A job that runs seldom is compared with at least so many runs. */
-const leastRuns = 8;
-/** A job that publishes often is compared with at most so many. */
-const mostRuns = 64;
+/** The runs that checks compare with, and as many before these, which tell of a slow drift. */
+const mostRuns = 63;
+/** Runs among which those are named that are not compared with. */
+const namedRuns = 8;
 
 /** The runs that a run is compared with, and those that it is not compared with. */
 interface ChosenRuns {
   readonly baseline: PinnedRun[];
-  /** The first runs with the same model, the earliest first. */
-  readonly firsts: PinnedRun[];
   /** Absent: there are none. */
   readonly leftOut?: LeftOutRun[];
   /** Absent: the model is that of the last run, or no earlier run had it. */
@@ -83,21 +78,17 @@ interface ChosenRuns {
  */
 export function chooseBaseline(
   found: readonly PublishedRun[],
-  { date, modelSha256 }: { readonly date: string; readonly modelSha256: string },
+  { modelSha256 }: { readonly modelSha256: string },
 ): ChosenRuns {
   const all = found.toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
   const sorted = all.filter(({ leftOut }) => leftOut === undefined);
-  const from = new Date(Date.parse(date) - baselineDays * dayMs).toISOString().slice(0, 10);
-  const recent = sorted.filter((run, index) => run.date >= from || index >= sorted.length - leastRuns);
-  const firsts = sorted.filter((run) => run.modelSha256 === modelSha256).slice(0, leastRuns);
   const leftOut = all
-    .slice(-leastRuns)
+    .slice(-namedRuns)
     .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
   const usedOn = all.findLast((run) => run.modelSha256 === modelSha256)?.date;
   const last = all.at(-1);
   return {
-    baseline: recent.slice(-mostRuns).map(pinOf),
-    firsts: firsts.map(pinOf),
+    baseline: sorted.slice(-mostRuns).map(pinOf),
     ...(leftOut.length === 0 ? {} : { leftOut }),
     ...(last !== undefined && last.modelSha256 !== modelSha256 && usedOn !== undefined
       ? { olderModel: { usedOn, last: { date: last.date, modelSha256: last.modelSha256 } } }

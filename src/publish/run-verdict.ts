@@ -1,5 +1,5 @@
 import { type ChallengerResult, reviveChallenger } from "./challenger-result.js";
-import type { Verdict } from "../checks/verdicts/verdict.js";
+import type { Verdict } from "../checks/check.js";
 import { z } from "../util/zod.js";
 
 /**

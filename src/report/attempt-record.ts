@@ -1,4 +1,4 @@
-import { mergeSpanProfiles, noRows, type SpanProfile } from "../checks/span-profile.js";
+import { mergeProfiles, noRows, type SpanProfile } from "../checks/profile/profile.js";
 import type { ModelOrigin } from "../plan/plan.js";
 import type { RejectedRow, RejectReason } from "../columnar/types.js";
 import type { DueCall } from "./report.js";
@@ -269,9 +269,9 @@ interface Scores {
 function createScores(): Scores {
   let merged: SpanProfile | undefined;
   return {
-    add({ rows, outputBytes, columns }) {
-      const profile = { ...noRows, rows, outputBytes, columns };
-      merged = merged === undefined ? profile : mergeSpanProfiles(merged, profile);
+    add({ rows, bins, columns }) {
+      const profile = { ...noRows, rows, bins, columns };
+      merged = merged === undefined ? profile : mergeProfiles(merged, profile);
     },
     facts: {
       profile: () => merged,

@@ -1,19 +1,20 @@
-import type { AllNumbers } from "../checks/profiles/all-rows.js";
-import type { ColumnProfile } from "../checks/profiles/column-profile.js";
-import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
-import { roundExact } from "../checks/profiles/exact-sum.js";
-import { quantileOfColumn } from "../checks/profiles/shown-quantile.js";
-import type { ValueCounts } from "../checks/profiles/value-counts.js";
-import { repeatedShare, type VectorProfile } from "../checks/profiles/vector-profile.js";
+import {
+  type ColumnProfile,
+  countedRows,
+  type NumberColumn,
+  quantileOf,
+  type ValueColumn,
+  type VectorColumn,
+} from "../checks/profile/column.js";
+import { areClasses, countedValues, valueText } from "../checks/profile/shown-values.js";
 import { assertNever } from "../util/errors.js";
+import { momentsOf } from "./score-summary.js";
 
 /** The statistics of a column, as plain JSON, for the table and the JSON of `stats`. */
 export interface ColumnStats {
   readonly type: string;
   readonly rows: number;
   readonly nulls: number;
-  /** The number of sampled rows that quantiles, values and vectors describe; absent: they describe all rows. */
-  readonly sampled_rows?: number;
   readonly numbers?: NumberStats;
   /** The number of different values; absent: there are too many. */
   readonly different_values?: number;
@@ -40,7 +41,6 @@ interface VectorStats {
   readonly max_dimension: number;
   readonly zero: number;
   readonly not_finite: number;
-  readonly repeated: number;
   readonly norms: Readonly<Record<string, number>>;
 }
 
@@ -49,23 +49,15 @@ const mostValues = 10;
 
 /** Computes the statistics of a column. */
 export function columnStats(profile: ColumnProfile): ColumnStats {
-  const { type, all } = profile;
-  const { rows, nulls } = all ?? profile;
-  const sampled = all === undefined || all.rows === profile.rows ? {} : { sampled_rows: profile.rows };
-  const counts = { type, rows, nulls, ...sampled };
+  const { type, rows, nulls } = profile;
+  const counts = { type, rows, nulls };
   switch (profile.kind) {
-    case "numbers": {
-      const { numbers } = profile;
-      return {
-        ...counts,
-        numbers: { ...numberStats(all?.numbers ?? numbers, numbers), quantiles: quantilesOf(profile) },
-        ...valueStats(numbers.values, type === "float32" ? shortestFloat32 : undefined),
-      };
-    }
+    case "numbers":
+      return { ...counts, numbers: numberStats(profile), ...valueStats(profile) };
     case "values":
-      return { ...counts, ...valueStats(profile.values) };
+      return { ...counts, ...valueStats(profile) };
     case "vectors":
-      return { ...counts, vectors: { ...vectorStats(profile.vectors), norms: quantilesOf(profile) } };
+      return { ...counts, vectors: vectorStats(profile) };
     case "rows":
       return counts;
     default:
@@ -73,66 +65,56 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
   }
 }
 
-/** Computes the statistics of numbers. The deviation describes the sample, if there is one. */
-function numberStats(all: AllNumbers, sample: NumberProfile): Omit<NumberStats, "quantiles"> {
-  const { nan, positiveInfinite, negativeInfinite, finite, min, max } = all;
-  const orNull = (value: number): number | null => (finite === 0 ? null : value);
+function numberStats(profile: NumberColumn): NumberStats {
+  const { nan, infinite, sum } = profile;
+  const finite = countedRows(profile);
+  const moments = finite === 0 ? { min: null, max: null, mean: null, deviation: Number.NaN } : momentsOf(profile);
   return {
     nan,
-    infinite: positiveInfinite + negativeInfinite,
+    infinite: infinite[0] + infinite[1],
     finite,
-    min: orNull(min),
-    max: orNull(max),
-    sum: orNull(roundExact(all.sum)),
-    mean: orNull(mean(all)),
-    deviation: numberOrNull(standardDeviation(sample)),
+    min: moments.min,
+    max: moments.max,
+    sum: finite === 0 ? null : sum[0],
+    mean: moments.mean,
+    deviation: Number.isNaN(moments.deviation) ? null : moments.deviation,
+    quantiles: quantilesOf(profile),
   };
-}
-
-function numberOrNull(value: number): number | null {
-  return Number.isNaN(value) ? null : value;
 }
 
 /** Computes the quantiles of numbers or of norms. Without any, there are none. */
 function quantilesOf(profile: ColumnProfile): Readonly<Record<string, number>> {
   return Object.fromEntries(
     quantiles.flatMap((share) => {
-      const found = quantileOfColumn(profile, share);
-      return found === undefined ? [] : [[`p${share * 100}`, found] as const];
+      const value = quantileOf(profile, share);
+      return value === undefined ? [] : [[`p${share * 100}`, value] as const];
     }),
   );
 }
 
-/** @param show how a value is shown; default: as the profile names it */
-function valueStats(
-  values: ValueCounts,
-  show: (value: string) => string = (value) => value,
-): Pick<ColumnStats, "different_values" | "values"> {
-  if (values.kind === "many") {
+function valueStats(profile: NumberColumn | ValueColumn): Pick<ColumnStats, "different_values" | "values"> {
+  const values = countedValues(profile);
+  if (values === undefined) {
     return {};
   }
-  const { counts, rare } = values;
-  const sorted = [...counts].toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
-  return {
-    different_values: counts.size + (rare?.values ?? 0),
-    values: sorted.slice(0, mostValues).map(([value, rows]) => ({ value: show(value), rows })),
-  };
+  if (profile.kind === "numbers" && !areClasses(profile) && values.length > mostValues) {
+    return { different_values: values.length };
+  }
+  const named = values.flatMap(({ key, rows }) => {
+    const value = valueText(profile, key);
+    return value === undefined ? [] : [{ value, rows }];
+  });
+  const sorted = named.toSorted((left, right) => right.rows - left.rows || (left.value < right.value ? -1 : 1));
+  return { different_values: values.length, values: sorted.slice(0, mostValues) };
 }
 
-/** Returns the shortest decimal of a float32: "18.9" of 18.899999618530273. Another text stays as it is. */
-function shortestFloat32(name: string): string {
-  const value = Number(name);
-  const digits = [1, 2, 3, 4, 5, 6, 7, 8, 9].find((some) => Math.fround(Number(value.toPrecision(some))) === value);
-  return digits === undefined ? name : String(Number(value.toPrecision(digits)));
-}
-
-function vectorStats(vectors: VectorProfile): Omit<VectorStats, "norms"> {
-  const { minDimension, maxDimension, zero, notFinite } = vectors;
+function vectorStats(profile: VectorColumn): VectorStats {
+  const [least, largest] = profile.dimensions;
   return {
-    min_dimension: Math.min(minDimension, maxDimension),
-    max_dimension: maxDimension,
-    zero,
-    not_finite: notFinite,
-    repeated: repeatedShare(vectors),
+    min_dimension: Math.min(least, largest),
+    max_dimension: largest,
+    zero: profile.zero,
+    not_finite: profile.notFinite,
+    norms: quantilesOf(profile),
   };
 }

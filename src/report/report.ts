@@ -1,6 +1,6 @@
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
-import { withSeparators } from "../publish/shown-numbers.js";
+import { withSeparators } from "../util/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { serverFields, type ServerReport } from "./server-report.js";
@@ -92,11 +92,6 @@ export interface VerdictReport {
   readonly comparedWith: readonly string[];
   /** What was not compared or measured, and why, a line each. */
   readonly notes: readonly string[];
-  /**
-   * Outputs whose PSI is too coarse to show some changes, one line each. They need no action on a held run, so only
-   * `status` and JSON list them.
-   */
-  readonly coarse: readonly string[];
 }
 
 export interface DecidedReport {
@@ -134,7 +129,7 @@ export interface DecidingCommands {
   readonly newRun: string;
   /** The command that shows the rejected rows; undefined: they do not hold the run. */
   readonly rejects?: string | undefined;
-  /** Whether later runs are compared with published ones, so that `--as-baseline` has a meaning. */
+  /** Whether later runs are compared with published ones, so that `--not-normal` has a meaning. */
   readonly joinsBaseline: boolean;
   /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
   readonly newer?: string | undefined;
@@ -145,14 +140,18 @@ export interface DecidingCommands {
 /** What the commands that decide on a held run do. */
 export function decidingTexts({ isEmpty = false }: DecidingCommands): {
   readonly approve: string;
-  readonly asBaseline: string;
+  readonly notNormal: string;
   readonly discard: string;
 } {
   return isEmpty
-    ? { approve: "to publish it without rows", asBaseline: "compare later runs with it", discard: "to throw it away" }
+    ? {
+        approve: "to publish it without rows",
+        notNormal: "hold the next one like it, too",
+        discard: "to throw it away",
+      }
     : {
         approve: "to publish the predictions",
-        asBaseline: "compare later runs with them",
+        notNormal: "hold the next ones like them, too",
         discard: "to throw the predictions away",
       };
 }
@@ -208,8 +207,8 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   if (verdict === null) {
     return null;
   }
-  const { outcome, failed, warnings, comparedWith, notes, coarse } = verdict;
-  return { outcome, failed, warnings, compared_with: comparedWith, notes: [...notes, ...coarse] };
+  const { outcome, failed, warnings, comparedWith, notes } = verdict;
+  return { outcome, failed, warnings, compared_with: comparedWith, notes };
 }
 
 /** Rounds to three decimals: milliseconds, or thousandths of a share. */

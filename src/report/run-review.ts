@@ -1,4 +1,4 @@
-import type { RunProfile } from "../checks/verdicts/run-profile.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Plan } from "../plan/plan.js";
 import type { ReadersView } from "../publish/readers-view.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";

@@ -1,8 +1,6 @@
-import type { ColumnProfile } from "../checks/profiles/column-profile.js";
-import { binEdges, type Histogram } from "../checks/profiles/histogram.js";
-import { mean, type NumberProfile, standardDeviation } from "../checks/profiles/number-profile.js";
-import { assertNever } from "../util/errors.js";
-import type { ValueCounts } from "../checks/profiles/value-counts.js";
+import { type ColumnProfile, countedRows, meanOf, type NumberColumn } from "../checks/profile/column.js";
+import { type Histogram, rangeOfBin } from "../checks/profile/histogram.js";
+import { areClasses, countedValues, valueText } from "../checks/profile/shown-values.js";
 
 /** How the values of a predicted column are distributed, for people. Plain JSON. */
 export type ScoreSummary = NumberSummary | ValueSummary;
@@ -37,73 +35,70 @@ const binCount = 24;
 
 /** undefined where there is nothing to tell: no value, or values of a type whose distribution is not known. */
 export function scoreSummary(column: string, profile: ColumnProfile): ScoreSummary | undefined {
-  switch (profile.kind) {
-    case "numbers":
-      return numbersSummary(column, profile.numbers);
-    case "values":
-      return valuesSummary(column, profile.values);
-    case "vectors": {
-      const { norms, maxDimension } = profile.vectors;
-      const of = `norm, ${maxDimension} dimensions`;
-      return norms.finite === 0 ? undefined : { column, kind: "numbers", of, ...distribution(norms) };
-    }
-    case "rows":
-      return undefined;
-    default:
-      return assertNever(profile);
-  }
-}
-
-function numbersSummary(column: string, numbers: NumberProfile): ScoreSummary | undefined {
-  if (numbers.finite === 0) {
+  const values = countedRows(profile);
+  if (profile.kind === "rows" || values === 0) {
     return undefined;
   }
-  const few = numbers.values.kind === "few" ? [...numbers.values.counts] : [];
-  if (few.length > 0 && few.length <= valuesShown && few.every(([value]) => Number.isInteger(Number(value)))) {
-    const sorted = few.toSorted(([one], [other]) => Number(one) - Number(other));
-    return { column, kind: "values", values: numbers.finite, counts: sorted.map(asCount), others: 0 };
+  if (areClasses(profile) || profile.kind === "values") {
+    return valuesSummary(column, profile);
   }
-  return { column, kind: "numbers", ...distribution(numbers) };
+  const bins = { values, ...momentsOf(profile) };
+  const of = profile.kind === "vectors" ? { of: `norm, ${profile.dimensions[1]} dimensions` } : {};
+  return { column, kind: "numbers", ...of, ...bins, bins: equalSteps(profile.values, bins.min, bins.max) };
 }
 
-const asCount = ([value, count]: readonly [string, number]): { value: string; count: number } => ({ value, count });
+interface Moments {
+  readonly min: number;
+  readonly max: number;
+  readonly mean: number;
+  /** As the bins of the histogram say. */
+  readonly deviation: number;
+}
 
-function distribution(
-  numbers: NumberProfile,
-): Pick<NumberSummary, "values" | "min" | "max" | "mean" | "deviation" | "bins"> {
-  const { finite, min, max, histogram } = numbers;
+/** Extremes, mean and standard deviation of numbers, or of the norms of vectors. */
+export function momentsOf(profile: Extract<ColumnProfile, { kind: "numbers" | "vectors" }>): Moments {
+  const { keys, counts, shift } = profile.values;
+  const middles = keys.map((key) => {
+    const [low, high] = rangeOfBin(key, shift);
+    return (low + high) / 2;
+  });
+  const rows = countedRows(profile);
+  const middle = middles.reduce((sum, value, index) => sum + value * ((counts[index] as number) / rows), 0);
+  const squares = middles.reduce((sum, value, index) => sum + (value - middle) ** 2 * (counts[index] as number), 0);
+  const [first, last] = [rangeOfBin(keys[0] ?? 0, shift), rangeOfBin(keys.at(-1) ?? 0, shift)];
+  const numbers: NumberColumn | undefined = profile.kind === "numbers" ? profile : undefined;
   return {
-    values: finite,
-    min,
-    max,
-    mean: mean(numbers),
-    deviation: standardDeviation(numbers),
-    bins: equalSteps(histogram, min, max),
+    min: numbers?.min ?? Number(first[0].toPrecision(6)),
+    max: numbers?.max ?? Number(last[1].toPrecision(6)),
+    mean: numbers === undefined ? middle : meanOf(numbers),
+    deviation: rows === 0 ? Number.NaN : Math.sqrt(squares / rows),
   };
 }
 
-function valuesSummary(column: string, values: ValueCounts): ScoreSummary | undefined {
-  if (values.kind === "many") {
-    const all = sum([...(values.hashed ?? [])]);
-    return { column, kind: "values", values: all, counts: [], others: all };
-  }
-  if (values.counts.size === 0) {
-    return undefined;
-  }
-  const sorted = [...values.counts].toSorted(([one, ones], [other, others]) => others - ones || (one < other ? -1 : 1));
-  const all = sum(sorted.map(([, count]) => count));
-  const counts = sorted.slice(0, valuesShown).map(asCount);
-  return { column, kind: "values", values: all, counts, others: all - sum(counts.map(({ count }) => count)) };
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
+function valuesSummary(column: string, profile: ColumnProfile): ValueSummary {
+  const values = countedRows(profile);
+  const counted = (countedValues(profile) ?? []).map(({ key, rows }) => ({
+    value: valueText(profile, key) ?? "a value without a name",
+    count: rows,
+  }));
+  const sorted =
+    profile.kind === "numbers"
+      ? counted
+      : counted.toSorted((left, right) => right.count - left.count || (left.value < right.value ? -1 : 1));
+  const counts = sorted.slice(0, valuesShown);
+  return {
+    column,
+    kind: "values",
+    values,
+    counts,
+    others: values - counts.reduce((total, { count }) => total + count, 0),
+  };
 }
 
 /** What is in a bin is spread evenly over it; counts add up to the whole. */
 export function equalSteps({ shift, keys, counts }: Histogram, min: number, max: number): number[] {
-  const ranges = [...keys].map((key, index) => {
-    const [low, high] = binEdges(key, shift);
+  const ranges = keys.map((key, index) => {
+    const [low, high] = rangeOfBin(key, shift);
     return { low: Math.max(low, min), high: Math.min(high, max), count: counts[index] as number };
   });
   const below = (limit: number): number =>

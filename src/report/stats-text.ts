@@ -1,11 +1,9 @@
-import type { ColumnProfiles, RunProfile } from "../checks/verdicts/run-profile.js";
-import { isFew, sampleSize } from "../checks/verdicts/sample-size.js";
-import { neededText } from "../publish/compared-text.js";
+import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, columnStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
-import { shownValue, withDigits } from "../publish/shown-numbers.js";
+import { shownValue, withDigits } from "../util/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
@@ -44,10 +42,8 @@ export function statsText({ profile, state, challenger }: RunStats, width?: numb
   const { runId, rows, rejected, filtered = 0, outputs, carried, features } = profile;
   const outputStats = statsOf(outputs);
   const featureStats = statsOf(features);
-  const sampled = Math.max(0, ...featureStats.map(([, { sampled_rows: of }]) => of ?? 0));
-  const few = sampleSize(features);
-  const tooFew = few !== undefined && isFew(few) ? `, too few for some checks: ${neededText(few.sampled)}` : "";
-  const about = sampled === 0 ? "" : `; quantiles and values describe a sample of ${count(sampled, "row")}${tooFew}`;
+  const sampled = Math.max(0, ...featureStats.map(([, stats]) => stats.rows));
+  const about = sampled >= rows + rejected ? "" : `, in a sample of ${count(sampled, "row")}`;
   const left = filtered === 0 ? "" : `, ${count(filtered, "row")} filtered out`;
   return [
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected${left}`,
@@ -99,15 +95,15 @@ function cells([name, stats]: readonly [string, ColumnStats]): string[] {
 /** The number of values that the table shows for a column. */
 const shownValues = 3;
 
-function detail({ rows, sampled_rows: sampled = rows, values = [], vectors }: ColumnStats): string {
+function detail({ rows, values = [], vectors }: ColumnStats): string {
   if (vectors !== undefined) {
     const { min_dimension: least, max_dimension: most, zero, norms } = vectors;
     const dimensions = least === most ? `${most}` : `${least} to ${most}`;
-    return `${dimensions} dimensions, median norm ${showValue(norms["p50"])}, ${share(zero, sampled)} zero`;
+    return `${dimensions} dimensions, median norm ${showValue(norms["p50"])}, ${share(zero, rows)} zero`;
   }
   return values
     .slice(0, shownValues)
-    .map(({ value, rows: of }) => `${shownValue(value)} (${share(of, sampled)})`)
+    .map(({ value, rows: of }) => `${shownValue(value)} (${share(of, rows)})`)
     .join(", ");
 }
 

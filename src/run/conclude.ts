@@ -3,11 +3,10 @@ import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { byChecks } from "../publish/decision.js";
-import { columnNotes } from "../publish/compared-text.js";
 import { requireApproved } from "../publish/require-approved.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { resultLines } from "../publish/verdict-text.js";
+import { columnNotes, resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
@@ -173,20 +172,20 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined, sco
     if (scoreAgain !== undefined) {
       log.warn(`checks: ${scoreAgain.text}: ${scoreAgain.command}`);
     }
-    for (const line of columnNotes(verdict.verdict, comparedFile(verdict))) {
+    for (const line of columnNotes(verdict.verdict)) {
       log.info(`checks: ${line}`);
     }
   }
 }
 
-/** What to do after the check `stale` warns of a run that is published. The message of a held run has its own commands. */
+/** What to do after the check `repeat` warns of a run that is published. The message of a held run has its own commands. */
 function afterStale(
   { command, sink }: JobContext,
   { runId, params }: Plan,
   verdict: RunVerdict,
 ): ScoreAgain | undefined {
   const { outcome, results } = verdict.verdict;
-  const warns = results.some(({ check, level }) => check === "stale" && level !== "pass");
+  const warns = results.some(({ check, level }) => check === "repeat" && level !== "pass");
   if (!warns || outcome === "hold" || comparedFile(verdict) !== undefined) {
     return undefined;
   }

@@ -24,8 +24,8 @@ export interface DecisionRequest {
   /** Who decides. Default: the Airflow task, else the user of this process. */
   readonly by: string | undefined;
   readonly reason: string | undefined;
-  /** Whether later runs are compared with the approved run. */
-  readonly asBaseline: boolean;
+  /** Whether no later run is compared with the approved run. */
+  readonly notNormal: boolean;
   /** The run that the person means; undefined: the latest run of these params. */
   readonly runId: string | undefined;
 }
@@ -38,8 +38,8 @@ export interface DecisionReport {
   readonly already: boolean;
   /** Whether this command published the run, or decided to discard it. */
   readonly carriedOut: boolean;
-  /** Whether later runs are compared with the approved run, as this command asked. */
-  readonly joinsBaseline: boolean;
+  /** Whether later runs are compared with the approved run. */
+  readonly isNeighbour: boolean;
   /** Sentences about other runs of the series that are held, if the run was published before. */
   readonly held: readonly string[];
   /** What readers have, of a run that was discarded; undefined: it is not known, or the run is published. */
@@ -68,7 +68,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
       await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
       const held = await heldOthers(context, stored.plan);
       const facts = {
-        joinsBaseline: joinsBaseline(stored.plan, decision),
+        isNeighbour: isNeighbour(stored.plan, decision),
         held,
         rows: rowsOfRun(run),
         decision,
@@ -132,7 +132,7 @@ async function publishIfApproved(
   await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: false });
   await publishApproved(context, { stored, run });
   const facts = {
-    joinsBaseline: joinsBaseline(stored.plan, decision),
+    isNeighbour: isNeighbour(stored.plan, decision),
     held: [],
     rows: rowsOfRun(run),
     decision,
@@ -140,8 +140,8 @@ async function publishIfApproved(
   return { runId, state: "published", already, carriedOut: true, ...facts };
 }
 
-/** Whether a person has made a run a baseline of later runs. Runs without a date, and those with a fixed profile, are none. */
-function joinsBaseline(plan: Plan, decision: Decision | null): boolean {
+/** Whether later runs are compared with a run that a person approved. With runs without a date, and where a file is compared with, they are not. */
+function isNeighbour(plan: Plan, decision: Decision | null): boolean {
   const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
   return isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
 }
@@ -153,7 +153,7 @@ async function heldOthers(context: JobContext, plan: Plan): Promise<readonly str
   return unfinishedLines(context, held);
 }
 
-/** Refuses to say that an approved run is a baseline if it was approved without that. @throws JobError ALREADY_DECIDED */
+/** Refuses to say that an approved run is not normal if it was approved as a normal one. @throws JobError ALREADY_DECIDED */
 async function requireAsAsked(
   context: JobContext,
   {
@@ -167,16 +167,16 @@ async function requireAsAsked(
     readonly isPublished: boolean;
   },
 ): Promise<void> {
-  if (!request.asBaseline || decision === null || decision.asBaseline) {
+  if (!request.notNormal || decision === null || !decision.asBaseline) {
     return;
   }
   const { runId, params } = plan;
   const next = isPublished
-    ? `${await scoringAgainText(context, plan)}\n    then approve that run with --as-baseline, if its checks hold it`
+    ? `${await scoringAgainText(context, plan)}\n    then approve that run with --not-normal, if its checks hold it`
     : `to publish the run as it was approved: ${context.command(params, { verb: "approve", runId })}`;
   throw new JobError(
     "ALREADY_DECIDED",
-    `approving run ${runId} as a baseline: it was approved without --as-baseline, ${byText(decision)}`,
+    `approving run ${runId} as not normal: it was approved without --not-normal, ${byText(decision)}`,
     { hint: `a decision is final; ${next}` },
   );
 }
@@ -206,7 +206,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const already = known !== undefined;
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);
-  const facts = { joinsBaseline: false, held: [], rows: rowsOfRun(run), readers, newRun, decision };
+  const facts = { isNeighbour: false, held: [], rows: rowsOfRun(run), readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 
@@ -252,7 +252,7 @@ async function findRun(
 function decisionOf(
   { actingUser, dateMs }: JobContext,
   kind: Decision["kind"],
-  { by, reason, asBaseline }: DecisionRequest,
+  { by, reason, notNormal }: DecisionRequest,
 ): Decision {
   const named = by?.trim() ?? "";
   if (named === byChecks) {
@@ -262,7 +262,7 @@ function decisionOf(
   }
   const at = new Date(dateMs()).toISOString();
   const who = named === "" ? actingUser() : named; // a script's variable may be empty
-  return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline };
+  return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline: !notNormal };
 }
 
 async function notHeld(

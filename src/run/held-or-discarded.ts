@@ -4,7 +4,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/state.js";
-import { countsText, resultLines, toCorrect } from "../publish/verdict-text.js";
+import { columnNotes, countsText, knownText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import {
@@ -23,14 +23,7 @@ import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import {
-  coarseText,
-  columnNotes,
-  fewSampledText,
-  leftOutText,
-  notComparedText,
-  olderModelText,
-} from "../publish/compared-text.js";
+import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -116,15 +109,14 @@ async function heldCall(
 
 /** The verdict for reports. */
 export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
-  const { fewSampled } = verdict.verdict;
-  const file = comparedFile(verdict);
+  const { verdict: found } = verdict;
   const notes = [
     notComparedText(plan),
     plan.checks && leftOutText(plan.checks),
     plan.checks && olderModelText(plan.model, plan.checks),
     unprofiledText(plan, keyColumns(spec)),
-    fewSampled && fewSampledText(fewSampled, file),
-    ...columnNotes(verdict.verdict, file),
+    found.baseline.length === 0 ? undefined : knownText(found, comparedFile(verdict)),
+    ...columnNotes(found),
   ];
   return {
     outcome: verdict.verdict.outcome,
@@ -134,7 +126,6 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,
     notes: notes.filter((line) => typeof line === "string"),
-    coarse: (verdict.verdict.coarse ?? []).map((column) => coarseText(column, file)),
   };
 }
 

@@ -1,20 +1,19 @@
-import type { SpanProfile } from "../checks/span-profile.js";
-import { checkKeys } from "../checks/verdicts/key-check.js";
-import { asPredictedBy } from "../checks/verdicts/model-cause.js";
-import type { CheckResult } from "../checks/verdicts/verdict.js";
+import type { SpanProfile } from "../checks/profile/profile.js";
+import { comparedNights, type Finding } from "../checks/check.js";
+import { earlierThan } from "../checks/checks.js";
+import { checkKeys } from "../checks/rules/unique.js";
 import type { Plan } from "../plan/plan.js";
-import { checkOptionsOf } from "../publish/check-options.js";
-import { fewSampledText } from "../publish/compared-text.js";
+import { limitsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
-import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
+import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
 import { resultOf } from "./challenger/challenger-result.js";
-import { readBaseline, readPinned } from "./judging/baseline.js";
+import { readBaseline } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { runsOfPage } from "./judging/page-runs.js";
 import { requireColumns } from "./judging/require-columns.js";
@@ -43,28 +42,24 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     await reviewForReports(context, committed, known);
     return known;
   }
-  const found = await run.profile();
-  const { profile } = found;
-  const { baseline, first, profile: given } = plan.checks;
+  const profile = await run.profile();
+  const { baseline, profile: given } = plan.checks;
   warnOfSlices(context, profile);
+  const runs = await readBaseline(context, plan.checks);
   const judged = {
-    run: runProfileOf(plan, { ...found, ...leftRows(run) }),
-    baseline: await readBaseline(context, plan.checks),
-    isReference: given !== undefined,
-    first: first === null ? undefined : await readPinned(context, first),
+    run: runProfileOf(plan, { profile, ...leftRows(run) }),
+    earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
+    limits: limitsOf(checks, plan),
     others: await otherResults(context, { plan, run, profile }),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
   const verdict = await run.judge({
-    verdict: await judgeRun(context, plan, {
-      judged,
-      options: checkOptionsOf(checks, plan, logicalDateOf(plan) ?? ""),
-    }),
+    verdict: await judgeRun(context, plan, judged),
     dates: {
-      ...Object.fromEntries([...baseline, ...(first === null ? [] : [first])].map(({ runId, date }) => [runId, date])),
-      ...(given === undefined ? {} : Object.fromEntries(judged.baseline.map(({ runId }) => [runId, given.uri]))),
+      ...Object.fromEntries(baseline.map(({ runId, date }) => [runId, date])),
+      ...(given === undefined ? {} : Object.fromEntries(runs.map(({ runId }) => [runId, given.uri]))),
     },
     thresholds: { ...checks },
     challenger: resultOf(plan, profile),
@@ -72,10 +67,9 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     ...(seconds === undefined ? {} : { seconds }),
     at: new Date(context.dateMs()).toISOString(),
   });
-  warnOfSample(context, verdict);
   await keepModel(context, plan);
   context.record.setReview(
-    await reviewOf(context, committed, { profile: judged.run, earlier: judged.baseline, verdict }),
+    await reviewOf(context, committed, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
   );
   return verdict;
 }
@@ -98,20 +92,15 @@ export async function reviewForReports(
   }
   try {
     const found = await run.profile();
-    const earlier = verdict === undefined || plan.checks === null ? [] : await readBaseline(context, plan.checks);
-    const profile = runProfileOf(plan, { ...found, ...leftRows(run) });
-    const challenger = verdict?.challenger ?? resultOf(plan, found.profile);
+    const earlier =
+      verdict === undefined || plan.checks === null
+        ? []
+        : (await readBaseline(context, plan.checks)).slice(-comparedNights);
+    const profile = runProfileOf(plan, { profile: found, ...leftRows(run) });
+    const challenger = verdict?.challenger ?? resultOf(plan, found);
     record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
-  }
-}
-
-/** Warns that features were not compared because a sample is too small. */
-function warnOfSample({ log }: JobContext, verdict: RunVerdict): void {
-  const { fewSampled } = verdict.verdict;
-  if (fewSampled !== undefined) {
-    log.warn(fewSampledText(fewSampled, comparedFile(verdict)));
   }
 }
 
@@ -124,7 +113,7 @@ export function leftRows({ rejectedRows, filteredRows }: RunSink): { rejected: n
 async function reviewOf(
   context: JobContext,
   { stored, run, kept }: CommittedRun,
-  { verdict, earlier, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
+  { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
 ): Promise<RunReview> {
   const { plan } = stored;
   const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, run, verdict });
@@ -132,7 +121,6 @@ async function reviewOf(
     kept,
     challenger: verdict?.challenger,
     ...found,
-    earlier: asPredictedBy(plan.model.sha256, earlier),
     verdict,
     plan: { params: plan.params, dateParam: plan.dateParam },
     reference: plan.checks?.profile?.uri,
@@ -144,7 +132,7 @@ async function reviewOf(
 async function otherResults(
   context: JobContext,
   { plan, run, profile }: { readonly plan: Plan; readonly run: RunSink; readonly profile: SpanProfile },
-): Promise<CheckResult[]> {
+): Promise<Finding[]> {
   const { unique } = context.spec.checks ?? {};
   requireColumns(context, plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];

@@ -50,10 +50,10 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
     const found = `${committed} of ${count(spans, "span")} committed`;
     throw notThere(plan.runId, found, await finishingHint(context, plan));
   }
-  const found = await run.profile();
+  const profile = await run.profile();
   const { kind: state } = run.state;
-  const challenger = resultOf(plan, found.profile);
-  return { profile: runProfileOf(plan, { ...found, ...leftRows(run) }), challenger, state };
+  const challenger = resultOf(plan, profile);
+  return { profile: runProfileOf(plan, { profile, ...leftRows(run) }), challenger, state };
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */

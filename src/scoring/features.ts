@@ -1,20 +1,16 @@
-import { planSlices, type SlicePlan } from "../checks/slices/slice-plan.js";
 import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
-import { type FeaturePart, measureFeatures } from "../checks/features/feature-part.js";
 import {
   type FeatureColumn,
+  type FeaturePart,
   type FeaturePlan,
-  measuredColumn,
-  planFeatures,
+  measureFeatures,
   sampleEvery,
-} from "../checks/features/feature-plan.js";
-import { planOutputBytes } from "../checks/output-limits.js";
-import { profiledColumns } from "../checks/profiles/column-profile.js";
-import { type ValueList, valueList } from "../checks/profiles/outside-values.js";
-import type { ProfiledOutput } from "../checks/span-profile.js";
+} from "../checks/profile/features.js";
+import { binsFor, profiledColumns, type ProfiledOutput } from "../checks/profile/profile.js";
+import { planSlices, type SlicePlan } from "../checks/profile/slices.js";
 import { tensorElement } from "../columnar/tensor.js";
+import type { RecordBatch } from "../columnar/types.js";
 import type { ElementType } from "../columnar/values.js";
-import { type RecordBatch, showType } from "../columnar/types.js";
 import type { RowRange } from "../packing/input-target.js";
 import type { ScoredBatch } from "../packing/scored-batch.js";
 import type { Plan } from "../plan/plan.js";
@@ -38,59 +34,37 @@ export function featurePlanOf(
     return undefined;
   }
   const named = contract.passthrough.filter(({ column }) => keys.has(column)).map(({ source }) => source.name);
-  const columns = featureColumnsOf(contract, new Set(named));
+  // Two inputs of the model may read one column.
+  const all = [...new Map(featureColumnsOf(contract, new Set(named)).map((column) => [column.name, column])).values()];
+  const columns = all.slice(0, profiledColumns);
+  const left = all.slice(profiledColumns).map(({ name }) => name);
   const every = checks.sampleEvery ?? sampleEvery(input.rows);
-  return planFeatures(columns, { outputs: contract.outputs.length, every, spanRows: commitRows });
+  return { columns, left, spanRows: commitRows, every, bins: binsOf(contract, columns.length) };
 }
 
-/** How the outputs of a run are profiled. */
-export interface ProfiledValues {
-  /** The bytes that their profiles share. */
-  readonly bytes: number;
-  /** The values that the spec allows, by column. */
-  readonly lists: ReadonlyMap<string, ValueList>;
+function binsOf({ outputs }: Pick<Contract, "outputs">, features: number): number {
+  return binsFor(Math.min(outputs.length, profiledColumns) + features);
 }
 
-/** Says how the outputs of a run are profiled. */
-export function profiledValuesOf(
-  { checks }: Pick<JobSpec, "checks">,
-  { contract }: Pick<Plan, "contract">,
-  features: FeaturePlan | undefined,
-): ProfiledValues {
-  const outputs = contract.outputs
-    .slice(0, profiledColumns)
-    .map(({ column: name, type }) => ({ name, type: showType(type) }));
-  const lists = Object.entries(checks?.outputs ?? {}).flatMap(([name, wanted]) =>
-    wanted.in === undefined ? [] : [[name, valueList(wanted.in)] as const],
-  );
-  return { bytes: planOutputBytes(outputs, features?.columns.map(measuredColumn)), lists: new Map(lists) };
-}
-
-/**
- * The columns of an output that are profiled.
- * @param about the columns that identify a row, and how the others are profiled
- */
+/** The columns of an output that are profiled. @param keys the columns that identify a row */
 export function profiledOutput(
-  { outputs, passthrough }: Pick<Contract, "outputs" | "passthrough">,
-  { keys, values }: { readonly keys?: ReadonlySet<string> | undefined; readonly values?: ProfiledValues | undefined },
+  contract: Pick<Contract, "outputs" | "passthrough">,
+  { keys, features }: { readonly keys?: ReadonlySet<string> | undefined; readonly features?: FeaturePlan | undefined },
 ): ProfiledOutput {
   return {
-    predicted: outputs.map(({ column: name }) => ({
-      name,
-      isKey: keys?.has(name) === true,
-      list: values?.lists.get(name),
-    })),
-    carried: passthrough.map(({ column }) => column),
-    bytes: values?.bytes,
+    predicted: contract.outputs.map(({ column: name }) => ({ name, isKey: keys?.has(name) === true })),
+    carried: contract.passthrough.map(({ column }) => column),
+    bins: binsOf(contract, features?.columns.length ?? 0),
   };
 }
 
 /** Says that some features of a run are not profiled; undefined: all are, or the run has no checks. */
 export function unprofiledText(plan: Plan, keys: ReadonlySet<string>): string | undefined {
-  const { columns, left } = featurePlanOf(plan, keys) ?? { columns: [], left: 0 };
-  return left === 0
+  const { columns, left } = featurePlanOf(plan, keys) ?? { columns: [], left: [] };
+  const named = left.slice(0, 20).join(", ");
+  return left.length === 0
     ? undefined
-    : `only the first ${columns.length} of ${columns.length + left} features are profiled and compared`;
+    : `only the first ${columns.length} of ${columns.length + left.length} features are compared, and not ${named}${left.length > 20 ? ", …" : ""}`;
 }
 
 /** Chooses the slices of a run that are profiled; undefined for a run without `checks.slices`. */
@@ -142,16 +116,6 @@ function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<
 /** Returns the element type that record batches have for a tensor's elements. */
 function elementIn(dtype: NumericTensorType): ElementType {
   return dtype === "float16" ? "float64" : tensorElement(dtype);
-}
-
-/** Logs how many features are not profiled, if there are any. */
-export function logLeftFeatures(log: { info(message: string): void }, plan: FeaturePlan | undefined): void {
-  if (plan !== undefined && plan.left > 0) {
-    const { columns, left } = plan;
-    log.info(
-      `the checks compare the first ${columns.length} of ${columns.length + left} columns that the model reads; the other columns are not compared`,
-    );
-  }
 }
 
 /** The facts that a worker needs to profile the features of a shard. */

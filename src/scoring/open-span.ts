@@ -1,8 +1,6 @@
 import type { Contract } from "../binding/contract.js";
-import type { FeaturePlan } from "../checks/features/feature-plan.js";
-import { createFeatureRows, type FeatureRows } from "../checks/features/feature-rows.js";
-import { allOutputBytes, featureShare } from "../checks/output-limits.js";
-import type { SpanProfile } from "../checks/span-profile.js";
+import { createFeatureRows, type FeaturePlan, type FeatureRows } from "../checks/profile/features.js";
+import type { SpanProfile } from "../checks/profile/profile.js";
 import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import type { Challenger, ChallengerPiece } from "./challenger/port.js";
@@ -97,14 +95,12 @@ export interface OpenSpanOptions {
   readonly reuse?: Reuse | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
-  /** The bytes that the profiles of the outputs share; default: all, as where no features are profiled. */
-  readonly outputBytes?: number | undefined;
   /** Default: there is none. */
   readonly challenger?: Challenger | undefined;
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
-  const { contract, span, piece = span, before = noPieces, onFault, features, outputBytes = allOutputBytes } = options;
+  const { contract, span, piece = span, before = noPieces, onFault, features } = options;
   const faults = new Map(before.faults);
   const numbers = rowNumbers(piece);
   const report = (fault: RowFault): void => {
@@ -119,7 +115,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     before,
     rows,
     reuse,
-    features: features && createFeatureRows(features, featureShare(outputBytes)),
+    features: features && createFeatureRows(features),
     challenger: options.challenger?.openPiece(piece),
     predictions: [],
     scored: { ...before.scored },

@@ -1,6 +1,6 @@
 import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
-import { featurePlanOf, keyColumns, logLeftFeatures } from "./features.js";
+import { featurePlanOf, keyColumns, unprofiledText } from "./features.js";
 import type { ScoringOptions } from "./score.js";
 import type { ChallengerScoring } from "./workers/protocol.js";
 import type { Challenger } from "./challenger/port.js";
@@ -20,7 +20,10 @@ export function openRunReader(
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
-  logLeftFeatures(log, features);
+  const left = unprofiledText(plan, keyColumns(spec));
+  if (left !== undefined) {
+    log.info(`checks: ${left}`);
+  }
   const { unitPorts: ports, sessions = 1 } = engine.local ?? {};
   const warned = new Set<string>();
   return openSliceReader({

@@ -1,7 +1,7 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
 import type { Aggregates } from "../checks/aggregates.js";
-import type { FeaturePlan } from "../checks/features/feature-plan.js";
-import type { SlicePlan } from "../checks/slices/slice-plan.js";
+import type { FeaturePlan } from "../checks/profile/features.js";
+import type { SlicePlan } from "../checks/profile/slices.js";
 import { createReusingPacker } from "../packing/reusing-packer.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage } from "../binding/lineage.js";
@@ -21,15 +21,7 @@ import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import {
-  featurePlanOf,
-  keyColumns,
-  profiledOutput,
-  type ProfiledValues,
-  profiledValuesOf,
-  takeFeatures,
-  slicePlanOf,
-} from "./features.js";
+import { featurePlanOf, keyColumns, profiledOutput, takeFeatures, slicePlanOf } from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";
@@ -87,7 +79,6 @@ export async function scoreSpans(
       pieceBytes: context.memory.pieceBytes,
       keys: keyColumns(spec),
       features,
-      values: profiledValuesOf(spec, plan, features),
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
       challenger,
@@ -118,8 +109,6 @@ export interface PieceOptions {
   readonly keys?: ReadonlySet<string> | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
-  /** How the outputs are profiled; default: without lists, in all bytes of a span's profiles. */
-  readonly values?: ProfiledValues | undefined;
   /** Which slices are profiled; default: none. */
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
@@ -181,7 +170,7 @@ export async function scorePieces(
 
 /** The state of the loop between decoder and batches. */
 interface ScoringState
-  extends Pick<PieceOptions, "contract" | "spanOf" | "pieceBytes" | "features" | "values" | "challenger" | "reuse"> {
+  extends Pick<PieceOptions, "contract" | "spanOf" | "pieceBytes" | "features" | "challenger" | "reuse"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -206,12 +195,11 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, pieceBytes, features, values, challenger, reuse } = state;
+  const { contract, spanOf, onFault, pieceBytes, features, challenger, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  const outputBytes = values?.bytes;
-  return openSpan({ contract, span, piece, before, onFault, features, outputBytes, challenger, reuse });
+  return openSpan({ contract, span, piece, before, onFault, features, challenger, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */

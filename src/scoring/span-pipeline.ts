@@ -3,14 +3,13 @@ import { type FeatureBatch, type Packer } from "../packing/packer.js";
 import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
 import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
 import {
-  mergeSpanProfiles,
+  mergeProfiles,
   type ProfiledOutput,
   profileRows,
+  profileText,
   type SpanProfile,
-  spanProfileTexts,
-} from "../checks/span-profile.js";
-import type { SlicePlan } from "../checks/slices/slice-plan.js";
-import { profileSlices } from "../checks/slices/slice-profiles.js";
+} from "../checks/profile/profile.js";
+import { profileSlices, type SlicePlan } from "../checks/profile/slices.js";
 import type { Aggregates } from "../checks/aggregates.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
@@ -89,7 +88,7 @@ export function createSpanPipeline(
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
     const rows = options.complete(output);
-    const made = { ...makerOf(options, open), ...spanProfileTexts(totals.profile), onEncoded };
+    const made = { ...makerOf(options, open), profile: profileText(totals.profile), onEncoded };
     await options.engine.paid?.keep(); // what an answer cost is counted from what is kept
     const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
     stages.took("commit", sinceMs);
@@ -177,7 +176,7 @@ async function totalsWith(
     reused: before.reused + rows.reused,
     faults,
     scored,
-    profile: before.profile === undefined ? profile : mergeSpanProfiles(before.profile, profile),
+    profile: before.profile === undefined ? profile : mergeProfiles(before.profile, profile),
   };
 }
 

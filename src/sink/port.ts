@@ -1,6 +1,7 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { JobError } from "../util/errors.js";
-import type { KeyCounts } from "../checks/verdicts/key-check.js";
+import type { SpanProfile } from "../checks/profile/profile.js";
+import type { KeyCounts } from "../checks/rules/unique.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
@@ -8,7 +9,6 @@ import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
 import type { Pruning } from "../publish/pruned-run.js";
-import type { CommittedProfile } from "../publish/profile-text.js";
 import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
@@ -198,12 +198,10 @@ export interface RunSink extends PaidRun {
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
-   * Merges the profiles of all committed spans. Called when every span is committed. Features and slices are those of the
-   * stored profile if the run is published.
-   * @throws JobError OUTPUT_DAMAGED if a profile is gone, or features and slices of a run that may be held cannot be read;
-   * DISCARDED, PLAN_CHANGED
+   * Merges the profiles of all committed spans. Called when every span is committed.
+   * @throws JobError OUTPUT_DAMAGED if a profile is gone; DISCARDED, PLAN_CHANGED
    */
-  profile(): Promise<CommittedProfile>;
+  profile(): Promise<SpanProfile>;
   /**
    * Counts how often keys repeat among the rows of all committed spans. The count is exact, and reads the whole output.
    * Called when every span is committed and the run is not finished.

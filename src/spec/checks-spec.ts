@@ -10,12 +10,12 @@ export interface ChecksSpec {
   readonly on_fail: "hold" | "warn";
   /** `published`: the published runs of the series. Otherwise a file with the profile that every run is compared with. */
   readonly baseline: string;
-  /** Shares of the usual number of rows. */
-  readonly rows: { readonly min: number; readonly max: number };
+  /** How many times as far from the nearest earlier run as earlier runs were from theirs a run may be. */
+  readonly factor: number;
   /** Share of rejected rows. */
   readonly rejects: number;
-  /** Limits by the name of the output column. */
-  readonly outputs: Readonly<Record<string, OutputCheckSpec>>;
+  /** Limits by the name of the output column; `ignore`: it is not compared. */
+  readonly outputs: Readonly<Record<string, OutputCheckSpec | "ignore">>;
   /** Conditions of aggregates over the rows of the output, by name. */
   readonly sql?: Readonly<Record<string, string>> | undefined;
   /**
@@ -27,8 +27,8 @@ export interface ChecksSpec {
   readonly unique?: readonly string[] | undefined;
   /** Rows with known predictions, which each attempt scores before rows of the input. */
   readonly golden?: GoldenSpec | undefined;
-  /** Limits of features: a PSI above `psi` holds the run. */
-  readonly inputs: { readonly psi: number };
+  /** Factors by the name of a column that the model reads; `ignore`: it is not compared. */
+  readonly inputs: Readonly<Record<string, { readonly factor?: number | undefined } | "ignore">>;
   /** Runs whose comparisons only warn. */
   readonly expect: readonly ExpectedRun[];
 }
@@ -46,7 +46,7 @@ export interface OutputCheckSpec {
   readonly in?: readonly string[] | undefined;
   /** Share of rows. */
   readonly nulls?: number | undefined;
-  readonly psi?: number | undefined;
+  readonly factor?: number | undefined;
 }
 
 /** A run whose predictions are expected to differ from those of other days. */
@@ -60,11 +60,6 @@ export interface ExpectedRun {
 
 /** Marks a custom check, whose message follows the value that was found. */
 const showFound = { showFound: true };
-
-/** A share as a percentage: "70%". */
-function percentText(share: number): string {
-  return `${Number((share * 100).toPrecision(12))}%`;
-}
 
 /** A percentage as a share: "60%" is 0.6. */
 function percentage(most: number): z.ZodType<number> {
@@ -86,19 +81,10 @@ function columnsSuchAs(example: string): z.ZodArray<typeof name> {
     .refine((columns) => new Set(columns).size === columns.length, { error: "a column is named twice" });
 }
 
-const psiError = "expected a number greater than 0, such as 0.3";
-
-/** A limit of a PSI. */
-const psiLimit = z
-  .number({
-    error: ({ input }) => {
-      const share = /^(\d+(?:\.\d+)?)%$/.exec(String(input))?.[1];
-      return share === undefined
-        ? psiError
-        : `expected a number, since a PSI is no percentage: write ${Number(share) / 100}`;
-    },
-  })
-  .positive({ error: psiError });
+const factorError = "expected a number greater than 0, such as 4";
+const factor = z.number({ error: factorError }).positive({ error: factorError });
+const factorText =
+  "How many times as far from the nearest earlier run as earlier runs were from theirs the column may be before the run is held";
 
 const tolerance = anyNumber.refine((given) => given >= 0, { error: "expected a number from 0", params: showFound });
 
@@ -122,6 +108,7 @@ const golden = z.strictObject(
 
 const rangeError = "expected [least, most], such as [0, 1]";
 
+const columnError = "expected a mapping such as { factor: 10 }, or ignore";
 const outputChecks = z.strictObject({
   range: z
     .tuple([number, number], { error: rangeError })
@@ -140,8 +127,10 @@ const outputChecks = z.strictObject({
     .optional()
     .describe("Values that a column of texts, whole numbers or booleans may have."),
   nulls: percentage(100).optional().describe("Largest share of NULLs, such as 0%."),
-  psi: psiLimit.optional().describe("PSI against earlier runs above which the run is held. Default: 0.25."),
+  factor: factor.optional().describe(`${factorText}. Default: that of \`checks.factor\`.`),
 });
+
+const ignore = z.literal("ignore");
 
 export const checks = z.strictObject(
   {
@@ -157,34 +146,21 @@ export const checks = z.strictObject(
       .describe(
         "What a run is compared with. published: the published runs of the job with earlier dates. Otherwise a file with a profile, relative to the spec: profile.json of a run, such as one over the training data.",
       ),
-    rows: z
-      .strictObject({
-        min: percentage(100)
-          .prefault("70%")
-          .describe(
-            "Fewest rows, as a percentage of the usual number on this weekday; a run with fewer is held. The check warns a third of the way from here to the usual number, by default below 80%.",
-          ),
-        max: percentage(9999)
-          .prefault("300%")
-          .describe("Most rows, as a percentage of the usual number on this weekday; a run with more is held."),
-      })
-      .refine(({ min, max }) => min <= max, {
-        error: ({ input }) => {
-          const { min, max } = input as ChecksSpec["rows"];
-          return `min, ${percentText(min)}, is above max, ${percentText(max)}`;
-        },
-      })
-      .prefault({}),
+    factor: factor
+      .default(4)
+      .describe(
+        "How many times as far from the nearest of the last 35 runs as any of these was from its nearest a run may be before it is held: the one knob of all comparisons. `infer-batch checks SPEC --last 60` shows what another factor would have held.",
+      ),
     rejects: percentage(100)
       .prefault("1%")
       .describe(
         "Largest share of rejected rows; a run with more is held. If the spec does not set max_rejects, that key has no limit, so rejected rows do not end the run with exit code 65.",
       ),
     outputs: z
-      .record(name, outputChecks)
+      .record(name, z.union([ignore, outputChecks], { error: columnError }))
       .default({})
       .describe(
-        "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, psi: 0.25 } }. psi is the population stability index, which measures how much the values differ from earlier runs.",
+        "Limits for single output columns, by name: { score: { range: [0, 1], nulls: 0%, factor: 2 }, code: ignore }. A column that is ignored is not compared with earlier runs.",
       ),
     sql: z
       .record(name, text.max(1000, "expected at most 1,000 characters"), {
@@ -212,12 +188,16 @@ export const checks = z.strictObject(
         "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
       ),
     inputs: z
-      .strictObject({
-        psi: psiLimit
-          .default(1)
-          .describe("PSI of a feature against earlier runs above which the run is held; from 0.25 on it warns."),
-      })
-      .prefault({}),
+      .record(
+        name,
+        z.union([ignore, z.strictObject({ factor: factor.optional().describe(`${factorText}.`) })], {
+          error: columnError,
+        }),
+      )
+      .default({})
+      .describe(
+        "Factors for single columns that the model reads, by name: { temperature: { factor: 10 }, season: ignore }.",
+      ),
     expect: z
       .array(
         z

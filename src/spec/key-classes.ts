@@ -86,7 +86,7 @@ const classes: Readonly<Record<string, KeyClass>> = {
   retry: "attempt",
   "checks.on_fail": "verdict",
   "checks.baseline": "plan",
-  "checks.rows": "verdict",
+  "checks.factor": "verdict",
   "checks.rejects": "verdict",
   "checks.outputs": "verdict",
   "checks.inputs": "verdict",

@@ -29,7 +29,7 @@ test("history lists the runs of a job with their status; status shows why a run 
   await job.night("run", "2026-11-20");
   await job.rewrite(fewRows);
   await job.night("run", "2026-11-21");
-  await job.night("approve", "2026-11-21", "--by", "ana", "--reason", "one shop only");
+  await job.night("approve", "2026-11-21", "--not-normal", "--by", "ana", "--reason", "one shop only");
   await job.night("run", "2026-11-22");
   await job.night("discard", "2026-11-22", "--by", "ana");
   await job.night("run", "2026-11-23");
@@ -52,7 +52,7 @@ test("history lists the runs of a job with their status; status shows why a run 
   expect(narrow.stdout.split("\n").filter((line) => line.length > 80)).toEqual([]);
   expect(narrow.stdout).toMatch(/^ {2}run +params +status +rows +rejected\b/);
   expect(narrow.stdout).toMatch(
-    /^ {2}diabetes-mlp-\S+ +ds=2026-11-21 +published +50 +0\b.*\n {6}approved by ana, not as a baseline: one shop only\n/m,
+    /^ {2}diabetes-mlp-\S+ +ds=2026-11-21 +published +50 +0\b.*\n {6}approved by ana, as not normal: one shop only\n/m,
   );
   expect(narrow.stdout).toMatch(/^no room in 80 characters for: (?:duration, )?model \([\da-f]{12} in all rows\)/m);
   const few = lastJson(await job.night("history", "2026-11-24", "--last", "2", "--json"));

@@ -1,4 +1,4 @@
-import { readdir, rm } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
@@ -10,7 +10,6 @@ import { ascending, contractOf } from "../support/sink-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
 import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
-import { type SealingWorld, sealingContractOf } from "../support/sealing-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
 import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 import { torture } from "../support/torture.js";
@@ -18,9 +17,7 @@ import { torture } from "../support/torture.js";
 const postgres = usePostgres();
 const s3 = useS3();
 
-type World = AnswersWorld & SealingWorld;
-
-async function parquetWorld(): Promise<World> {
+async function parquetWorld(): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
   return {
     open: () => parquetSink(scratch.path),
@@ -28,13 +25,11 @@ async function parquetWorld(): Promise<World> {
     adds: false,
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
-    keys: async () => (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("profile.key")),
-    removeKey: (key) => rm(join(scratch.path, key)),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function s3World(): Promise<World> {
+async function s3World(): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();
   let looks = 0;
@@ -49,13 +44,11 @@ async function s3World(): Promise<World> {
     },
     adds: false,
     journals: async () => (await bucket.keys()).filter((key) => key.includes("/answers/")),
-    keys: async () => (await bucket.keys()).filter((key) => key.includes("profile.key")),
-    removeKey: (key) => bucket.remove(key),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
 }
 
-async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<World> {
+async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<AnswersWorld> {
   const database = await postgres.server().createDatabase();
   const key = mode === "append" ? [] : ["id"];
   return {
@@ -70,13 +63,6 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Wor
       const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^answers_[0-9a-f]+$'");
       return tables.map(({ relname }) => String(relname));
     },
-    keys: async () => {
-      const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^profile_key_'");
-      return tables.map(({ relname }) => String(relname));
-    },
-    removeKey: async (table) => {
-      await database.query(`DROP TABLE infer_batch.${table}`);
-    },
     [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
@@ -86,7 +72,6 @@ notesContractOf("the Parquet sink, notes", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
-sealingContractOf("the Parquet sink, sealing", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
@@ -94,7 +79,6 @@ s3.describe("the S3 sink", () => {
   stagingContractOf("over S3, staging", s3World);
   historyContractOf("over S3, history", s3World);
   answersContractOf("over S3, answers", s3World);
-  sealingContractOf("over S3, sealing", s3World);
   pruneContractOf("over S3, pruning", s3World, { removesRows: true });
 });
 postgres.describe("the Postgres sink", () => {
@@ -103,7 +87,6 @@ postgres.describe("the Postgres sink", () => {
   contractOf("replace", () => postgresWorld("replace"));
   for (const mode of torture ? (["append", "upsert", "replace"] as const) : (["append", "replace"] as const)) {
     stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
-    sealingContractOf(`${mode}, sealing`, () => postgresWorld(mode));
   }
   notesContractOf("append, notes", () => postgresWorld("append"));
   answersContractOf("append, answers", () => postgresWorld("append"));

@@ -16,7 +16,7 @@ function runOf(day: number, status: RunStatus, { number = 1, pins = [] as readon
     runId,
     params: { ds: date },
     dateParam: "ds",
-    checks: { baseline, first: null },
+    checks: { baseline },
   };
   const counts = { rows: 1, rejected: 0, spansCommitted: 1, at: null, seconds: null };
   const nothing = { verdict: undefined, decision: undefined, failure: undefined };

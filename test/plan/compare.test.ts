@@ -116,7 +116,7 @@ describe("comparing the spec with the plan", () => {
 
 describe("checks in the spec of a planned run", () => {
   const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
-  const checked = { ...unchecked, staged: true, checks: { baseline: [], first: null } };
+  const checked = { ...unchecked, staged: true, checks: { baseline: [] } };
 
   test("compareSpec finds checks that were added to or removed from a spec", () => {
     expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual([

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { RunProfile } from "#src/checks/verdicts/run-profile.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import { isRunProfile, parseRunProfile, runProfileText } from "#src/publish/profile-text.js";
 
 const profile: RunProfile = {
@@ -11,6 +11,9 @@ const profile: RunProfile = {
   outputs: new Map([["id", { kind: "rows", type: "int64", rows: 3, nulls: 0 }]]),
   carried: new Map([["ds", { kind: "rows", type: "date", rows: 3, nulls: 0 }]]),
   features: new Map([["weight", { kind: "rows", type: "float32", rows: 3, nulls: 1 }]]),
+  slices: new Map(),
+  repeated: 0.25,
+  isApproved: true,
   model: { uri: "models/a.onnx", version: "7" },
 };
 

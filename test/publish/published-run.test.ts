@@ -54,22 +54,13 @@ const withLeftOut = (leftOut: number, ...models: string[]): PublishedRun[] =>
 const olderThan = (found: readonly PublishedRun[]): unknown => chooseBaseline(found, asked).olderModel;
 
 describe("the baseline of a run", () => {
-  test("the baseline of a run is the runs of the last four weeks, the latest last", () => {
+  test("the baseline of a run is the last 63 runs, the latest last", () => {
     const dates = nightsFrom("2026-09-01", 83);
     const { baseline } = chooseBaseline(
       dates.toReversed().map((date) => published(date)),
       asked,
     );
-    expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-10-26", 28));
-  });
-
-  test("the baseline of a run is the last eight runs of a job that runs seldom", () => {
-    const dates = nightsFrom("2026-01-01", 12).map((date) => date.replace("2026-01", "2025-12"));
-    const { baseline } = chooseBaseline(
-      dates.map((date) => published(date)),
-      asked,
-    );
-    expect(baseline.map(({ date }) => date)).toEqual(dates.slice(-8));
+    expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-09-21", 63));
   });
 
   test("the baseline of a run leaves out runs that are marked, and names those among the last eight", () => {
@@ -91,10 +82,10 @@ describe("the baseline of a run", () => {
   test("the runs that a run is not compared with are in one line, with their reasons", () => {
     expect(leftOutText({ leftOut: [] })).toBeUndefined();
     expect(leftOutText({ leftOut: on("approved", 20, 21, 22) })).toBe(
-      "not compared with 2026-11-20, 2026-11-21 and 2026-11-22: approved, but not as a baseline",
+      "not compared with 2026-11-20, 2026-11-21 and 2026-11-22: approved as not normal",
     );
     expect(leftOutText({ leftOut: [...on("expected", 15), ...on("approved", 16, 17, 18, 19)] })).toBe(
-      "not compared with 4 runs from 2026-11-16 to 2026-11-19: approved, but not as a baseline; nor with 2026-11-15: expected to differ",
+      "not compared with 4 runs from 2026-11-16 to 2026-11-19: approved as not normal; nor with 2026-11-15: expected to differ",
     );
   });
 
@@ -118,15 +109,5 @@ describe("the baseline of a run", () => {
       "the model is not that of the last run: models/renewal.onnx has sha256 b6aa95864818…, that run (2026-11-13) had e5b6286debb1…; it was last used on 2026-11-11",
     );
     expect(olderModelText(model, {})).toBeUndefined();
-  });
-
-  test("the baseline of a run includes the first runs with the same model", () => {
-    const found = [published("2026-11-20", "old"), published("2026-11-22"), published("2026-11-21")];
-    expect(chooseBaseline(found, asked).firsts.map(({ date }) => date)).toEqual(["2026-11-21", "2026-11-22"]);
-    expect(chooseBaseline([published("2026-11-20", "old")], asked).firsts).toEqual([]);
-    const many = nightsFrom("2026-09-01", 20).map((date) => published(date));
-    expect(chooseBaseline(many.toReversed(), asked).firsts.map(({ date }) => date)).toEqual(
-      nightsFrom("2026-09-01", 8),
-    );
   });
 });

@@ -7,7 +7,7 @@ import type { RunVerdict } from "#src/publish/run-verdict.js";
 import { type RunState, stateOf, type StoredFacts } from "#src/publish/state.js";
 
 const verdict = (outcome: "publish" | "hold"): RunVerdict => ({
-  verdict: { outcome, runId: "r", date: "", baseline: [], modelChanged: false, results: [] },
+  verdict: { outcome, runId: "r", date: "", baseline: [], known: 0, modelChanged: false, results: [], growing: [] },
   dates: {},
   thresholds: {},
   writer: "w",

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import type { Finding } from "#src/checks/check.js";
 import { createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { checkGauges } from "#src/report/metrics/check-metrics.js";
@@ -11,11 +11,10 @@ const { record, outcome, review } = reviewedRun(3);
 const text = metricsText({ record, outcome, lastSuccessMs: undefined, endedMs: 0 });
 const labels = 'batch_job="daily",worker="1"';
 
-const result = (column: string, level: CheckResult["level"], measured: number): CheckResult => ({
+const result = (column: string, level: Finding["level"], measured: number): Finding => ({
   check: "class",
   column,
   level,
-  formula: "",
   measured,
   limit: 1,
   against: null,
@@ -23,7 +22,7 @@ const result = (column: string, level: CheckResult["level"], measured: number): 
 });
 
 test("the metrics of a held run have a value, a limit and a result for each check and column", () => {
-  const psi = review.verdict?.verdict.results.find(({ check, column }) => check === "psi" && column === "score");
+  const psi = review.verdict?.verdict.results.find(({ check, column }) => check === "shape" && column === "score");
   expect(psi?.level).toBe("hold");
   for (const [name, value] of [
     ["value", psi?.measured],
@@ -31,7 +30,7 @@ test("the metrics of a held run have a value, a limit and a result for each chec
     ["result", 2],
   ] as const) {
     expect(text).toContain(
-      `\ninfer_batch_check_${name}{${labels},check="psi",column="score",role="output"} ${value}\n`,
+      `\ninfer_batch_check_${name}{${labels},check="shape",column="score",role="output"} ${value}\n`,
     );
   }
   expect(text).toContain(`\ninfer_batch_check_result{${labels},check="rows",column="",role="run"} 0\n`);

@@ -22,14 +22,11 @@ test("the statistics of whole numbers below 10^15 have no exponent", () => {
 
 test.each([
   ["float32", [18.9, 18.9, 0.1, 16777216, -0], "18.9 (40%), 0 (20%), 0.1 (20%)"],
-  ["float64", [18.9, 18.9, 0.1], "18.899999618530273 (66.7%), 0.10000000149011612 (33.3%)"],
-] as const)(
-  "the most frequent values of a %s column have the digits that tell them apart",
-  (type, values, expected) => {
-    const outputs = { x: numbersProfile(values.map(Math.fround), type) };
-    expect(statsText({ profile: runProfile({ outputs }), state: "published" })).toContain(`  ${expected}\n`);
-  },
-);
+  ["float64", [18.9, 18.9, 0.1], "18.9 (66.7%), 0.1 (33.3%)"],
+] as const)("the most frequent values of a %s column have six digits", (type, values, expected) => {
+  const outputs = { x: numbersProfile(values.map(Math.fround), type) };
+  expect(statsText({ profile: runProfile({ outputs }), state: "published" })).toContain(`  ${expected}\n`);
+});
 
 test("a frequent value that begins or ends with a blank is in quotes", () => {
   const profile = runProfile({ outputs: { x: textsProfile({ "north ": 3, south: 1 }) } });

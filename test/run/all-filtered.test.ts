@@ -9,17 +9,17 @@ test("a run whose rows are all filtered out says so in its message, with the com
   expect((await nights.night("run", "2026-11-20")).code).toBe(0);
   await nights.rewrite({ input: { where: "id < 0" } });
   const held = await nights.night("run", "2026-11-21");
-  const finding = "0 rows (442 filtered out by input.where), 0% of 442, the last run";
+  const finding = "0 rows (442 filtered out by input.where); the nearest night had 442 (2026-11-20), 0% of it";
   expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(`\n  ${finding}`)]);
   const again = await nights.night("run", "2026-11-21");
   for (const { stderr } of [held, again]) {
     expect(stderr).toMatch(/\n {4}to publish it without rows: infer-batch approve \S+ .*\n/);
-    expect(stderr).toMatch(/\n {4}to publish it without rows, and compare later runs with it: .* --as-baseline\n/);
+    expect(stderr).toMatch(/\n {4}to publish it without rows, and hold the next one like it, too: .* --not-normal\n/);
     expect(stderr).toMatch(/\n {4}to throw it away: infer-batch discard /);
     expect(stderr).not.toContain("the predictions:");
   }
   const page = await readFile(join(scratch.path, "page.html"), "utf8");
-  expect(page).toContain("<p>To publish it without rows (and with --as-baseline, compare later runs with it):</p>");
+  expect(page).toContain("<p>To publish it without rows (and with --not-normal, hold the next one like it, too):</p>");
   expect(page).toContain(`<p class="reason">${finding}`);
   expect(page).toMatch(/<td>no rows <span class="before">0%<\/span><\/td>/);
   const { stdout } = await nights.night("stats", "2026-11-21");

@@ -7,7 +7,7 @@ const numbered = (prefix: string, count: number): string[] =>
   Array.from({ length: count }, (_, at) => `${prefix}${at}`);
 
 const contract = {
-  outputs: numbered("p", 33).map((column) => ({ column, type: "float32" })),
+  outputs: numbered("p", 65).map((column) => ({ column, type: "float32" })),
   passthrough: numbered("c", 129).map((column) => ({ column, source: { name: column, type: "utf8" } })),
 } as unknown as Contract;
 
@@ -17,8 +17,8 @@ const requireLimit = (outputs: object) => (): void => {
 };
 
 test("a limit for a column that comes after those that are profiled is refused, and says so", () => {
-  expect(requireLimit({ p31: { range: [0, 1] }, c127: { nulls: 0 } })).not.toThrow();
-  expect(requireLimit({ p32: { nulls: 0 } })).toThrow("`p32`, which is not one of the first 32 predicted columns");
+  expect(requireLimit({ p63: { range: [0, 1] }, c127: { nulls: 0 } })).not.toThrow();
+  expect(requireLimit({ p64: { nulls: 0 } })).toThrow("`p64`, which is not one of the first 64 predicted columns");
   expect(requireLimit({ c128: { nulls: 0 } })).toThrow(
     "`c128`, which is not one of the first 128 columns from the input",
   );

@@ -66,8 +66,8 @@ test("run and plan of a held run say that the spec has changed since its verdict
     return stderr;
   };
   expect(await told("run", {})).not.toMatch(/since this run|not those of this verdict/);
-  expect(await told("run", { checks: { rows: { min: "5%" }, outputs: { predict: { psi: 2 } } } })).toContain(
-    `\n  ${limitsChanged} (checks.rows, checks.outputs): run --new-run applies them\n`,
+  expect(await told("run", { checks: { factor: 5, outputs: { predict: { factor: 2 } } } })).toContain(
+    `\n  ${limitsChanged} (checks.factor, checks.outputs): run --new-run applies them\n`,
   );
   expect(await told("plan", { checks: { on_fail: "warn", unique: ["id"] } })).toContain(
     `\n  ${limitsChanged} (checks.on_fail, checks.unique): run --new-run applies them\n`,

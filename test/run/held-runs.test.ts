@@ -19,12 +19,12 @@ describe("a run whose checks fail", () => {
       rows_scored: 0,
       verdict: {
         outcome: "hold",
-        failed: ["50 rows (392 filtered out by input.where), 11.3% of 442, the last run (rows.min: 70%)"],
+        failed: ["50 rows (392 filtered out by input.where); the nearest night had 442 (2026-11-20), 11.3% of it"],
         compared_with: [expect.stringMatching(/^diabetes-mlp-/)],
       },
     });
     expect(again.stderr).toContain(`error: checking run ${runId}: it is held and not published; 1 of `);
-    expect(again.stderr).toContain(`--run ${runId} --as-baseline\n`);
+    expect(again.stderr).toContain(`--run ${runId} --not-normal\n`);
     for (const verb of ["approve", "discard", "run"]) {
       expect(again.stderr).toContain(`infer-batch ${verb} ${nights.spec} --param ds=2026-11-21`);
     }
@@ -52,9 +52,7 @@ describe("a run whose checks fail", () => {
     expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
     const again = await nights.night("approve", "2026-11-21", "--json");
     expect([again.code, lastJson(again)]).toMatchObject([0, { already: true, decision: { by: "ann" } }]);
-    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(
-      /\n {2}approved by ann at \S+Z, not as a baseline: a small day\n/,
-    );
+    expect((await nights.night("status", "2026-11-21")).stdout).toMatch(/\n {2}approved by ann at \S+Z: a small day\n/);
   });
 
   test("the next night's run warns of a held one, with the commands that publish it and throw it away", async () => {
@@ -82,31 +80,31 @@ describe("a run whose checks fail", () => {
     ]);
   });
 
-  test("a run that was approved without --as-baseline is not said to be one by a second approval", async () => {
+  test("a run that was approved as a normal one is not said to be none by a second approval", async () => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
     expect((await nights.night("approve", "2026-11-21", "--by", "checks")).code).toBe(64);
     expect((await nights.night("approve", "2026-11-21", "--by", "  ")).code).toBe(0);
-    const refused = await nights.night("approve", "2026-11-21", "--as-baseline");
+    const refused = await nights.night("approve", "2026-11-21", "--not-normal");
     expect([refused.code, refused.stderr]).toEqual([
       66,
       expect.stringMatching(
-        /it was approved without --as-baseline, by \S+ at .*\n.*score again, .*: infer-batch run \S+ --param ds=2026-11-21 --new-run\n {4}then approve/,
+        /it was approved without --not-normal, by \S+ at .*\n.*score again, .*: infer-batch run \S+ --param ds=2026-11-21 --new-run\n {4}then approve/,
       ),
     ]);
 
     expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);
-    expect((await nights.night("approve", "2026-11-21", "--as-baseline", "--by", "ann")).code).toBe(0);
-    expect((await nights.night("approve", "2026-11-21", "--as-baseline")).code).toBe(0);
+    expect((await nights.night("approve", "2026-11-21", "--not-normal", "--by", "ann")).code).toBe(0);
+    expect((await nights.night("approve", "2026-11-21", "--not-normal")).code).toBe(0);
     const { stdout } = await nights.night("history", "2026-11-21");
-    expect(stdout).toContain("approved by ann, as a baseline\n");
+    expect(stdout).toContain("approved by ann, as not normal\n");
   });
 
   test.each([
-    { flags: [], held: true },
-    { flags: ["--as-baseline"], held: false },
-  ])("approved with $flags, it is a baseline of later runs only if the person says so", async ({ flags, held }) => {
+    { flags: [], held: false },
+    { flags: ["--not-normal"], held: true },
+  ])("approved with $flags, later runs may resemble it unless the person says no", async ({ flags, held }) => {
     await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);

@@ -50,9 +50,9 @@ test("a run warns if the predictions of one value of a column differ from earlie
   await writeRows(join(scratch.path, "in/a.parquet"), table("1 + u", "u"));
   const next = await night(spec, "2026-11-21");
   expect(next.code, next.stderr).toBe(0);
-  expect(next.stderr).toMatch(/checks: country=DE: score: PSI [\d.]+ against 2026-11-20 \(limit 0\.25\)/);
-  expect(next.stderr).toMatch(/checks: country=FR: score: PSI [\d.]+ against 2026-11-20/);
-  expect(next.stderr).not.toMatch(/checks: score: PSI/);
+  expect(next.stderr).toMatch(/checks: country=DE: score: .*\(2026-11-20\)/);
+  expect(next.stderr).toMatch(/checks: country=FR: score: .*\(2026-11-20\)/);
+  expect(next.stderr).not.toMatch(/checks: score: /);
 });
 
 test("the slices of a run by two workers are those of a run by one", async () => {
@@ -75,7 +75,7 @@ test("a column of checks.slices with too many values is not checked, and the run
     0,
     expect.stringContaining("checks.slices: `name` has more than 50 values, so its slices are not checked"),
   ]);
-  expect(await profileText(scratch.path, "2026-11-20")).toContain('"slices":[]');
+  expect(await profileText(scratch.path, "2026-11-20")).not.toContain('"slices"');
 });
 
 test.each([

@@ -7,7 +7,7 @@ import { usePostgres } from "../support/postgres.js";
 
 const postgres = usePostgres();
 
-const warning = "features have the same values as in the last run, of 2026-11-20: was the input refreshed?";
+const warning = "exactly the rows of 2026-11-20: was the input refreshed?";
 const next = /checks: if the input was not refreshed, refresh it, then (.*)\n/;
 
 test("a run with the input of the last run is published with a warning and the command that scores it again", async () => {

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { mergeSpanProfiles } from "#src/checks/span-profile.js";
-import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
+import { mergeProfiles, parseProfile, profileText } from "#src/checks/profile/profile.js";
+import type { ColumnProfile } from "#src/checks/profile/column.js";
 import { rowState } from "#src/packing/select-rows.js";
 import { featurePlanOf, keyColumns } from "#src/scoring/features.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
@@ -14,7 +14,6 @@ import {
   loopWays,
   scoreLoop,
 } from "../support/loop.js";
-import { parseWholeText, wholeProfileText } from "../support/span-profiles.js";
 
 const modes = fc.constantFrom<LoopMode>("plain", "beside");
 /** Rows of which workers can score each batch. */
@@ -35,8 +34,8 @@ async function profilesOf(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay
 
 /** The profiles of features of a run, merged in this order. */
 function featuresOf(spans: readonly string[]): readonly (readonly [string, ColumnProfile])[] {
-  const merged = spans.map((text) => parseWholeText(text)).reduce(mergeSpanProfiles);
-  const { features } = parseWholeText(wholeProfileText(merged));
+  const merged = spans.map((text) => parseProfile(text)).reduce(mergeProfiles);
+  const { features } = parseProfile(profileText(merged));
   return [...(features ?? [])];
 }
 
@@ -94,16 +93,18 @@ describe("profiles of features", () => {
         kind: "numbers",
         rows: 5,
         nulls: 1,
-        numbers: { finite: 3, nan: 0, positiveInfinite: 1 },
+        nan: 0,
+        infinite: [0, 1],
+        min: 1,
+        max: 7,
       });
-      expect(x?.all).toMatchObject({ rows: 5, nulls: 1, numbers: { min: 1, max: 7, finite: 3 } });
     }
   });
 
   test("profiles of features are not made without checks", async () => {
     const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
     const { profiles } = await scoreLoop([{ x: 1, list: [0], state: rowState.kept }], "plain", way);
-    expect(profiles.map((text) => parseWholeText(text).features)).toEqual([undefined]);
+    expect(profiles.map((text) => parseProfile(text).features)).toEqual([undefined]);
     const run = { checks: null, contract: emptyContract, input: { rows: 1 }, commitRows: 1 };
     expect(featurePlanOf(run, new Set())).toBeUndefined();
   });
@@ -115,7 +116,7 @@ test("the profile of a key column has only its rows and its NULLs", () => {
     inputs: [matrixBinding(["user.id", "age"])],
     passthrough: [{ column: "user_id", source: ref("user.id", "int64") }],
   };
-  const run = { checks: { baseline: [], first: null }, contract, input: { rows: 1 }, commitRows: 1 };
+  const run = { checks: { baseline: [] }, contract, input: { rows: 1 }, commitRows: 1 };
   const keysOf = (checks: object | undefined, output: object): (true | undefined)[] | undefined =>
     featurePlanOf(run, keyColumns({ checks, output } as never))?.columns.map(({ isKey }) => isKey);
   expect(keysOf({ unique: ["user_id"] }, {})).toEqual([true, undefined]);

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { noRows } from "#src/checks/span-profile.js";
+import { noRows } from "#src/checks/profile/profile.js";
 import { openJob } from "#src/app/job-context.js";
 import type { OutputRows } from "#src/columnar/types.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
@@ -32,7 +32,7 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     get state() {
       return { kind: run.finished ? "published" : "unfinished" } as const;
     },
-    profile: () => Promise.resolve({ profile: noRows }),
+    profile: () => Promise.resolve(noRows),
     countKeys: () => Promise.reject(new Error("no plan of this target has checks")),
     verdict: () => Promise.resolve(undefined),
     decision: () => Promise.resolve(undefined),

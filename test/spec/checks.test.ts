@@ -4,8 +4,10 @@ import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
 
-const listed = (values: string): unknown =>
-  load(withChecks(`{ outputs: { s: { in: ${values} } } }`)).checks?.outputs["s"]?.in;
+function listed(values: string): unknown {
+  const limits = load(withChecks(`{ outputs: { s: { in: ${values} } } }`)).checks?.outputs["s"];
+  return limits === undefined || limits === "ignore" ? undefined : limits.in;
+}
 
 describe("checks", () => {
   test("checks are off unless the spec has them, and {} has all defaults", () => {
@@ -13,8 +15,8 @@ describe("checks", () => {
     expect(load(withChecks("{}")).checks).toEqual({
       on_fail: "hold",
       baseline: "published",
-      rows: { min: 0.7, max: 3 },
-      inputs: { psi: 1 },
+      factor: 4,
+      inputs: {},
       rejects: 0.01,
       outputs: {},
       expect: [],
@@ -22,15 +24,20 @@ describe("checks", () => {
   });
 
   test("checks take percentages as shares of rows", () => {
-    const { rows, rejects, outputs } =
-      load(withChecks("{ rows: { min: 60%, max: 250% }, rejects: 0.5%, outputs: { score: { nulls: 0% } } }")).checks ??
-      {};
-    expect([rows, rejects, outputs]).toEqual([{ min: 0.6, max: 2.5 }, 0.005, { score: { nulls: 0 } }]);
+    const { rejects, outputs } =
+      load(withChecks("{ rejects: 0.5%, outputs: { score: { nulls: 0% } } }")).checks ?? expect.fail();
+    expect([rejects, outputs]).toEqual([0.005, { score: { nulls: 0 } }]);
+  });
+
+  test("checks take a factor for all columns, and one for a column, or leave it out", () => {
+    const { factor, inputs, outputs } =
+      load(withChecks("{ factor: 5, inputs: { temp: { factor: 10 }, day: ignore }, outputs: { s: ignore } }")).checks ??
+      expect.fail();
+    expect([factor, inputs, outputs]).toEqual([5, { temp: { factor: 10 }, day: "ignore" }, { s: "ignore" }]);
   });
 
   test.each([
     ["{ on_fail: stop }", /checks\.on_fail/],
-    ["{ rows: { min: 0.6 } }", /checks\.rows\.min: found 0\.6, expected a percentage such as 1%/],
     ["{ rejects: 0.01x }", /checks\.rejects.*expected a percentage such as 1%/],
     ["{ rejects: 101% }", /checks\.rejects.*at most 100%/],
     [
@@ -41,14 +48,9 @@ describe("checks", () => {
     ["{ outputs: { s: { range: [0] } } }", /s\.range: found \[0\], expected \[least, most\], such as \[0, 1\]$/],
     ["{ outputs: { s: { range: [0, 1, 2] } } }", /s\.range: found \[0, 1, 2\], expected \[least, most\]/],
     ["{ outputs: { s: { range: [] } } }", /s\.range: found a list, expected \[least, most\]/],
-    ["{ inputs: { psi: -1 } }", /inputs\.psi: found -1, expected a number greater than 0, such as 0\.3$/],
-    ["{ outputs: { s: { psi: 0 } } }", /s\.psi: found 0, expected a number greater than 0, such as 0\.3$/],
-    [
-      "{ outputs: { s: { psi: 25% } } }",
-      /s\.psi: found "25%", expected a number, since a PSI is no percentage: write 0\.25$/,
-    ],
-    ["{ rows: { min: 70%, max: 50% } }", /checks\.rows: min, 70%, is above max, 50%$/],
-    ["{ rows: { min: 300%, max: 250% } }", /checks\.rows\.min: found "300%", expected a percentage .*, at most 100%$/],
+    ["{ factor: -1 }", /checks\.factor: found -1, expected a number greater than 0, such as 4$/],
+    ["{ outputs: { s: { factor: 0 } } }", /s\.factor: found 0, expected a number greater than 0, such as 4$/],
+    ["{ inputs: { s: 5 } }", /inputs\.s: found 5, expected a mapping such as \{ factor: 10 \}, or ignore$/],
     [
       "{ expect: [{ ds: 2026-11-27, reason: '' }] }",
       /expect\[0\]\.reason: found "", expected a text that is not empty$/,
@@ -57,7 +59,6 @@ describe("checks", () => {
       '{ expect: [{ ds: 2026-11-27, reason: "a\\0" }] }',
       /reason: found "a.*", expected a text without NUL characters$/,
     ],
-    ["{ rows: { max: 55.5% } }", /checks\.rows: min, 70%, is above max, 55\.5%$/],
     ["{ outputs: { s: { in: [0.5] } } }", /s\.in\[0\]: found 0\.5, expected a text, a whole number, true or false$/],
     [
       "{ outputs: { s: { in: [late, 1] } } }",
@@ -75,7 +76,7 @@ describe("checks", () => {
     ["{ unique: [id, id] }", /checks\.unique.*a column is named twice/],
     ["{ golden: { path: gold*.parquet } }", /checks\.golden\.path.*without wildcards/],
     ["{ golden: { path: a.parquet, atol: -1 } }", /checks\.golden\.atol.*expected a number from 0/],
-    ["{ inputs: { nulls: 1 } }", /checks\.inputs\.nulls: unknown key/],
+    ["{ inputs: { s: { nulls: 1 } } }", /checks\.inputs\.s\.nulls: unknown key/],
     ["{ expect: [{ reason: why }] }", /checks\.expect.*expected a param and its value next to reason/],
     [
       "{ expect: [{ day: 2026-11-27, reason: why }] }",

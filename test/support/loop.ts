@@ -1,8 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
 import type { Contract } from "#src/binding/contract.js";
-import type { FeaturePlan } from "#src/checks/features/feature-plan.js";
-import { withSealed } from "#src/checks/span-profile.js";
+import type { FeaturePlan } from "#src/checks/profile/features.js";
 import type { ScoredBatch } from "#src/packing/scored-batch.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
@@ -177,7 +176,7 @@ export type LoopMode = "plain" | "beside";
 
 /** Which features of such rows are profiled. One of `every` is sampled. */
 export function loopFeatures({ spanRows }: LoopWay, every: number): FeaturePlan {
-  const checks = { baseline: [], first: null };
+  const checks = { baseline: [] };
   const plan = featurePlanOf({ checks, contract, input: { rows: 0 }, commitRows: spanRows }, new Set());
   if (plan === undefined) {
     throw new Error("no features");
@@ -211,8 +210,7 @@ export async function scoreLoop(
     async commit({ index }: { index: number }, output: SpanOutput) {
       found.rows[index] = [...(found.rows[index] ?? []), ...plain(output.rows)];
       found.rejected[index] = [...output.rejects];
-      const { profile, privateProfile } = output;
-      found.profiles[index] = privateProfile === undefined ? profile : withSealed(profile, privateProfile);
+      found.profiles[index] = output.profile;
       return await Promise.resolve("committed" as const);
     },
   };

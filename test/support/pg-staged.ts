@@ -1,4 +1,4 @@
-import { type SpanProfile, profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import { type SpanProfile, profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
@@ -17,7 +17,7 @@ export async function commitProfiled(
     if (committed === 0) {
       const span = spanAt(plan, index);
       const rows = outputOf(idsOf(span), scoreOf);
-      const profile = spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }));
+      const profile = profileText(profileRows(rows, { predicted: [{ name: "score" }], carried: [], bins: 100 }));
       await run.commit(span, { ...whole(rows), profile });
     }
   }
@@ -26,7 +26,7 @@ export async function commitProfiled(
 /** The profile of all rows of a run at once. */
 export function wholeProfile(rows: number, scoreOf?: (id: number) => number): SpanProfile {
   const ids = Array.from({ length: rows }, (_, id) => id);
-  return profileRows(outputOf(ids, scoreOf), { predicted: [{ name: "score" }] });
+  return profileRows(outputOf(ids, scoreOf), { predicted: [{ name: "score" }], carried: [], bins: 100 });
 }
 
 /** Carries a staged run to its publication. */

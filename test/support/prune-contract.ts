@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
@@ -47,7 +47,7 @@ async function published(sink: Sink): Promise<{ readonly stored: StoredPlan; rea
   const { stored, run } = await begun(sink, planOf(sink));
   const first = spanAt(stored.plan, 0);
   const rows = outputOf(idsOf(first).slice(1));
-  const profile = spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }));
+  const profile = profileText(profileRows(rows, { predicted: [{ name: "score" }], carried: [], bins: 100 }));
   await run.commit(first, { ...whole(rows, [rejectOf(0)]), profile });
   await commitProfiled(run, stored);
   await run.finish();

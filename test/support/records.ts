@@ -1,4 +1,4 @@
-import { profileRows } from "#src/checks/span-profile.js";
+import { profileRows } from "#src/checks/profile/profile.js";
 import type { OutputRows, RejectedRow } from "#src/columnar/types.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
@@ -70,7 +70,7 @@ export function recordOf({
   };
   record.addSpan({
     rowCount: 3,
-    profile: profileRows(rows, { predicted: rows.columns }),
+    profile: profileRows(rows, { predicted: rows.columns, carried: [], bins: 100 }),
     rejects: [rejectedRow],
     filtered: 1,
     reused: 3,

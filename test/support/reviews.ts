@@ -1,6 +1,6 @@
-import type { ColumnProfile } from "#src/checks/profiles/column-profile.js";
-import { judge } from "#src/checks/verdicts/judge.js";
-import { defaultChecks } from "#src/checks/verdicts/run-profile.js";
+import { defaultLimits } from "#src/checks/check.js";
+import { earlierThan, judge } from "#src/checks/checks.js";
+import type { ColumnProfile } from "#src/checks/profile/column.js";
 import { countsText, resultLines, toCorrect } from "#src/publish/verdict-text.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
@@ -54,7 +54,7 @@ export function reviewedRun(
     features: { age: scores(40, 20) },
   });
   const verdict = {
-    verdict: judge({ run: profile, baseline: earlier }, defaultChecks),
+    verdict: judge({ run: profile, earlier: earlierThan(profile.date, earlier), limits: defaultLimits }),
     dates: Object.fromEntries(earlier.map(({ runId, date }) => [runId, date])),
     thresholds: {},
     writer: "test",
@@ -84,7 +84,6 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         toCorrect: toCorrect(verdict.verdict),
         comparedWith: verdict.verdict.baseline,
         notes: [],
-        coarse: [],
       },
       ...(isHeld ? { decided: { error: new JobError("HELD", "held"), isOwnVerdict: true, commands } } : {}),
     },

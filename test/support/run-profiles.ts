@@ -1,13 +1,11 @@
-import { type ColumnProfile, profileColumn, profileLimits } from "#src/checks/profiles/column-profile.js";
-import type { ValueList } from "#src/checks/profiles/outside-values.js";
-import type { VectorLimits } from "#src/checks/profiles/vector-profile.js";
-import type { RunProfile } from "#src/checks/verdicts/run-profile.js";
+import { type ColumnProfile, profileColumn } from "#src/checks/profile/column.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import type { ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "./batches.js";
 import { randomOf } from "./random.js";
 
-/** The limits of an output that is alone. */
-export const fullLimits = profileLimits(1);
+/** The most bins of a column that is alone. */
+const bins = 400;
 
 /** Normally distributed numbers, the same for the same seed. */
 export function normals(count: number, { mean = 0, deviation = 1, seed = 1 } = {}): number[] {
@@ -25,30 +23,16 @@ export function numbersProfile(values: readonly (number | null)[], type: ColumnT
     type === "int64"
       ? BigInt64Array.from(values, (value) => BigInt(value ?? 0))
       : Float64Array.from(values, (value) => value ?? 0);
-  return profileColumn({ type }, { kind: "fixed", elementsPerValue: 1, data, valid }, fullLimits);
+  return profileColumn({ name: "", type }, { kind: "fixed", elementsPerValue: 1, data, valid }, bins);
 }
 
-export function textsProfile(
-  counts: Readonly<Record<string, number>>,
-  of: VectorLimits = fullLimits,
-  list?: ValueList,
-): ColumnProfile {
+export function textsProfile(counts: Readonly<Record<string, number>>, name = ""): ColumnProfile {
   const texts = Object.entries(counts).flatMap(([text, count]) => Array.from({ length: count }, () => text));
-  return profileColumn({ type: "utf8", list }, textColumn(texts), of);
+  return profileColumn({ name, type: "utf8" }, textColumn(texts), bins);
 }
 
-/** The profile of a column of int64. */
-export function integersProfile(
-  values: readonly bigint[],
-  of: VectorLimits = fullLimits,
-  list?: ValueList,
-): ColumnProfile {
-  const data = BigInt64Array.from(values);
-  return profileColumn({ type: "int64", list }, { kind: "fixed", elementsPerValue: 1, data, valid: undefined }, of);
-}
-
-export function vectorsProfile(vectors: readonly (readonly number[])[], of: VectorLimits = fullLimits): ColumnProfile {
-  return profileColumn({ type: { kind: "list", element: "float32" } }, listColumn("float32", vectors), of);
+export function vectorsProfile(vectors: readonly (readonly number[])[]): ColumnProfile {
+  return profileColumn({ name: "", type: { kind: "list", element: "float32" } }, listColumn("float32", vectors), bins);
 }
 
 export interface Columns {
@@ -56,11 +40,10 @@ export interface Columns {
   readonly features?: Readonly<Record<string, ColumnProfile>>;
 }
 
+type About = Partial<Pick<RunProfile, "rows" | "rejected" | "modelSha256" | "repeated" | "isApproved" | "slices">>;
+
 /** A run of November 2026, on a day of that month: the 23rd, a Monday, unless another is given. */
-export function runProfile(
-  { outputs = {}, features = {}, ...about }: Columns & Partial<Pick<RunProfile, "rows" | "rejected" | "modelSha256">>,
-  day = 23,
-): RunProfile {
+export function runProfile({ outputs = {}, features = {}, ...about }: Columns & About, day = 23): RunProfile {
   const date = new Date(Date.UTC(2026, 10, day)).toISOString().slice(0, 10);
   return {
     runId: `night-${date}`,
@@ -68,6 +51,7 @@ export function runProfile(
     modelSha256: "a",
     rows: 1000,
     rejected: 0,
+    slices: new Map(),
     ...about,
     outputs: new Map(Object.entries(outputs)),
     carried: new Map(),

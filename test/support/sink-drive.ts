@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { noRows, spanProfileText } from "#src/checks/span-profile.js";
+import { noRows, profileText } from "#src/checks/profile/profile.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
@@ -84,7 +84,7 @@ export function driveRows(span: number, rejected: readonly number[] = [rejectedR
       .map((row) => ({ shard: "s0", row, columns: { id: String(row) }, column: "x", reason: "null", value: null })),
     filtered: 0,
     batchSize: 4096,
-    profile: spanProfileText(noRows),
+    profile: profileText(noRows),
   };
 }
 

@@ -2,7 +2,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Contract } from "#src/binding/contract.js";
-import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columnar/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
@@ -73,7 +73,7 @@ export function whole(rows: OutputRows, rejects: readonly RejectedRow[] = []): S
     rejects,
     filtered: 0,
     batchSize: 4096,
-    profile: spanProfileText(profileRows(rows, { predicted: [] })),
+    profile: profileText(profileRows(rows, { predicted: [], carried: [], bins: 100 })),
   };
 }
 

@@ -13,12 +13,21 @@ interface PlanOptions {
 /** A plan whose rows are published together, after a decision. Param `ds` is the logical date. */
 export function stagedPlan(target: PlanTarget, { params = {}, ...options }: PlanOptions = {}): Plan {
   const dateParam = "ds" in params ? "ds" : null;
-  return { ...planFor(target, options), params, dateParam, staged: true, checks: { baseline: [], first: null } };
+  return { ...planFor(target, options), params, dateParam, staged: true, checks: { baseline: [] } };
 }
 
 export function verdictOf(outcome: "publish" | "hold", writer = "host.1.abc"): RunVerdict {
   return {
-    verdict: { outcome, runId: "job-000000000000", date: "", baseline: [], modelChanged: false, results: [] },
+    verdict: {
+      outcome,
+      runId: "job-000000000000",
+      date: "",
+      baseline: [],
+      known: 0,
+      modelChanged: false,
+      results: [],
+      growing: [],
+    },
     dates: {},
     thresholds: { on_fail: "hold" },
     writer,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { profileRows, spanProfileText } from "#src/checks/span-profile.js";
+import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { SpanOutput } from "#src/columnar/types.js";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
@@ -14,7 +14,10 @@ const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => i
 /** A span's output with its profile, as a run hands it to its sink. */
 function profiled(ids: readonly number[], scoreOf?: (id: number) => number): SpanOutput {
   const rows = outputOf(ids, scoreOf);
-  return { ...whole(rows), profile: spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] })) };
+  return {
+    ...whole(rows),
+    profile: profileText(profileRows(rows, { predicted: [{ name: "score" }], carried: [], bins: 100 })),
+  };
 }
 
 /** Commits spans of a run that are not committed yet, with their profiles. */
@@ -207,11 +210,13 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
           }
           await using sink = await world.open();
           const found = await (await sink.open(await sink.create(plan))).profile();
-          return spanProfileText(found.profile);
+          return profileText(found);
         }),
       );
       const rows = outputOf(upTo(25));
-      expect(texts).toEqual(texts.map(() => spanProfileText(profileRows(rows, { predicted: [{ name: "score" }] }))));
+      expect(texts).toEqual(
+        texts.map(() => profileText(profileRows(rows, { predicted: [{ name: "score" }], carried: [], bins: 100 }))),
+      );
     });
 
     test("a sink takes the profile of the attempt that committed a span, not of one that adopts it", async () => {
@@ -231,7 +236,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         ).toBe("adopted");
       }
       const [one, two] = [await run.profile(), await late.run.profile()];
-      const textOf = (found: typeof one): string => (found === undefined ? "" : spanProfileText(found.profile));
+      const textOf = (found: typeof one): string => (found === undefined ? "" : profileText(found));
       expect(textOf(two)).toBe(textOf(one));
       expect(one).toBeDefined();
     });

@@ -1,9 +1,6 @@
 import { assertNever } from "../../util/errors.js";
-import type { ColumnProfile } from "../profiles/column-profile.js";
-import { type ProfileJson, parseProfile, profileJson } from "../profiles/profile-json.js";
-import type { NumberProfile } from "../profiles/number-profile.js";
-import type { ValueCounts } from "../profiles/value-counts.js";
-import type { ColumnAgreement } from "./column-agreement.js";
+import { type ColumnJson, columnJson, type ColumnProfile, type NumberColumn, parseColumn } from "../profile/column.js";
+import type { ColumnAgreement, LabelFlips } from "./column-agreement.js";
 import type { DifferentRow } from "./different-rows.js";
 import type { RankSample } from "./rank-sample.js";
 import { type MissedReason, missedReasons, type SpanAgreement } from "./span-agreement.js";
@@ -13,7 +10,7 @@ import { packNumbers, packSteps, unpackNumbers, unpackSteps } from "./packed-num
 export interface AgreementJson {
   readonly compared: number;
   readonly missed: Readonly<Partial<Record<MissedReason, number>>>;
-  readonly columns: readonly (readonly [string, ProfileJson])[];
+  readonly columns: readonly (readonly [string, ColumnJson])[];
 }
 
 export function agreementJson({ compared, missed, columns }: SpanAgreement): AgreementJson {
@@ -24,7 +21,7 @@ export function agreementJson({ compared, missed, columns }: SpanAgreement): Agr
   return {
     compared,
     missed: Object.fromEntries(counts),
-    columns: [...columns].map(([name, column]) => [name, columnJson(column)]),
+    columns: [...columns].map(([name, column]) => [name, agreementOf(column)]),
   };
 }
 
@@ -33,11 +30,11 @@ export function parseAgreement({ compared, missed, columns }: AgreementJson): Sp
   return {
     compared,
     missed: new Map(Object.entries(missed) as [MissedReason, number][]),
-    columns: new Map(columns.map(([name, column]) => [name, parseColumn(column)])),
+    columns: new Map(columns.map(([name, column]) => [name, parseAgreementOf(column)])),
   };
 }
 
-function columnJson(column: ColumnAgreement): ProfileJson {
+function agreementOf(column: ColumnAgreement): ColumnJson {
   const { kind, rows } = column;
   const most = column.most.map(rowJson);
   switch (kind) {
@@ -46,7 +43,7 @@ function columnJson(column: ColumnAgreement): ProfileJson {
         kind,
         rows,
         beyond: column.beyond,
-        differences: numbersJson(column.differences),
+        differences: profileJson(column.differences),
         one: profileJson(column.one),
         other: profileJson(column.other),
         sample: sampleJson(column.sample),
@@ -63,7 +60,7 @@ function columnJson(column: ColumnAgreement): ProfileJson {
         most,
       };
     case "vectors":
-      return { kind, rows, without: column.without, cosines: numbersJson(column.cosines), most };
+      return { kind, rows, without: column.without, cosines: profileJson(column.cosines), most };
     case "times":
       return { kind, rows, equal: column.equal, largestShift: column.largestShift, most };
     default:
@@ -71,10 +68,10 @@ function columnJson(column: ColumnAgreement): ProfileJson {
   }
 }
 
-function parseColumn(json: ProfileJson): ColumnAgreement {
+function parseAgreementOf(json: ColumnJson): ColumnAgreement {
   const { kind, rows } = json as Pick<ColumnAgreement, "kind" | "rows">;
   const most = (json["most"] as readonly RowJson[]).map(parseRow);
-  const profileAt = (key: string): ColumnProfile => parseProfile(json[key] as ProfileJson);
+  const profileAt = (key: string): ColumnProfile => parseColumn(json[key] as ColumnJson);
   switch (kind) {
     case "numbers":
       return {
@@ -106,27 +103,28 @@ function parseColumn(json: ProfileJson): ColumnAgreement {
   }
 }
 
-function numbersJson(numbers: NumberProfile): ProfileJson {
-  return profileJson({ kind: "numbers", type: "float64", rows: 0, nulls: 0, numbers });
+/** Names of labels, which both models predict, in bytes. */
+const nameBytes = 2048;
+
+function profileJson(profile: ColumnProfile): ColumnJson {
+  return columnJson(profile, { nameBytes, namedRows: 1 });
 }
 
-function parseNumbers(json: unknown): NumberProfile {
-  const profile = parseProfile(json as ProfileJson);
+function parseNumbers(json: unknown): NumberColumn {
+  const profile = parseColumn(json as ColumnJson);
   if (profile.kind !== "numbers") {
     throw new RangeError("the agreement of a column has no profile of numbers");
   }
-  return profile.numbers;
+  return profile;
 }
 
 /** null: there are too many pairs. */
-function flipsJson(flips: ValueCounts): unknown {
-  return flips.kind === "many" ? null : [...flips.counts].toSorted(([one], [other]) => (one < other ? -1 : 1));
+function flipsJson(flips: LabelFlips): unknown {
+  return flips === undefined ? null : [...flips].toSorted(([left], [right]) => (left < right ? -1 : 1));
 }
 
-function parseFlips(json: unknown): ValueCounts {
-  return json === null
-    ? { kind: "many", hashed: undefined }
-    : { kind: "few", counts: new Map(json as readonly (readonly [string, number])[]) };
+function parseFlips(json: unknown): LabelFlips {
+  return json === null ? undefined : new Map(json as readonly (readonly [string, number])[]);
 }
 
 /** An infinite distance is null. */

@@ -1,11 +1,14 @@
 import { type ColumnType, type NamedColumn, showType } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
-import { shownQuantile } from "../profiles/shown-quantile.js";
-import { mean, type NumberProfile } from "../profiles/number-profile.js";
-import { alignProfiles } from "../verdicts/align/profiles.js";
-import { psi, psiBins } from "../verdicts/psi.js";
-import type { ColumnProfile } from "../profiles/column-profile.js";
-import { type ColumnAgreement, comparableKind, compareColumns, mergeColumnAgreements } from "./column-agreement.js";
+import { type ColumnProfile, countedRows, meanOf, type NumberColumn, quantileOf } from "../profile/column.js";
+import { stabilityOf } from "../rules/shape.js";
+import {
+  type ColumnAgreement,
+  comparableKind,
+  compareColumns,
+  type LabelFlips,
+  mergeColumnAgreements,
+} from "./column-agreement.js";
 import { type AgreementOptions, type RowNumbers, unboundOptions } from "./prediction-pair.js";
 import type { DifferentRow } from "./different-rows.js";
 import { rankCorrelation } from "./rank-sample.js";
@@ -156,11 +159,11 @@ export function measure(column: ColumnAgreement): Measures {
         kind: "numbers",
         rows,
         most,
-        meanDifference: mean(differences),
-        medianDifference: quantileOf(differences, 0.5),
-        p90Difference: quantileOf(differences, 0.9),
-        p99Difference: quantileOf(differences, 0.99),
-        largestDifference: differences.finite === 0 ? Number.NaN : differences.max,
+        meanDifference: meanOf(differences),
+        medianDifference: differenceAt(differences, 0.5),
+        p90Difference: differenceAt(differences, 0.9),
+        p99Difference: differenceAt(differences, 0.99),
+        largestDifference: countedRows(differences) === 0 ? Number.NaN : differences.max,
         rankCorrelation: rankCorrelation(sample),
         rankedRows: sample.rows.length,
         isSampled: sample.level > 0,
@@ -172,8 +175,8 @@ export function measure(column: ColumnAgreement): Measures {
       return { kind: "labels", rows, most, equal: column.equal, psi: psiOf(column), flips: flipsOf(column.flips) };
     case "vectors": {
       const { cosines, without } = column;
-      const lowestCosine = cosines.finite === 0 ? Number.NaN : cosines.min;
-      return { kind: "vectors", rows, most, meanCosine: mean(cosines), lowestCosine, without };
+      const lowestCosine = countedRows(cosines) === 0 ? Number.NaN : cosines.min;
+      return { kind: "vectors", rows, most, meanCosine: meanOf(cosines), lowestCosine, without };
     }
     case "times":
       return { kind: "times", rows, most, equal: column.equal, largestShift: column.largestShift };
@@ -183,20 +186,19 @@ export function measure(column: ColumnAgreement): Measures {
 }
 
 /** A quantile of differences; NaN if there are none. */
-function quantileOf(numbers: NumberProfile, share: number): number {
-  return shownQuantile({ numbers, type: "float64", min: numbers.min, max: numbers.max }, share);
+function differenceAt(differences: NumberColumn, share: number): number {
+  return quantileOf(differences, share) ?? Number.NaN;
 }
 
 function psiOf({ one, other }: { readonly one: ColumnProfile; readonly other: ColumnProfile }): number {
-  const aligned = alignProfiles(one, other);
-  return aligned === undefined || one.rows === 0 ? Number.NaN : psi(psiBins(aligned));
+  return stabilityOf(one, other);
 }
 
-function flipsOf(flips: Extract<ColumnAgreement, { kind: "labels" }>["flips"]): readonly Flip[] | undefined {
-  if (flips.kind === "many") {
+function flipsOf(flips: LabelFlips): readonly Flip[] | undefined {
+  if (flips === undefined) {
     return undefined;
   }
-  const named = [...flips.counts].toSorted(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+  const named = [...flips].toSorted(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
   return named.map(([name, rows]) => {
     const [one, other] = JSON.parse(name) as [string, string];
     return { one, other, rows };

@@ -2,9 +2,7 @@ import type { ColumnType } from "../../columnar/types.js";
 import { scaleOf } from "../../columnar/decimals.js";
 import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
-import { type ColumnProfile, mergeProfiles, profileColumn } from "../profiles/column-profile.js";
-import { mergeNumbers, type NumberProfile } from "../profiles/number-profile.js";
-import { limitValues, mergeValues, type ValueCounts } from "../profiles/value-counts.js";
+import { type ColumnProfile, mergeColumns, type NumberColumn, profileColumn } from "../profile/column.js";
 import { shown, valueAt } from "../row-values.js";
 import { createDifferentRows, type DifferentRow, mostDifferent } from "./different-rows.js";
 import { compareDecimals } from "./decimal-agreement.js";
@@ -29,7 +27,7 @@ export type ColumnAgreement = { readonly rows: number; readonly most: readonly D
 export interface NumberAgreement {
   readonly kind: "numbers";
   /** Absolute differences of the rows for which both predictions are finite. */
-  readonly differences: NumberProfile;
+  readonly differences: NumberColumn;
   /**
    * The number of rows that differ by more than the tolerance, or where a prediction is not finite and the other one
    * differs.
@@ -41,11 +39,14 @@ export interface NumberAgreement {
   readonly sample: RankSample;
 }
 
+/** Rows by pair of labels; undefined: there are too many pairs. */
+export type LabelFlips = ReadonlyMap<string, number> | undefined;
+
 export interface LabelAgreement {
   readonly kind: "labels";
   readonly equal: number;
   /** How often each pair of different labels occurs; a name is the JSON of both. */
-  readonly flips: ValueCounts;
+  readonly flips: LabelFlips;
   readonly one: ColumnProfile;
   readonly other: ColumnProfile;
 }
@@ -116,7 +117,7 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       equal += 1;
       continue;
     }
-    if (flips.size <= options.flips.values) {
+    if (flips.size <= options.flips.pairs) {
       const [a, b] = [valueAt(one.type, one.column, row), valueAt(other.type, other.column, row)];
       const name = JSON.stringify([shown(a), shown(b)]);
       flips.set(name, (flips.get(name) ?? 0) + 1);
@@ -126,28 +127,41 @@ function compareLabels({ rowNumbers, one, other, options }: PredictionPair): Col
       most.add({ row: number, distance: 1, ...textsAt({ one, other }, row) });
     }
   }
-  const limited = limitValues(flips, options.flips, undefined);
+  const limited = limitFlips(flips, options.flips);
   return { rows, kind: "labels", equal, flips: limited, ...distributions({ one, other }, options), most: most.rows };
 }
 
 function distributions(
   { one, other }: Pick<PredictionPair, "one" | "other">,
-  { limits }: AgreementOptions,
+  { bins }: AgreementOptions,
 ): {
   readonly one: ColumnProfile;
   readonly other: ColumnProfile;
 } {
   return {
-    one: profileColumn({ type: one.type }, one.column, limits),
-    other: profileColumn({ type: other.type }, other.column, limits),
+    one: profileColumn({ name: one.name, type: one.type }, one.column, bins),
+    other: profileColumn({ name: one.name, type: other.type }, other.column, bins),
   };
+}
+
+function limitFlips(flips: ReadonlyMap<string, number>, { pairs, nameBytes }: AgreementOptions["flips"]): LabelFlips {
+  const bytes = [...flips.keys()].reduce((sum, name) => sum + Buffer.byteLength(name), 0);
+  return flips.size > pairs || bytes > nameBytes ? undefined : flips;
+}
+
+function mergeFlips(first: LabelFlips, second: LabelFlips, limits: AgreementOptions["flips"]): LabelFlips {
+  const merged = new Map(first);
+  for (const [name, rows] of second ?? []) {
+    merged.set(name, (merged.get(name) ?? 0) + rows);
+  }
+  return first === undefined || second === undefined ? undefined : limitFlips(merged, limits);
 }
 
 /** Merges the agreement of different rows of one column. */
 export function mergeColumnAgreements(
   first: ColumnAgreement,
   second: ColumnAgreement,
-  { limits, flips }: AgreementOptions,
+  { bins, flips }: AgreementOptions,
 ): ColumnAgreement {
   const rows = first.rows + second.rows;
   const most = mostDifferent([...first.most, ...second.most]);
@@ -155,10 +169,10 @@ export function mergeColumnAgreements(
     return {
       rows,
       kind: "numbers",
-      differences: mergeNumbers(first.differences, second.differences, limits),
+      differences: mergeColumns(first.differences, second.differences, bins) as NumberColumn,
       beyond: first.beyond + second.beyond,
-      one: mergeProfiles(first.one, second.one, limits),
-      other: mergeProfiles(first.other, second.other, limits),
+      one: mergeColumns(first.one, second.one, bins),
+      other: mergeColumns(first.other, second.other, bins),
       sample: mergeSamples(first.sample, second.sample),
       most,
     };
@@ -168,9 +182,9 @@ export function mergeColumnAgreements(
       rows,
       kind: "labels",
       equal: first.equal + second.equal,
-      flips: mergeValues(first.flips, second.flips, flips, undefined),
-      one: mergeProfiles(first.one, second.one, limits),
-      other: mergeProfiles(first.other, second.other, limits),
+      flips: mergeFlips(first.flips, second.flips, flips),
+      one: mergeColumns(first.one, second.one, bins),
+      other: mergeColumns(first.other, second.other, bins),
       most,
     };
   }
@@ -178,7 +192,7 @@ export function mergeColumnAgreements(
     return {
       rows,
       kind: "vectors",
-      cosines: mergeNumbers(first.cosines, second.cosines, limits),
+      cosines: mergeColumns(first.cosines, second.cosines, bins) as NumberColumn,
       without: first.without + second.without,
       most,
     };

@@ -1,6 +1,6 @@
 import { floorToScale, scaleOf, withPoint } from "../../columnar/decimals.js";
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
-import { numbersOfType } from "../profiles/column-numbers.js";
+import { numbersOfType } from "../profile/column-numbers.js";
 import { createDifferentRows } from "./different-rows.js";
 import { exactReader } from "./exact-values.js";
 import type { FloatAgreement } from "./float-agreement.js";
@@ -33,7 +33,7 @@ export function compareDecimals(pair: PredictionPair): FloatAgreement {
       most.add({ row: number, distance, ...textsAt({ one, other }, row) });
     }
   }
-  const differences = profileOf(finite.subarray(0, count), options.limits);
+  const differences = profileOf(finite.subarray(0, count), options.bins);
   return { differences, beyond, sample: sampleOf(pair), most: most.rows };
 }
 

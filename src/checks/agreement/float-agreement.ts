@@ -1,14 +1,13 @@
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
-import { numbersOfType } from "../profiles/column-numbers.js";
-import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
-import { profileNumbers } from "../profiles/profile-numbers.js";
+import { blockValues, countNumbers, type NumberColumn } from "../profile/column.js";
+import { numbersOfType } from "../profile/column-numbers.js";
 import { createDifferentRows, type DifferentRow } from "./different-rows.js";
 import { numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
 import { isSampled, limitSample, type RankSample } from "./rank-sample.js";
 
 /** How two columns of floating-point numbers differ, see `NumberAgreement`. */
 export interface FloatAgreement {
-  readonly differences: NumberProfile;
+  readonly differences: NumberColumn;
   readonly beyond: number;
   readonly sample: RankSample;
   readonly most: readonly DifferentRow[];
@@ -19,7 +18,7 @@ export function compareFloats({ rowNumbers, one, other, tolerance, options }: Pr
   const rows = rowNumbers.length;
   const [readOne, readOther] = [floatReader(one), floatReader(other)];
   const [blockOne, blockOther] = [new Float64Array(blockValues), new Float64Array(blockValues)];
-  const { level, limits } = options;
+  const { level, bins } = options;
   const most = createDifferentRows();
   const sample: { rows: number[]; one: number[]; other: number[] } = { rows: [], one: [], other: [] };
   let beyond = 0;
@@ -51,14 +50,14 @@ export function compareFloats({ rowNumbers, one, other, tolerance, options }: Pr
     }
     return finite;
   };
-  const differences = profileNumbers((target) => {
+  const differences = countNumbers((target) => {
     for (;;) {
       const finite = at < rows ? compareNext(target) : 0;
       if (finite > 0 || at === rows) {
         return finite;
       }
     }
-  }, limits);
+  }, bins);
   const numbers = {
     rows: Float64Array.from(sample.rows),
     one: Float64Array.from(sample.one),

@@ -1,9 +1,5 @@
 import type { NamedColumn } from "../../columnar/types.js";
-import { profileLimits } from "../profiles/column-profile.js";
-import type { ValueLimits } from "../profiles/value-counts.js";
-import type { VectorLimits } from "../profiles/vector-profile.js";
-import { blockValues, type NumberProfile } from "../profiles/number-profile.js";
-import { profileNumbers } from "../profiles/profile-numbers.js";
+import { blockValues, countNumbers, type NumberColumn } from "../profile/column.js";
 import { exactText } from "../../columnar/json-text.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
@@ -29,26 +25,26 @@ export interface PredictionPair {
 
 /** What is stored of an agreement. Agreements that are merged have the same options. */
 export interface AgreementOptions {
-  /** The limits of each profile. */
-  readonly limits: VectorLimits;
+  /** The most bins of each profile. */
+  readonly bins: number;
   /** The limits of the pairs of different labels that are counted. */
-  readonly flips: ValueLimits;
+  readonly flips: { readonly pairs: number; readonly nameBytes: number };
   /** The level of the sample for the rank correlation, see `RankSample`; it is raised where rows are many. */
   readonly level: number;
 }
 
 /** The options of an agreement that is held in memory only. */
-export const unboundOptions: AgreementOptions = { limits: profileLimits(1), flips: profileLimits(1), level: 0 };
+export const unboundOptions: AgreementOptions = { bins: 1024, flips: { pairs: 256, nameBytes: 16_384 }, level: 0 };
 
 /** Profiles numbers. */
-export function profileOf(values: Float64Array, limits: VectorLimits): NumberProfile {
+export function profileOf(values: Float64Array, bins: number): NumberColumn {
   let at = 0;
-  return profileNumbers((target) => {
+  return countNumbers((target) => {
     const block = values.subarray(at, at + blockValues);
     target.set(block);
     at += block.length;
     return block.length;
-  }, limits);
+  }, bins);
 }
 
 const longestText = 60;

@@ -1,4 +1,4 @@
-import { hashOf } from "../features/row-sample.js";
+import { hashOfRow } from "../profile/features.js";
 
 /** The numbers that two models predict for a sample of the rows. */
 export interface RankSample {
@@ -36,7 +36,7 @@ export function mergeSamples(first: RankSample, second: RankSample, limit = samp
 
 /** Whether a sample of this level has a row. */
 export function isSampled(row: number, level: number): boolean {
-  const hash = hashOf(row);
+  const hash = hashOfRow(row);
   return level < 32 ? (hash & ((1 << level) - 1)) === 0 : hash === 0; // a remainder of floats takes longer than all else
 }
 

@@ -1,5 +1,4 @@
 import { type NamedColumn, showType } from "../../columnar/types.js";
-import { profileLimits } from "../profiles/column-profile.js";
 import { type Agreement, matchColumns, type MatchedColumns, mergeAgreements } from "./agreement.js";
 import type { AgreementOptions } from "./prediction-pair.js";
 import { levelFor, sampledRows } from "./rank-sample.js";
@@ -67,15 +66,16 @@ export function planAgreement(
 
 /** Pairs of labels that are counted for a column, if their names are short enough. */
 const mostFlips = 256;
+/** JSON of a bin of a histogram, in bytes. */
+const binBytes = 12;
 
 /**
  * Each column has three profiles of the same size. Of labels, the third one is the counts of pairs, which have no histogram
  * beside them: their names may take all of it.
  */
-function limitsOf(columns: number): Pick<AgreementOptions, "limits" | "flips"> {
-  const profiles = 3 * columns;
-  const flips = { values: mostFlips, nameBytes: Math.floor(profileBytes / Math.max(profiles, 1)) };
-  return { limits: profileLimits(profiles, profileBytes), flips };
+function limitsOf(columns: number): Pick<AgreementOptions, "bins" | "flips"> {
+  const bytes = Math.floor(profileBytes / Math.max(3 * columns, 1));
+  return { bins: Math.min(400, Math.floor(bytes / binBytes)), flips: { pairs: mostFlips, nameBytes: bytes } };
 }
 
 /** The agreement of rows for which the challenger has no prediction. */

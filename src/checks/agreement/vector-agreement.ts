@@ -1,13 +1,13 @@
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
-import { numbersOfType } from "../profiles/column-numbers.js";
-import type { NumberProfile } from "../profiles/number-profile.js";
+import { numbersOfType } from "../profile/column-numbers.js";
+import type { NumberColumn } from "../profile/column.js";
 import { createDifferentRows, type DifferentRow } from "./different-rows.js";
 import { numberAt, type PredictionPair, profileOf, textsAt } from "./prediction-pair.js";
 
 export interface VectorAgreement {
   readonly kind: "vectors";
   /** Cosines of the angles between both vectors of a row. */
-  readonly cosines: NumberProfile;
+  readonly cosines: NumberColumn;
   /**
    * Rows whose vectors differ and have no cosine: one is NULL, zero or not finite, or they have different lengths. Rows
    * where both are NULL are in neither.
@@ -46,7 +46,7 @@ export function compareVectors({
       most.add({ row: number, distance, ...textsAt({ one, other }, row) });
     }
   }
-  const profile = profileOf(cosines.subarray(0, count), options.limits);
+  const profile = profileOf(cosines.subarray(0, count), options.bins);
   return { kind: "vectors", cosines: profile, without, most: most.rows };
 }
 

@@ -19,7 +19,7 @@ interface DecideOptions extends JobOptions {
   readonly run?: string;
   readonly json?: boolean;
   readonly allowOlder?: boolean;
-  readonly asBaseline?: boolean;
+  readonly notNormal?: boolean;
 }
 
 export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
@@ -54,8 +54,8 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
     log,
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
-  const { by, reason, run: runId, asBaseline = false } = options;
-  const report = await work(job, { by, reason, runId, asBaseline }).catch((error: unknown) => {
+  const { by, reason, run: runId, notNormal = false } = options;
+  const report = await work(job, { by, reason, runId, notNormal }).catch((error: unknown) => {
     throw spellOut(job, error);
   });
   await reportDecision({ loaded, folder: dirname(resolve(spec)), record: job.record, log, signal: job.signal }, report);
@@ -78,9 +78,9 @@ function rowsFields({ output, rejected, filtered }: RowsOfRun): object {
 }
 
 function reportText(report: DecisionReport, output: string): string {
-  const { runId, state, carriedOut, rows, readers, joinsBaseline, held } = report;
+  const { runId, state, carriedOut, rows, readers, isNeighbour, held } = report;
   const left = readers === undefined ? "" : `; ${readers}`;
   const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `, nothing of it is published${left}`;
-  const baseline = joinsBaseline ? "; later runs are compared with it" : "";
+  const baseline = isNeighbour ? "; later runs may resemble it" : "";
   return [`${runId}: ${carriedOut ? "" : "already "}${state}${what}${baseline}`, ...held].map(printable).join("\n");
 }

@@ -248,7 +248,7 @@ function reviewText({ verdict, challenger, decision, readers }: RunState): strin
   return [
     ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
-    ...[...(verdict?.notes ?? []), ...(verdict?.coarse ?? [])].map((line) => `  note: ${line}`),
+    ...(verdict?.notes ?? []).map((line) => `  note: ${line}`),
     ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
     ...(decision === null || decision.by === byChecks ? [] : [`  ${decisionText(decision, true)}`]),
     ...readers.map((line) => `  ${line}`),

@@ -1,6 +1,6 @@
-import { aggregateLimits, type AggregateProfile, type Aggregates, aggregateValue } from "../../checks/aggregates.js";
-import { profileColumn } from "../../checks/profiles/column-profile.js";
-import type { CheckResult } from "../../checks/verdicts/verdict.js";
+import { aggregateBins, type AggregateProfile, type Aggregates, aggregateValue } from "../../checks/aggregates.js";
+import { profileColumn } from "../../checks/profile/column.js";
+import type { Finding } from "../../checks/check.js";
 import type { OutputRows } from "../../columnar/types.js";
 import { createTable } from "../../duckdb/append-rows.js";
 import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
@@ -51,7 +51,7 @@ export async function openAggregates(
       },
       results: ({ rows, aggregates = [] }) =>
         pool.use(async (connection) => {
-          const results: CheckResult[] = [];
+          const results: Finding[] = [];
           for (const condition of conditions) {
             results.push(await decide(connection, condition, { rows, aggregates }));
           }
@@ -123,14 +123,18 @@ async function profileInput(
 }
 
 function profileOf(data: Float64Array<ArrayBuffer>, valid?: Uint8Array): AggregateProfile {
-  return profileColumn({ type: "float64" }, { kind: "fixed", elementsPerValue: 1, data, valid }, aggregateLimits);
+  return profileColumn(
+    { name: "", type: "float64" },
+    { kind: "fixed", elementsPerValue: 1, data, valid },
+    aggregateBins,
+  );
 }
 
 async function decide(
   connection: DuckDBConnection,
   bound: BoundCondition,
   { rows, aggregates }: { readonly rows: number; readonly aggregates: readonly AggregateProfile[] },
-): Promise<CheckResult> {
+): Promise<Finding> {
   const values = bound.aggregates.map(({ name }, index) => {
     const profile = aggregates[bound.inputs[index] ?? -1] ?? (rows === 0 ? noValues : undefined);
     if (profile === undefined) {
@@ -145,7 +149,6 @@ async function decide(
     check: "sql",
     column: bound.name,
     level: isTrue ? "pass" : "hold",
-    formula: "the condition must be true; an aggregate that is NaN counts as NULL",
     measured: String(outcome ?? "NULL"),
     limit: bound.text,
     against: null,

@@ -1,5 +1,5 @@
-import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
-import { shown } from "../../publish/shown-numbers.js";
+import type { Finding, Level } from "../../checks/check.js";
+import { shown } from "../../util/shown-numbers.js";
 import type { RunInfo } from "../attempt-record.js";
 
 /** An assertion of OpenLineage's facet `dataQualityAssertions`. */
@@ -14,7 +14,7 @@ export interface RunAssertions {
 }
 
 /** Describes the results of checks, the worst first, without values of rows. */
-export function assertionsOf(results: readonly CheckResult[], run: RunInfo | undefined): RunAssertions {
+export function assertionsOf(results: readonly Finding[], run: RunInfo | undefined): RunAssertions {
   const worst = (["hold", "warn", "pass"] as const).flatMap((each) => results.filter(({ level }) => level === each));
   const [inputs, outputs] = [namesOf(run?.inputColumns), namesOf(run?.outputColumns)];
   return {
@@ -23,7 +23,7 @@ export function assertionsOf(results: readonly CheckResult[], run: RunInfo | und
   };
 }
 
-function isOfFeature({ isFeature }: CheckResult): boolean {
+function isOfFeature({ isFeature }: Finding): boolean {
   return isFeature === true;
 }
 
@@ -32,8 +32,8 @@ function namesOf(columns: RunInfo["outputColumns"] = []): ReadonlySet<string> {
 }
 
 /** @param columns those of the dataset */
-function assertionOf(result: CheckResult, columns: ReadonlySet<string>): Assertion {
-  const { check, level, limit, formula } = result;
+function assertionOf(result: Finding, columns: ReadonlySet<string>): Assertion {
+  const { check, level, limit } = result;
   const { column, name } = namesIn(result, columns);
   return {
     assertion: check,
@@ -41,7 +41,6 @@ function assertionOf(result: CheckResult, columns: ReadonlySet<string>): Asserti
     column,
     name,
     severity: level === "pass" ? undefined : severities[level],
-    description: formula,
     expected: typeof limit === "number" ? String(limit) : undefined,
     actual: measuredIn(result)?.toString(),
   };
@@ -54,7 +53,7 @@ const severities: Readonly<Record<Exclude<Level, "pass">, string>> = { warn: "wa
  * else, such as a computed feature, has a name instead. A slice is named without its value, which is that of rows.
  */
 function namesIn(
-  { check, column }: Pick<CheckResult, "check" | "column">,
+  { check, column }: Pick<Finding, "check" | "column">,
   columns: ReadonlySet<string>,
 ): { readonly column?: string; readonly name?: string } {
   if (column === null || columns.has(column)) {
@@ -72,15 +71,15 @@ function longestFirst(one: string, other: string): number {
 }
 
 /** The number that a check has measured; undefined: a text, or, as `range` measures, a value of a row. */
-function measuredIn({ check, measured }: CheckResult): number | undefined {
+function measuredIn({ check, measured }: Finding): number | undefined {
   return typeof measured === "number" && check !== "range" ? measured : undefined;
 }
 
 /** The limit of findings in a message. */
 const mostFindings = 5;
 
-/** Names the checks that hold a run, without values of rows: "f1: psi 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
-export function findingsOf(results: readonly CheckResult[]): string {
+/** Names the checks that hold a run, without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
+export function findingsOf(results: readonly Finding[]): string {
   const failed = results.filter(({ level }) => level === "hold");
   const texts = failed.slice(0, mostFindings).map((result) => {
     const measured = measuredIn(result);

@@ -1,4 +1,4 @@
-import type { CheckResult, Level } from "../../checks/verdicts/verdict.js";
+import type { Finding, Level } from "../../checks/check.js";
 import type { Outcome } from "../outcome.js";
 import type { RunReview } from "../run-review.js";
 
@@ -24,7 +24,7 @@ const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 /** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
 export function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
-  const gauge = (name: string, help: string, of: (result: CheckResult) => number | string): Gauge => ({
+  const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
     name: `${checkMetric}_${name}`,
     help,
     samples: results.map((result) => {
@@ -45,13 +45,13 @@ export function checkGauges(review: RunReview | undefined): Gauge[] {
 }
 
 /** What a result is about: an output and a feature may have the same name. */
-function roleOf({ column, isFeature }: CheckResult): "run" | "output" | "feature" {
+function roleOf({ column, isFeature }: Finding): "run" | "output" | "feature" {
   return isFeature === true ? "feature" : column === null ? "run" : "output";
 }
 
 /** Returns the worst result for each check and column, since the labels name no more. */
-function worstByColumn(results: readonly CheckResult[]): CheckResult[] {
-  const worst = new Map<string, CheckResult>();
+function worstByColumn(results: readonly Finding[]): Finding[] {
+  const worst = new Map<string, Finding>();
   for (const result of results) {
     const key = JSON.stringify([result.check, result.column, roleOf(result)]);
     const known = worst.get(key);

@@ -1,8 +1,8 @@
-import type { Level } from "../../checks/verdicts/verdict.js";
-import { shownValue } from "../../publish/shown-numbers.js";
+import type { Level } from "../../checks/check.js";
+import { shownValue } from "../../util/shown-numbers.js";
 import { showCount, showRate } from "../report.js";
 import type { Timeline } from "../timeline.js";
-import type { NumberDistribution, ValueCount, ValueDistribution } from "./distribution.js";
+import type { NumberDistribution, ValueCount, ValueDistribution } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { showNumber, showShare, ticksBetween } from "./numbers.js";
 

@@ -1,47 +1,30 @@
-import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
-import { compareProfiles } from "../../checks/verdicts/psi-checks.js";
-import { leastPsiRows } from "../../checks/verdicts/psi.js";
-import type { ColumnProfiles, RunProfile } from "../../checks/verdicts/run-profile.js";
-import type { CheckName, CheckResult, Level } from "../../checks/verdicts/verdict.js";
-import { coarseText } from "../../publish/compared-text.js";
+import type { Finding, Level } from "../../checks/check.js";
+import { type ColumnProfile, countedRows, namesOf, quantileOf } from "../../checks/profile/column.js";
+import { quantile } from "../../checks/profile/histogram.js";
+import type { ColumnProfiles, RunProfile } from "../../checks/profile/run-profile.js";
+import { areClasses, countedValues, valueText } from "../../checks/profile/shown-values.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { RunReview } from "../run-review.js";
+import { equalSteps, momentsOf } from "../score-summary.js";
+import { showNumber } from "./numbers.js";
 
 /** A column of the run, with the same column of earlier runs. */
 export interface PageColumn {
   readonly name: string;
   readonly role: "output" | "feature";
   readonly now: ColumnProfile;
-  /** The column in each earlier run, the latest last; undefined: that run has no such column, or its type differs. */
-  readonly earlier: readonly (ColumnProfile | undefined)[];
+  /** The column in the earlier run that the check of its shape found nearest, or else in the last one; undefined: none. */
+  readonly nearest: { readonly run: RunProfile; readonly column: ColumnProfile } | undefined;
+  /** The column in each run that this one is compared with, as far as it has it with the same type. */
+  readonly earlier: readonly ColumnProfile[];
   /** The column in each run of the small charts, the latest last; undefined: that run has no such column, or its type differs. */
   readonly history: readonly (ColumnProfile | undefined)[];
   /** The level of its worst check. */
   readonly level: Level;
-  /** The levels of the checks that are about what each small chart shows. */
-  readonly levels: ChartLevels;
-  readonly drift: Drift | undefined;
-  /** The classes and values that checks that did not pass name. */
+  /** How far its shape is from the nearest run, in times of what is allowed; undefined: it is not compared. */
+  readonly times: number | undefined;
+  /** The values that checks that did not pass name. */
   readonly failing: ReadonlySet<string>;
-  /** A note that the column's PSI is coarse; undefined for features, and for outputs with fine bins. */
-  readonly coarse: string | undefined;
-}
-
-interface ChartLevels {
-  /** NULL and NaN. */
-  readonly empty: Level;
-  readonly median: Level;
-  readonly psi: Level;
-}
-
-/** The drift of a column since the closest earlier run, or since several runs together. */
-export interface Drift {
-  readonly psi: number;
-  readonly limit: number;
-  /** The closest earlier run; undefined: the PSI is against several runs together, or against one that the page lacks. */
-  readonly closest: RunProfile | undefined;
-  /** How many runs together the column is compared with; undefined: with one. */
-  readonly runsTogether: number | undefined;
 }
 
 /**
@@ -55,48 +38,46 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
   const of = (role: PageColumn["role"], columns: ColumnProfiles): PageColumn[] =>
     [...columns].map(([name, now]) => {
       const results = resultsOf(review, { name, role });
-      const inRuns = (runs: readonly RunProfile[] = []): PageColumn["earlier"] =>
-        runs.map((run) => sameColumn(now, columnsOf(run, role).get(name)));
+      const shape = results.find(({ check }) => check === "shape");
+      const inRun = (run: RunProfile): ColumnProfile | undefined => {
+        const before = (role === "output" ? run.outputs : run.features).get(name);
+        return before?.type === now.type ? before : undefined;
+      };
+      const runs = review?.earlier ?? [];
+      const run = runs.find(({ runId }) => runId === shape?.against) ?? runs.at(-1);
+      const column = run && inRun(run);
       return {
         name,
         role,
         now,
-        earlier: inRuns(review?.earlier),
-        history: inRuns(review === undefined ? [] : runsBefore(review)),
-        level: worstOf(results),
-        levels: {
-          empty: levelOf(results, ["nulls", "nan"]),
-          median: levelOf(results, ["quantiles"]),
-          psi: levelOf(results, ["psi"]),
-        },
-        drift: driftOf(results, review?.earlier ?? []),
+        nearest: run && column && { run, column },
+        earlier: runs.flatMap((each) => inRun(each) ?? []),
+        history: review === undefined ? [] : runsBefore(review).map(inRun),
+        level: levelOf(results),
+        times: shape && Number(shape.measured) / Number(shape.limit),
         failing: failingValues(results),
-        coarse: role === "output" ? coarseOf(review, name) : undefined,
       };
     });
   return [...of("output", outputs), ...of("feature", features)].toSorted(
-    (one, other) => rank(other) - rank(one) || (one.level === "pass" ? 0 : excess(other) - excess(one)),
+    (left, right) =>
+      levels.indexOf(right.level) - levels.indexOf(left.level) ||
+      (left.level === "pass" ? 0 : (right.times ?? 0) - (left.times ?? 0)),
   );
 }
 
-function coarseOf(review: RunReview | undefined, name: string): string | undefined {
-  const found = review?.verdict?.verdict.coarse?.find(({ column }) => column === name);
-  return found && coarseText(found, review?.reference);
-}
-
-function failingValues(results: readonly CheckResult[]): ReadonlySet<string> {
+function failingValues(results: readonly Finding[]): ReadonlySet<string> {
   const failed = results.filter(({ level }) => level !== "pass");
   return new Set(
     failed.flatMap(({ check, numbers }) =>
       check === "in"
         ? Object.keys(numbers)
-        : [numbers["class"], numbers["value"]].flatMap((name) => (name === undefined ? [] : [String(name)])),
+        : [numbers["value"], numbers["gone"]].flatMap((name) => (name === undefined ? [] : [String(name)])),
     ),
   );
 }
 
 /** Returns the results of a column. An output and a feature may have the same name. */
-function resultsOf(review: RunReview | undefined, { name, role }: Pick<PageColumn, "name" | "role">): CheckResult[] {
+function resultsOf(review: RunReview | undefined, { name, role }: Pick<PageColumn, "name" | "role">): Finding[] {
   const { results = [] } = review?.verdict?.verdict ?? {};
   return results.filter(({ column, isFeature }) => column === name && (isFeature === true) === (role === "feature"));
 }
@@ -106,80 +87,172 @@ export function runsBefore({ history, earlier, reference }: RunReview): readonly
   return history ?? (reference === undefined ? earlier : []);
 }
 
-function columnsOf(run: RunProfile, role: PageColumn["role"]): ColumnProfiles {
-  return role === "output" ? run.outputs : run.features;
-}
-
-function sameColumn(now: ColumnProfile, before: ColumnProfile | undefined): ColumnProfile | undefined {
-  return before?.type === now.type ? before : undefined;
-}
-
 const levels: readonly Level[] = ["pass", "warn", "hold"];
 
-function worstOf(results: readonly CheckResult[]): Level {
+function levelOf(results: readonly Finding[]): Level {
   return levels.findLast((level) => results.some((result) => result.level === level)) ?? "pass";
 }
 
-/** The worst level of some checks. */
-function levelOf(results: readonly CheckResult[], checks: readonly CheckName[]): Level {
-  return worstOf(results.filter(({ check }) => checks.includes(check)));
-}
-
 /** The level of a check that is about the whole run. */
-export function levelOfRun({ verdict }: RunReview, check: CheckName): Level {
-  const { results = [] } = verdict?.verdict ?? {};
-  return levelOf(
-    results.filter(({ column }) => column === null),
-    [check],
-  );
+export function levelOfRun({ verdict }: RunReview, check: Finding["check"]): Level {
+  return levelOf((verdict?.verdict.results ?? []).filter((result) => result.column === null && result.check === check));
 }
 
-function rank({ level }: PageColumn): number {
-  return levels.indexOf(level);
+/** The values of a column in a run, and in an earlier run if it has the column. */
+export type Distribution = NumberDistribution | ValueDistribution;
+
+export interface NumberDistribution {
+  readonly kind: "numbers";
+  /** The range that the bins divide. Values outside of it count in the first or the last bin. */
+  readonly range: readonly [low: number, high: number];
+  readonly now: Binned;
+  readonly before: Binned | undefined;
 }
 
-function excess({ drift }: PageColumn): number {
-  return drift === undefined ? -1 : drift.psi;
+interface Binned {
+  /** The number of values in each bin. */
+  readonly bins: readonly number[];
+  readonly total: number;
+  readonly min: number;
+  readonly max: number;
+  readonly mean: number;
+  /** NaN: it is not known. */
+  readonly deviation: number;
 }
 
-function driftOf(results: readonly CheckResult[], earlier: readonly RunProfile[]): Drift | undefined {
-  const found = results.find(({ check }) => check === "psi");
-  return found === undefined
-    ? undefined
-    : {
-        psi: Number(found.measured),
-        limit: Number(found.limit),
-        closest: earlier.find(({ runId }) => runId === found.against),
-        runsTogether: Number(found.numbers["runs_together"] ?? 0) || undefined,
-      };
+export interface ValueDistribution {
+  readonly kind: "values";
+  /** The most frequent values, or whole numbers in ascending order. */
+  readonly values: readonly ValueCount[];
+  /** All other values together; undefined: there are none. */
+  readonly others: ValueCount | undefined;
+  readonly total: number;
+  /** The number of values in the earlier run; 0: it has no such column. */
+  readonly totalBefore: number;
+}
+
+export interface ValueCount {
+  readonly name: string;
+  readonly now: number;
+  readonly before: number;
+}
+
+/** The limit of bars. If there are more values, the last bar is that of all other values together. */
+const mostBars = 10;
+
+/** Returns the distribution of a column; undefined: its values are not profiled, or it has none. */
+export function distributionOf({
+  now,
+  nearest,
+  failing,
+}: Pick<PageColumn, "now" | "nearest" | "failing">): Distribution | undefined {
+  const before = nearest?.column;
+  if (countedRows(now) === 0) {
+    return undefined;
+  }
+  if (now.kind === "values" || (isFew(now) && (before === undefined || isFew(before)))) {
+    return valuesOf(now, before, failing);
+  }
+  if (now.kind !== "numbers" && now.kind !== "vectors") {
+    return undefined;
+  }
+  const earlier = before?.kind === now.kind && countedRows(before) > 0 ? before : undefined;
+  const range = rangeOf(earlier === undefined ? [now] : [now, earlier]);
+  return { kind: "numbers", range, now: binned(now, range), before: earlier && binned(earlier, range) };
+}
+
+/** Numbers that are shown one by one, if they are no classes. */
+const fewNumbers = 4;
+
+function isFew(column: ColumnProfile): boolean {
+  return areClasses(column) || (countedValues(column)?.length ?? Number.POSITIVE_INFINITY) <= fewNumbers;
+}
+
+function valuesOf(
+  now: ColumnProfile,
+  before: ColumnProfile | undefined,
+  failing: ReadonlySet<string>,
+): ValueDistribution {
+  const counts = new Map<string, { readonly name: string; now: number; before: number }>();
+  const unnamed = { name: "other values", now: 0, before: 0 };
+  for (const [when, column] of [
+    ["now", now],
+    ["before", before],
+  ] as const) {
+    const names = new Map([...(before === undefined ? [] : namesOf(before)), ...namesOf(now)]);
+    const values = column === undefined ? [] : (countedValues(column) ?? [{ key: -1, rows: countedRows(column) }]);
+    for (const { key, rows } of values) {
+      const name = names.get(key) ?? (column?.kind === "numbers" ? valueText(column, key) : undefined);
+      const count = name === undefined ? unnamed : (counts.get(name) ?? { name, now: 0, before: 0 });
+      count[when] += rows;
+      if (name !== undefined) {
+        counts.set(name, count);
+      }
+    }
+  }
+  const [total, totalBefore] = [countedRows(now), before === undefined ? 0 : countedRows(before)];
+  const all = [...counts.values()];
+  const share = (value: ValueCount): number =>
+    Math.max(value.now / Math.max(total, 1), value.before / Math.max(totalBefore, 1));
+  const byShare = all.toSorted((left, right) => share(right) - share(left) || (left.name < right.name ? -1 : 1));
+  const ranked = byShare.toSorted((left, right) => Number(failing.has(right.name)) - Number(failing.has(left.name)));
+  const hasMore = ranked.length > mostBars || unnamed.now + unnamed.before > 0;
+  const rest = ranked.slice(hasMore ? mostBars - 1 : mostBars);
+  const shown = byShare.filter((value) => !rest.includes(value));
+  const sum = (when: "now" | "before"): number => rest.reduce((rows, value) => rows + value[when], unnamed[when]);
+  const values =
+    now.kind === "numbers" ? shown.toSorted((left, right) => Number(left.name) - Number(right.name)) : shown;
+  const others = hasMore ? { name: "other values", now: sum("now"), before: sum("before") } : undefined;
+  return { kind: "values", values, others, total, totalBefore };
 }
 
 /**
- * The PSI of a column between two runs; undefined: there are too few rows, or the two distributions cannot be compared.
+ * How far the axis may extend beyond the middle 98% of the values, in widths of their range. With an outlier on the
+ * axis, all other values would share one bar.
  */
-export function psiBetween(before: ColumnProfile | undefined, now: ColumnProfile | undefined): number | undefined {
-  if (before === undefined || now === undefined || Math.min(before.rows, now.rows) < leastPsiRows) {
-    return undefined;
+const farOff = 0.5;
+
+type Numbers = Parameters<typeof momentsOf>[0];
+
+/** Returns the range of the axis: the smallest to the largest value, without a few values that are far from all others. */
+function rangeOf(profiles: readonly Numbers[]): readonly [number, number] {
+  const moments = profiles.map(momentsOf);
+  const at = (share: number): number[] => profiles.map(({ values }) => quantile(values, share) ?? 0);
+  const [low, high] = [Math.min(...at(0.01)), Math.max(...at(0.99))];
+  const [min, max] = [Math.min(...moments.map((each) => each.min)), Math.max(...moments.map((each) => each.max))];
+  if (low === high) {
+    return [min, max];
   }
-  return compareProfiles(before, now)?.psi;
+  const margin = farOff * (high - low);
+  return [min < low - margin ? low : min, max > high + margin ? high : max];
 }
 
-/** Rows of a column without a number or a value. */
-export interface Empty {
-  readonly rows: number;
-  readonly nulls: number;
-  readonly nan: number;
+function binned(profile: Numbers, [low, high]: readonly [number, number]): Binned {
+  return { bins: equalSteps(profile.values, low, high), total: countedRows(profile), ...momentsOf(profile) };
 }
 
-/** Counts the NULLs and NaNs of a column; of all rows, also if its values are those of a sample. */
-export function emptyIn(profile: ColumnProfile): Empty {
-  const { rows, nulls } = profile.all ?? profile;
-  const numbers = profile.all?.numbers ?? (profile.kind === "numbers" ? profile.numbers : undefined);
-  return { rows, nulls, nan: numbers?.nan ?? 0 };
+/** The median of a column's numbers or of its vectors' norms; for other columns, the most frequent value. */
+export function middleOf(profile: ColumnProfile): string | undefined {
+  const middle = quantileOf(profile, 0.5);
+  if (middle !== undefined) {
+    return showNumber(middle);
+  }
+  const [first] = (countedValues(profile) ?? []).toSorted((left, right) => right.rows - left.rows);
+  return first && valueText(profile, first.key);
 }
 
-/** Returns the share of NULL and NaN in a column; undefined: it has no rows. */
-export function emptyShare(profile: ColumnProfile): number | undefined {
-  const { rows, nulls, nan } = emptyIn(profile);
-  return rows === 0 ? undefined : (nulls + nan) / rows;
+/** The smallest and the largest median of a column; for columns without numbers, its most frequent values. */
+export function usualMiddle(columns: readonly ColumnProfile[]): string | undefined {
+  const medians = columns.flatMap((column) => quantileOf(column, 0.5) ?? []);
+  if (medians.length > 0) {
+    return spanText(medians, showNumber);
+  }
+  const names = new Set(columns.flatMap((column) => middleOf(column) ?? []));
+  return names.size === 0 ? undefined : [...names].slice(0, 3).join(", ");
+}
+
+/** "3 to 5", or "3" where all are shown as the same. */
+export function spanText(values: readonly number[], show: (value: number) => string): string {
+  const [low, high] = [show(Math.min(...values)), show(Math.max(...values))];
+  return low === high ? low : `${low} to ${high}`;
 }

@@ -1,4 +1,4 @@
-import { withDigits } from "../../publish/shown-numbers.js";
+import { withDigits } from "../../util/shown-numbers.js";
 
 const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -19,11 +19,6 @@ export function showNumber(value: number): string {
 export function showShare(share: number): string {
   const percent = share * 100;
   return percent > 0 && percent < 0.01 ? "<0.01%" : `${Number(percent.toPrecision(3))}%`;
-}
-
-/** A PSI with three decimals: "0.412"; "<0.001" for smaller ones, and "11.5" for large ones. */
-export function showPsi(psi: number): string {
-  return psi < 0.001 ? "<0.001" : String(Number(psi.toFixed(psi < 10 ? 3 : 1)));
 }
 
 /** A logical date without its year: "21 Nov"; other texts as they are. */

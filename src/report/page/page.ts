@@ -109,7 +109,7 @@ const discarded = "Nothing of this run is published: discarded";
 export function decidedPage(earlier: string, decision: PageDecision): string | undefined {
   const { runId, kind, by, reason, asBaseline, readers, newRun } = decision;
   const isApproved = kind === "approved";
-  const who = isApproved ? `Approved by ${by}, ${asBaseline ? "" : "not "}as a baseline` : `${discarded} by ${by}`;
+  const who = isApproved ? `Approved by ${by}${asBaseline ? "" : ", as not normal"}` : `${discarded} by ${by}`;
   const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
   const sentence = `${who}${reason === null ? "" : `: ${reason}`}.${left}`;
   const state: PageState = {

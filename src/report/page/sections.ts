@@ -1,14 +1,21 @@
-import type { ColumnProfile } from "../../checks/profiles/column-profile.js";
-import { pooledProfile } from "../../checks/verdicts/psi-checks.js";
-import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import { type ColumnProfile, quantileOf } from "../../checks/profile/column.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
+import { emptyShare } from "../../checks/profile/shown-values.js";
 import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
-import { type Empty, emptyIn, emptyShare, levelOfRun, type PageColumn, psiBetween, runsBefore } from "./columns.js";
-import { type Distribution, distributionOf, medianOf, middleOf } from "./distribution.js";
+import {
+  type Distribution,
+  distributionOf,
+  levelOfRun,
+  middleOf,
+  type PageColumn,
+  spanText,
+  runsBefore,
+  usualMiddle,
+} from "./columns.js";
 import { breakable, html, type Html, nothing } from "./html.js";
-import { foldedNote } from "./state.js";
-import { showDay, showNumber, showPsi, showShare } from "./numbers.js";
+import { showDay, showNumber, showShare } from "./numbers.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
@@ -18,14 +25,13 @@ const openFeatures = 4;
 
 /**
  * Renders a card for each output, and before them for the features that did not pass: the distribution of its values, over
- * that of the last run that it is compared with.
+ * that of the night that the check found nearest.
  */
 export function outputCards(columns: readonly PageColumn[], review: RunReview | undefined): Html {
-  const last = review?.earlier.at(-1);
-  const keyOf = (role: PageColumn["role"]): Html =>
-    review === undefined || last === undefined
+  const key =
+    review === undefined || review.earlier.length === 0
       ? nothing
-      : html`<p class="key"><span class="now">this run</span> <span class="was">${runName(review, last, role)}</span></p>`;
+      : html`<p class="key"><span class="now">this run</span> <span class="was">${review.reference === undefined ? "the nearest earlier night" : `the profile ${review.reference.split("/").at(-1)}`}</span></p>`;
   const outputs = columns.filter(({ role }) => role === "output");
   const features = columns.filter(({ role }) => role === "feature");
   const moved = features.filter(({ level }) => level !== "pass").slice(0, openFeatures);
@@ -37,20 +43,16 @@ export function outputCards(columns: readonly PageColumn[], review: RunReview | 
     moved.length === 0
       ? nothing
       : html`<section><h2>Features that ${verbOf(moved)}</h2>
-${keyOf("feature")}<div class="cards">${moved.map(card)}</div></section>
+${key}<div class="cards">${moved.map(card)}</div></section>
 `;
   return html`${first}<section><h2>Predictions</h2>
-${keyOf("output")}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
+${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
 `;
 }
 
 /** Says why a column has no chart. Nothing for one that has no values: the caption says so. */
 function withoutChart(now: ColumnProfile): Html {
-  const { rows, nulls, nan } = emptyIn(now);
-  if (now.kind === "rows") {
-    return html`<p>The values of type ${now.type} are not profiled.</p>`;
-  }
-  return now.kind === "numbers" && rows > nulls + nan ? html`<p>No value is finite.</p>` : nothing;
+  return now.kind === "rows" ? html`<p>The values of type ${now.type} are not profiled.</p>` : nothing;
 }
 
 /** Says what the checks of columns did. */
@@ -69,65 +71,39 @@ function dayOf({ date, runId }: RunProfile): string {
   return date === "" ? runId : showDay(date);
 }
 
-/** Names what columns are compared with: an earlier run, its challenger, or a file. */
-function runName(review: RunReview, run: RunProfile, role: PageColumn["role"]): string {
-  if (review.reference !== undefined) {
-    return `the profile ${review.reference.split("/").at(-1)}`;
-  }
-  const day = `the run of ${dayOf(run)}`;
-  const published = review.verdict?.verdict.ofEarlierModel ?? [];
-  const others = published.length === 0 ? "" : `; ${published.join(", ")} as published`;
-  return role === "output" && wasChallenger(review, run)
-    ? `${day}, as predicted by its challenger: this run's model${others}`
-    : day;
-}
-
-/** Names the same run in a few characters. */
-function shortName(review: RunReview, run: RunProfile, { name, role }: Pick<PageColumn, "name" | "role">): string {
-  const isPublished = role === "feature" || review.verdict?.verdict.ofEarlierModel?.includes(name) === true;
-  return `${dayOf(run)}${!isPublished && wasChallenger(review, run) ? ", challenger" : ""}`;
-}
-
-/** Whether the predictions of a run's challenger, which was this run's model, are compared in place of the published ones. */
-function wasChallenger({ verdict }: RunReview, { runId }: RunProfile): boolean {
-  return verdict?.verdict.asChallenger?.includes(runId) ?? false;
-}
-
-function card({ name, now, earlier, level, failing, coarse }: PageColumn): Html {
-  const before = earlier.at(-1);
-  const found = distributionOf(now, before, failing);
-  const empty = emptyShares(now, before);
+function card(column: PageColumn): Html {
+  const { name, now, nearest, level } = column;
+  const shown = distributionOf(column);
   const chart =
-    found === undefined ? withoutChart(now) : found.kind === "numbers" ? histogram(name, found) : valueBars(found);
-  const of = now.kind === "vectors" ? ` (norm, ${now.vectors.maxDimension} dimensions)` : "";
-  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(empty)}<figcaption>${caption(now, found)}</figcaption>${foldedNote("Coarse PSI", coarse)}</figure>`;
+    shown === undefined ? withoutChart(now) : shown.kind === "numbers" ? histogram(name, shown) : valueBars(shown);
+  const of = now.kind === "vectors" ? ` (norm, ${now.dimensions[1]} dimensions)` : "";
+  const night = nearest === undefined ? [] : [`outline: ${dayOf(nearest.run)}`];
+  return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(emptyShares(now, nearest?.column))}<figcaption>${[caption(now, shown), ...night].join("; ")}</figcaption></figure>`;
+}
+
+function shareIn(rows: number, column: ColumnProfile): number {
+  return column.rows === 0 ? 0 : rows / column.rows;
 }
 
 /** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */
 function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): EmptyShare[] {
-  const [rows, was] = [emptyIn(now), before && emptyIn(before)];
   const kinds = [
-    { name: "NULL" as const, of: ({ nulls }: Empty) => nulls },
-    { name: "NaN" as const, of: ({ nan }: Empty) => nan },
+    { name: "NULL" as const, of: ({ nulls }: ColumnProfile) => nulls },
+    { name: "NaN" as const, of: (column: ColumnProfile) => (column.kind === "numbers" ? column.nan : 0) },
   ];
   return kinds
     .map(({ name, of }) => ({
       name,
-      rows: of(rows),
-      share: shareIn(of(rows), rows),
-      before: was && shareIn(of(was), was),
+      rows: of(now),
+      share: shareIn(of(now), now),
+      before: before && shareIn(of(before), before),
     }))
     .filter(({ share, before: earlier = 0 }) => share > 0 || earlier > 0);
 }
 
-function shareIn(number: number, { rows }: Empty): number {
-  return rows === 0 ? 0 : number / rows;
-}
-
 /** Returns the counts below a chart. */
-function caption(now: ColumnProfile, found: Distribution | undefined): string {
-  const { rows, nulls, nan } = emptyIn(now);
-  const numbers = found?.kind === "numbers" ? found : undefined;
+function caption(now: ColumnProfile, shown: Distribution | undefined): string {
+  const numbers = shown?.kind === "numbers" ? shown : undefined;
   const values =
     numbers === undefined
       ? []
@@ -142,9 +118,8 @@ function caption(now: ColumnProfile, found: Distribution | undefined): string {
     numbers !== undefined && isCut(numbers)
       ? ["the first and the last bar include all values outside of the axis"]
       : [];
-  const sample = now.rows < rows ? [`the chart shows a sample of ${count(now.rows, "row")}`] : [];
-  const counted = rows - nulls - nan === 0 && rows > 0 ? "no values" : count(rows - nulls - nan, "value");
-  return [...values, counted, ...sample, ...cut].join(", ");
+  const counted = shown === undefined && now.kind !== "rows" ? "no values" : count(now.rows, "row");
+  return [...values, counted, ...cut].join(", ");
 }
 
 function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind: "numbers" }>): boolean {
@@ -156,59 +131,39 @@ function columnName({ name, role }: Pick<PageColumn, "name" | "role">): Html {
   return html`${breakable(name)}${role === "feature" ? html` <small>feature</small>` : nothing}`;
 }
 
-/** Renders a number of this run, with the number of an earlier run in small print. */
+/** Renders a number of this run, with those of the earlier runs in small print. */
 function pair(now: string, before: string | undefined): Html {
   return html`${now} <span class="before">${before ?? "–"}</span>`;
 }
 
-/** The number of columns whose drift is not folded away, unless more of them fail or warn. */
-const openDrifts = 12;
+/** The number of columns that are not folded away, unless more of them fail or warn. */
+const openRows = 12;
 
-/** An earlier run, or several together, that a column is compared with. */
-interface Compared {
-  readonly name: string;
-  readonly column: ColumnProfile | undefined;
-}
-
-/** What the PSI of a column compares with; without a PSI, the last run. undefined: the page lacks the run. */
-function comparedWith({ name, role, earlier, drift }: PageColumn, review: RunReview): Compared | undefined {
-  if (drift?.runsTogether !== undefined) {
-    const known = earlier.filter((column) => column !== undefined).slice(-drift.runsTogether);
-    const column = known.length === 0 ? undefined : pooledProfile(known);
-    return { name: `${drift.runsTogether} runs together`, column };
-  }
-  const run = drift === undefined ? review.earlier.at(-1) : drift.closest;
-  return run && { name: shortName(review, run, { name, role }), column: earlier[review.earlier.indexOf(run)] };
-}
-
-/** Renders the columns by PSI against the closest earlier run, the largest PSI first. */
+/** Renders the columns by how far they are from the nearest earlier night, the farthest first. */
 export function driftTable(columns: readonly PageColumn[], review: RunReview): Html {
   const { earlier, reference } = review;
   if (earlier.length === 0) {
     return nothing;
   }
-  const ranked = columns.toSorted((one, other) => (other.drift?.psi ?? -1) - (one.drift?.psi ?? -1));
-  const lineOf = (column: PageColumn): Html => {
-    const { name, role, now, level, drift } = column;
-    const compared = comparedWith(column, review);
-    const then = compared?.column;
-    const psi = drift === undefined ? "–" : showPsi(drift.psi);
-    return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${reference === undefined ? pair(psi, compared?.name) : psi}</td><td>${pair(middleOf(now) ?? "–", then && (middleOf(then) ?? "–"))}</td><td>${pair(emptyText(now), then && emptyText(then))}</td></tr>`;
-  };
-  const open = Math.max(openDrifts, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
+  const ranked = columns.toSorted((left, right) => (right.times ?? -1) - (left.times ?? -1));
+  const open = Math.max(openRows, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
   const folded =
     rest.length === 0
       ? nothing
       : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
   const basis =
-    reference === undefined
-      ? html`the closest earlier run. <span class="before">Small print</span>: the date, median and share of NULL and NaN of that run, or of several runs that the PSI is against together; without a PSI, of the last run.`
-      : html`${reference}. <span class="before">Small print</span> shows the median and the share of NULL and NaN there.`;
-  return html`<section><h2>Drift by column</h2>
-<p>PSI compares the values with those of ${basis}</p>
+    reference === undefined ? count(earlier.length, "earlier night") : `the profile ${reference.split("/").at(-1)}`;
+  return html`<section><h2>Tonight beside the usual</h2>
+<p>How far the values of a column are from those of the nearest night, in percent of what is allowed: above 100% a column is suspicious. <span class="before">Small print</span>: ${basis}.</p>
 ${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
 `;
+}
+
+function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
+  const shares = earlier.flatMap((column) => emptyShare(column) ?? []);
+  const far = times === undefined ? "–" : `${Number((times * 100).toPrecision(2))}%`;
+  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : spanText(shares, showShare))}</td></tr>`;
 }
 
 /** The share of NULL and NaN in a column, as a text. */
@@ -218,7 +173,7 @@ function emptyText(column: ColumnProfile): string {
 }
 
 function driftRows(lines: readonly Html[]): Html {
-  return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>PSI</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+  return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>how far</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 /** The number of columns whose charts are not folded away. */
@@ -228,7 +183,7 @@ const chartedFeatures = 2;
 
 /**
  * Renders small charts of this run and the published runs before it: rows and the time of scoring, and for each output and the
- * features that failed NULLs, the median and the PSI.
+ * features that failed NULLs and two quantiles.
  */
 export function historyCharts(columns: readonly PageColumn[], review: RunReview): Html {
   const { profile, seconds } = review;
@@ -262,22 +217,19 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
   const times = runs.map(({ runId }) => seconds?.get(runId));
   const duration = small({ title: "duration", values: times, show: showShortDuration, upTo: 1 });
   return html`<section><h2>The last ${runs.length} runs</h2>
-<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the mark is this run: a dot, or a triangle if a check warns and a diamond if one failed. A PSI compares each run with the one before; that of this run is the one of its check.</p>
+<p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the mark is this run: a dot, or a triangle if a check warns and a diamond if one failed.</p>
 <div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
 `;
 }
 
-function columnHistory({ name, role, now, history, levels, drift }: PageColumn): Html {
+function columnHistory({ name, role, now, history, level }: PageColumn): Html {
   const profiles = [...history, now];
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
-  const between = history.map((column, run) => (run === 0 ? undefined : psiBetween(history[run - 1], column)));
-  // The number that the mark is about, which the table of drifts has, too.
-  const psis = [...between, drift?.psi ?? psiBetween(history.at(-1), now)];
   const charts = [
-    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05, level: levels.empty }),
-    small({ title: "median", values: each(medianOf), show: showNumber, level: levels.median }),
-    small({ title: "PSI", values: psis, show: showPsi, upTo: 0.1, level: levels.psi }),
+    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05 }),
+    small({ title: "median", values: each((column) => quantileOf(column, 0.5)), show: showNumber, level }),
+    small({ title: "p90", values: each((column) => quantileOf(column, 0.9)), show: showNumber }),
   ];
   return html`<div class="history"><h3>${columnName({ name, role })}</h3>${charts}</div>`;
 }

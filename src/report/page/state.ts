@@ -12,7 +12,7 @@ import {
   type ScoreAgain,
   type VerdictReport,
 } from "../report.js";
-import { breakable, html, type Html, nothing } from "./html.js";
+import { html, type Html, nothing } from "./html.js";
 import { showDay } from "./numbers.js";
 
 /** The state of a run at the top of the page. */
@@ -27,7 +27,8 @@ const nothingPublished = "Nothing of this run is published.";
 /** Returns the state of the run after an attempt. */
 export function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
-    return { word: "FAILED", sentence: `${outcome.code}, exit code ${outcome.exitCode}.`, tone: "bad" };
+    const [text = outcome.code] = outcome.message.split("\n");
+    return { word: "FAILED", sentence: asSentence(text), tone: "bad" };
   }
   const { report } = outcome;
   if (report.rolledBack !== undefined) {
@@ -137,13 +138,6 @@ function reasons({ verdict }: RunReport): Html {
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
 }
 
-/** Renders a folded note; renders nothing if the text is undefined. */
-export function foldedNote(summary: string, text: string | undefined): Html {
-  return text === undefined
-    ? nothing
-    : html`<details><summary>${summary}</summary>${breakable(asSentence(text))}</details>`;
-}
-
 /** Makes a text a sentence. */
 export function asSentence(text: string): string {
   return `${capitalized(text)}.`;
@@ -211,7 +205,7 @@ function bullets(name: string, lines: readonly string[]): Html {
 function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const texts = decidingTexts(commands);
-  const baseline = joinsBaseline ? ` (and with --as-baseline, ${texts.asBaseline})` : "";
+  const baseline = joinsBaseline ? ` (and with --not-normal, ${texts.notNormal})` : "";
   const steps: (readonly [string, string])[] = [
     ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
     [`${capitalized(texts.approve)}${baseline}`, approve],

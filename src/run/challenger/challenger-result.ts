@@ -1,4 +1,4 @@
-import type { SpanProfile } from "../../checks/span-profile.js";
+import type { SpanProfile } from "../../checks/profile/profile.js";
 import type { Plan } from "../../plan/plan.js";
 import { type ChallengerResult, challengerResult } from "../../publish/challenger-result.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
@@ -25,5 +25,5 @@ export async function challengerOfRun(
   if (plan.challenger === undefined || verdict?.challenger !== undefined) {
     return verdict?.challenger;
   }
-  return resultOf(plan, (await run.profile()).profile);
+  return resultOf(plan, await run.profile());
 }

@@ -1,4 +1,4 @@
-import { profileRows, mergeSpanProfiles, type SpanProfile, spanProfileText } from "../../checks/span-profile.js";
+import { binsFor, mergeProfiles, profileRows, profileText, type SpanProfile } from "../../checks/profile/profile.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import type { OutputRows } from "../../columnar/types.js";
 import { isMarkedKept, keptJob } from "../../plan/kept-predictions.js";
@@ -177,7 +177,11 @@ function createKeeper(
         return;
       }
       try {
-        const all = sumOf(before.get(span.index), piece, profileRows(piece.rows, { predicted }));
+        const all = sumOf(
+          before.get(span.index),
+          piece,
+          profileRows(piece.rows, { predicted, carried: [], bins: binsFor(predicted.length) }),
+        );
         if (!piece.isLast) {
           before.set(span.index, all);
           await spill(span, piece.rows);
@@ -186,7 +190,7 @@ function createKeeper(
         before.delete(span.index);
         requireWhole(span, all);
         const { leftOut: filtered, profile } = all;
-        const output = { rows: piece.rows, rejects: [], filtered, batchSize: 0, profile: spanProfileText(profile) };
+        const output = { rows: piece.rows, rejects: [], filtered, batchSize: 0, profile: profileText(profile) };
         await writer.commit(span, output);
       } catch (error) {
         if (!hasFailed) {
@@ -202,7 +206,7 @@ function sumOf(before: OpenKept | undefined, { rows, leftOut }: KeptPiece, profi
   return {
     rows: (before?.rows ?? 0) + rows.rowCount,
     leftOut: (before?.leftOut ?? 0) + leftOut,
-    profile: before === undefined ? profile : mergeSpanProfiles(before.profile, profile),
+    profile: before === undefined ? profile : mergeProfiles(before.profile, profile),
   };
 }
 

@@ -1,5 +1,4 @@
-import { leastPsiRows } from "../../checks/verdicts/psi.js";
-import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile } from "../../publish/profile-text.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -26,7 +25,7 @@ export async function readBaseline(
       { hint: "restore the planned profile and run again; or abandon this run with --new-run" },
     );
   }
-  return [{ ...profile, file: planned.uri }];
+  return [profile];
 }
 
 /** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */
@@ -63,22 +62,6 @@ export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned
       throw noProfile(run);
     }
   });
-}
-
-/**
- * Finds the first of some runs that has enough rows for a PSI, or else the first one: a model's first run may be a try with a
- * few rows. Returns null for no runs. @throws JobError (75) when a profile cannot be read
- */
-export async function firstWithRows(
-  context: Pick<JobContext, "sink">,
-  runs: readonly PinnedRun[],
-): Promise<PinnedRun | null> {
-  for (const run of runs) {
-    if ((await readPinned(context, run)).rows >= leastPsiRows) {
-      return run;
-    }
-  }
-  return runs[0] ?? null;
 }
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */

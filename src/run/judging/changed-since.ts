@@ -10,7 +10,7 @@ import { messageOf } from "../../util/errors.js";
 import { listInput } from "../planning/input.js";
 
 /** Keys of `checks` that may change until a run has its verdict; `expect` may name other dates. */
-const limits = ["on_fail", "rows", "rejects", "outputs", "unique", "inputs"] as const;
+const limits = ["on_fail", "factor", "rejects", "outputs", "unique", "inputs"] as const;
 
 /** Says how the spec differs from the one that a run was planned and judged with, since only another run takes it into account. */
 export function specChanges(

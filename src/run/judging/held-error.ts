@@ -1,10 +1,9 @@
-import type { Verdict } from "../../checks/verdicts/verdict.js";
+import type { Verdict } from "../../checks/check.js";
 import type { Plan } from "../../plan/plan.js";
 import { leftOutText, olderModelText } from "../../publish/compared-text.js";
-import { warnedText } from "../../publish/feature-text.js";
-import type { RunVerdict } from "../../publish/run-verdict.js";
-import { withSeparators } from "../../publish/shown-numbers.js";
-import { countResults, resultLines, toCorrect } from "../../publish/verdict-text.js";
+import { comparedFile, type RunVerdict } from "../../publish/run-verdict.js";
+import { withSeparators } from "../../util/shown-numbers.js";
+import { countResults, knownText, resultLines, toCorrect, warnedText } from "../../publish/verdict-text.js";
 import { type DecidingCommands, decidingTexts } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
@@ -47,7 +46,8 @@ export async function heldError(
     `checking run ${plan.runId}: it is held and not published; ${failed} of ${countResults(verdict.verdict)} checks failed`,
     ...resultLines(verdict, "hold"),
     ...[
-      warnedText(verdict.verdict.results),
+      warnedText(verdict.verdict),
+      knownText(verdict.verdict, comparedFile(verdict)),
       plan.checks && leftOutText(plan.checks),
       plan.checks && olderModelText(plan.model, plan.checks),
     ].filter((line) => typeof line === "string"),
@@ -64,7 +64,7 @@ export async function heldError(
     ...(newer === undefined ? [] : [newer]),
     ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
     `${texts.approve}${restored}: ${approve}`,
-    ...(joinsBaseline ? [`${texts.approve}${restored}, and ${texts.asBaseline}: ${approve} --as-baseline`] : []),
+    ...(joinsBaseline ? [`${texts.approve}${restored}, and ${texts.notNormal}: ${approve} --not-normal`] : []),
     `${texts.discard}: ${discard}`,
     `to score again, after you correct ${toCorrect(verdict.verdict)}: ${newRun}`,
   ].join("\n    ");

@@ -1,4 +1,4 @@
-import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Plan } from "../../plan/plan.js";
 import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";

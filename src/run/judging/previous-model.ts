@@ -1,8 +1,8 @@
 import { withUsedExpressions } from "../../binding/shared-projection.js";
 import type { Contract } from "../../binding/contract.js";
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile } from "../../checks/span-profile.js";
-import type { PreviousModel } from "../../checks/verdicts/model-cause.js";
-import type { RunProfile } from "../../checks/verdicts/run-profile.js";
+import type { PreviousModel } from "../../checks/checks.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Model } from "../../models/port.js";
@@ -74,9 +74,9 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const share = { from: 0, to: spanCount(sample.plan) };
   const ranges = pendingRanges(spansOf(sample.plan), sample.left, share);
   await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile }) => {
-    profiles.push(parseSpanProfile(profile).profile);
+    profiles.push(parseProfile(profile));
   });
-  return profiles.reduce(mergeSpanProfiles);
+  return profiles.reduce(mergeProfiles);
 }
 
 interface BindingTools {

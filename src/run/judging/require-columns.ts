@@ -1,7 +1,6 @@
 import { type Contract, outputColumns } from "../../binding/contract.js";
-import { type ColumnProfile, profiledColumns, profileKind } from "../../checks/profiles/column-profile.js";
-import { carriedColumns } from "../../checks/span-profile.js";
-import { isWholeType } from "../../checks/verdicts/known-values.js";
+import { type ColumnProfile, profileKind } from "../../checks/profile/column.js";
+import { carriedColumns, profiledColumns } from "../../checks/profile/profile.js";
 import { type ColumnType, showType } from "../../columnar/types.js";
 import type { JobContext } from "../../scoring/context.js";
 import { keyColumns } from "../../scoring/features.js";
@@ -58,7 +57,8 @@ interface CheckedColumn {
 function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
   const limits = Object.entries(spec.checks?.outputs ?? {});
   const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
-  for (const [name, wanted] of limits) {
+  for (const [name, given] of limits) {
+    const wanted = given === "ignore" ? {} : given;
     const found = columns.get(name);
     const unfit = found === undefined ? undefined : limitWithoutValues(wanted, found);
     requireValues({ where }, { name, values: wanted.in, type: found?.type });
@@ -131,13 +131,12 @@ function checkedColumns(
 const hints = {
   range: "range is for predictions that are numbers; checks.sql takes conditions of other columns",
   in: "in is for predictions that are texts, whole numbers or booleans; checks.sql takes conditions of other columns",
-  psi: "psi is for predictions that are numbers, texts, booleans, or lists of them",
   nulls: "name the column before others in model.outputs or output.columns",
 } as const;
 
 /** The first limit that is about values which such a column does not have. */
 function limitWithoutValues(
-  { range, in: values, nulls, psi }: OutputCheckSpec,
+  { range, in: values, nulls }: OutputCheckSpec,
   { type, kind }: CheckedColumn,
 ): keyof typeof hints | undefined {
   if (range !== undefined && kind !== "numbers") {
@@ -146,8 +145,10 @@ function limitWithoutValues(
   if (values !== undefined && kind !== "values" && !(kind === "numbers" && isWholeType(showType(type)))) {
     return "in";
   }
-  if (psi !== undefined && (kind === "rows" || kind === undefined)) {
-    return "psi";
-  }
   return nulls !== undefined && kind === undefined ? "nulls" : undefined;
+}
+
+/** Whether a type, as profiles name it, is one of whole numbers. */
+function isWholeType(type: string): boolean {
+  return /^u?int\d/.test(type);
 }

@@ -8,7 +8,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
-import { firstWithRows, pinProfile, requireProfiles } from "../judging/baseline.js";
+import { pinProfile, requireProfiles } from "../judging/baseline.js";
 import { requireColumns } from "../judging/require-columns.js";
 import { JobError } from "../../util/errors.js";
 
@@ -35,9 +35,7 @@ export async function planChecks(
   const { slices, sql } = spec.checks;
   const profile = await pinProfile(context);
   const { isNewModel, ...compared } =
-    profile === undefined
-      ? await planComparisons(context, resolved)
-      : { isNewModel: false, baseline: [], first: null, profile };
+    profile === undefined ? await planComparisons(context, resolved) : { isNewModel: false, baseline: [], profile };
   if (isNewModel && golden === undefined) {
     warnOfNoGoldenRows(context, resolved, compared);
   }
@@ -62,18 +60,18 @@ export async function requireFitting(context: JobContext, contract: Contract): P
 async function planComparisons(
   { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
   resolved: FoundModel,
-): Promise<Pick<PlannedChecks, "baseline" | "first" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
+): Promise<Pick<PlannedChecks, "baseline" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
   const modelSha256 = resolved.model.sha256;
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
   if (dateParam === undefined || date === undefined) {
     log.warn(warning);
-    return { baseline: [], first: null, isNewModel: false }; // or the warning would come with every run
+    return { baseline: [], isNewModel: false }; // or the warning would come with every run
   }
   const found =
     (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true })) ?? [];
-  const { firsts, ...chosen } = chooseBaseline(found, { date, modelSha256 });
+  const chosen = chooseBaseline(found, { modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn(warning);
   }
@@ -87,8 +85,7 @@ async function planComparisons(
   }
   // A profile that cannot be read is reported before rows are scored in vain.
   await requireProfiles({ sink }, chosen.baseline);
-  const first = await firstWithRows({ sink }, firsts);
-  return { ...chosen, first, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
+  return { ...chosen, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
 }
 
 /** Warns, in the first run of a version of the model, that its predictions are compared with earlier runs at most. */

@@ -1,4 +1,4 @@
-import { sampleEvery } from "../../checks/features/feature-plan.js";
+import { sampleEvery } from "../../checks/profile/features.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { JobContext } from "../../scoring/context.js";

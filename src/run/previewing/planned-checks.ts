@@ -1,8 +1,7 @@
-import { comparedRuns } from "../../checks/verdicts/run-profile.js";
+import { comparedNights, enoughNights } from "../../checks/check.js";
 import type { Plan, PlannedChecks } from "../../plan/plan.js";
-import { checkOptionsOf } from "../../publish/check-options.js";
+import { limitsOf } from "../../publish/check-options.js";
 import { datesText, leftOutText, olderModelText } from "../../publish/compared-text.js";
-import { logicalDateOf } from "../../publish/published-run.js";
 import { count } from "../../report/report.js";
 import type { ScoringContext } from "../../scoring/context.js";
 import { featurePlanOf, keyColumns } from "../../scoring/features.js";
@@ -17,15 +16,15 @@ export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan
     return [];
   }
   const { unique = [], sql = {}, golden, slices = [] } = checks;
-  const checked = { ...plan, checks: plan.checks ?? { baseline: [], first: null } };
-  const { columns, left } = featurePlanOf(checked, keyColumns(spec)) ?? { columns: [], left: 0 };
-  const features = count(columns.length + left, "feature");
+  const checked = { ...plan, checks: plan.checks ?? { baseline: [] } };
+  const { columns, left } = featurePlanOf(checked, keyColumns(spec)) ?? { columns: [], left: [] };
+  const features = count(columns.length + left.length, "feature");
   const conditions = Object.keys(sql).length;
   const looked = [
     ...(checks.baseline === "published" ? ["rows"] : []),
     "rejects",
     count(plan.contract.outputs.length, "output"),
-    left === 0 ? features : `the first ${columns.length} of ${features}`,
+    left.length === 0 ? features : `the first ${columns.length} of ${features}`,
     ...(slices.length === 0 ? [] : [`slices by ${slices.join(", ")}`]),
     ...(unique.length === 0 ? [] : [`keys of ${unique.join(", ")}`]),
     ...(conditions === 0 ? [] : [count(conditions, "SQL condition")]),
@@ -47,7 +46,7 @@ function comparedLines(
 ): string[] {
   const canHold = checks.on_fail === "hold";
   const notes = [leftOutText(plan.checks), olderModelText(plan.model, plan.checks)];
-  const expected = checkOptionsOf(checks, plan, logicalDateOf(plan) ?? "").expect[0];
+  const { expected } = limitsOf(checks, plan);
   return [
     comparedLine(plan.checks, canHold),
     ...(expected === undefined
@@ -66,10 +65,9 @@ function comparedLine({ baseline, profile }: PlannedChecks, canHold: boolean): s
   if (dates.length === 0) {
     return `compared with no earlier run${canHold ? ": only checks that need none can hold this one" : ""}`;
   }
-  if (dates.length >= comparedRuns) {
-    const latest = dates.slice(-comparedRuns);
-    return `compared with the last ${comparedRuns} of ${runs}, from ${latest[0]} to ${latest.at(-1)}`;
-  }
-  const few = canHold ? `; with fewer than ${comparedRuns}, most comparisons only warn` : "";
-  return `compared with ${runs}, ${datesText(dates)}${few}`;
+  const latest = dates.slice(-comparedNights);
+  const few = canHold && dates.length < enoughNights ? `; ${dates.length} of ${enoughNights} nights known` : "";
+  return dates.length > comparedNights
+    ? `compared with the last ${comparedNights} of ${runs}, from ${latest[0]} to ${latest.at(-1)}`
+    : `compared with ${runs}, ${datesText(dates)}${few}`;
 }

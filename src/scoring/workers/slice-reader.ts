@@ -1,5 +1,5 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
-import type { FeaturePlan } from "../../checks/features/feature-plan.js";
+import type { FeaturePlan } from "../../checks/profile/features.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";

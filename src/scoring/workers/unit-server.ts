@@ -15,7 +15,7 @@ import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 import type { WorkerPort } from "../../util/worker-port.js";
-import { partBuffers } from "../../checks/features/feature-part.js";
+import { partBuffers } from "../../checks/profile/features.js";
 import { batchFeatures } from "../features.js";
 import { directPlan } from "../../packing/direct/plan.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";

@@ -34,8 +34,6 @@ export interface Layout {
   readonly notes: Readonly<Record<RunNote, string>>;
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;
-  /** The key of what the parts' profiles say of features and slices, until the run is over. */
-  readonly profileKey: string;
   readonly temporary: string;
   /** The folder of the answers that attempts have paid for, until the run is over. */
   readonly answers: string;
@@ -114,7 +112,6 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
       told: `${control}/told.json`,
     },
     profile: `${control}/profile.json`,
-    profileKey: `${control}/profile.key`,
     temporary: `${control}/tmp`,
     answers: `${control}/answers`,
     staging,

@@ -1,4 +1,4 @@
-import { mergeSpanProfiles, parseSpanProfile, type SpanProfile, withPrivatePart } from "../../checks/span-profile.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
@@ -310,10 +310,7 @@ export interface CommittedSpans {
   readonly own: Map<number, FinishedPart>;
   /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
   readonly profiled: Set<number>;
-  /**
-   * The merged profiles of spans that this attempt committed itself; undefined: there is none. Those that an erasure copies
-   * stay sealed.
-   */
+  /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
   profile: SpanProfile | undefined;
 }
 
@@ -347,13 +344,12 @@ export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
 export function addOwnProfile(
   known: CommittedSpans,
   span: number,
-  { profile: text, privateProfile }: Pick<SpanOutput, "profile" | "privateProfile">,
+  { profile: text }: Pick<SpanOutput, "profile">,
 ): void {
   if (!known.profiled.has(span)) {
     known.profiled.add(span);
-    const parsed = parseSpanProfile(text).profile;
-    const profile = privateProfile === undefined ? parsed : withPrivatePart(parsed, privateProfile);
-    known.profile = known.profile === undefined ? profile : mergeSpanProfiles(known.profile, profile);
+    const profile = parseProfile(text);
+    known.profile = known.profile === undefined ? profile : mergeProfiles(known.profile, profile);
   }
 }
 

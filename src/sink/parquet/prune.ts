@@ -85,8 +85,7 @@ async function earlierFiles(store: Store, layout: Layout): Promise<Removed> {
   }
   for (const name of (await namesIn(store, layout.runs)) as RunId[]) {
     if (isSameJob(name, layout) && !isLater(name, layout)) {
-      const { staging, temporary, withdrawn, answers, control, profileKey } = layoutOf(layout.folder, name);
-      await add(control, (file) => `${control}/${file}` === profileKey);
+      const { staging, temporary, withdrawn, answers } = layoutOf(layout.folder, name);
       for (const folder of [staging, temporary, withdrawn, answers]) {
         await add(folder, () => true);
       }

@@ -191,11 +191,8 @@ function areEqual(one: string, other: string): boolean {
 
 /** Removes the working files of a run that is over. Costs one listing where there are none. */
 export async function clearRun(store: Store, layout: Layout): Promise<void> {
-  const { control, profileKey, temporary, withdrawn, staging, answers } = layout;
+  const { control, temporary, withdrawn, staging, answers } = layout;
   const there = new Set((await namesIn(store, control)).map((name) => `${control}/${name}`));
-  if (there.has(profileKey)) {
-    await store.remove(control, [profileKey.slice(control.length + 1)]);
-  }
   for (const folder of [temporary, withdrawn, staging, answers]) {
     if (there.has(folder)) {
       await store.clear(folder);

@@ -11,7 +11,6 @@ import type { SpanFile } from "../../publish/span-file.js";
 import type { Compression } from "../../spec/parquet-spec.js";
 import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
-import { onceEach } from "../../util/once-each.js";
 import type { AttemptJson, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers, readAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
@@ -40,7 +39,7 @@ import {
 import { planCheck, refuseForeign } from "./plan-file.js";
 import { clearEarlierRuns, clearRun, hidden, lasting, publishRun } from "./publish.js";
 import { readRejects } from "./rejects.js";
-import { committedProfile, profileSealer } from "./run-profile.js";
+import { committedProfile } from "./run-profile.js";
 
 /** What a run of Parquet files is opened with. */
 export interface RunTools {
@@ -75,7 +74,6 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     });
   }
   const known = committedSpansOf(stored, parts);
-  const keys = { fence: lasting(run), warn: onceEach(tools.warn) };
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
     committed: known.committed,
@@ -98,7 +96,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     async refresh() {
       addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
     },
-    profile: () => committedProfile(run, known, keys),
+    profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
     verdict: () => readVerdict(store, layout),
@@ -113,7 +111,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     decision: () => readDecision(store, layout),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
-      return runWriter(tools, run, { known, keys, maker: { writer, ...attempt } });
+      return runWriter(tools, run, { known, maker: { writer, ...attempt } });
     },
     async tidy() {
       try {
@@ -203,18 +201,15 @@ function runWriter(
   run: RunFolder,
   {
     known,
-    keys,
     maker,
   }: {
     readonly known: CommittedSpans;
-    readonly keys: Parameters<typeof profileSealer>[2];
     readonly maker: Omit<CommittedBy, "batchSize">;
   },
 ): RunWriter {
   const { compression } = tools;
   const { store, layout } = run;
   const pieces = new Map<number, readonly SpilledPiece[]>();
-  const sealed = profileSealer(run, known, keys);
   return {
     async spill({ index }: Span, rows) {
       const before = pieces.get(index) ?? [];
@@ -225,8 +220,7 @@ function runWriter(
     },
     async commit(span: Span, output: SpanOutput) {
       const spilled = pieces.get(span.index) ?? [];
-      const stored = await sealed(span.index, output);
-      const { outcome, part } = await commitSpan(run, { compression, maker, span, output: stored, spilled });
+      const { outcome, part } = await commitSpan(run, { compression, maker, span, output, spilled });
       addOwnPart(known, part);
       if (outcome === "committed") {
         addOwnProfile(known, span.index, output);
@@ -237,7 +231,7 @@ function runWriter(
       }
       return outcome;
     },
-    finish: (attempt) => finishRun(run, { known, keys, attempt }),
+    finish: (attempt) => finishRun(run, { known, attempt }),
     answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
   };
 }
@@ -246,11 +240,9 @@ async function finishRun(
   run: RunFolder,
   {
     known,
-    keys,
     attempt,
   }: {
     readonly known: CommittedSpans;
-    readonly keys: Parameters<typeof committedProfile>[2];
     readonly attempt: AttemptJson | undefined;
   },
 ): Promise<void> {
@@ -271,9 +263,9 @@ async function finishRun(
   if (stored.plan.staged) {
     requireApproved(decision, layout.runId);
   }
-  const committed = await committedProfile(run, known, keys);
   const rejected = rejectedRows(known);
-  const text = runProfileText(runProfileOf(stored.plan, { ...committed, rejected }));
+  const committed = await committedProfile(run, known);
+  const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const profile = profileToWrite(layout, text, decision);
   try {
     await publishRun(run, { parts: known.own, committed: known.parts, profile, attempt });

@@ -43,20 +43,20 @@ export async function finishAndClear(tools: RunTools, stored: StoredPlan, attemp
   await dropUnneededTables(tools, stored);
 }
 
-/** The text of a run's profile; undefined: another attempt has published the run. */
-async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string | undefined> {
-  const found = await committedProfile(tools, stored.plan);
-  if (found.published !== undefined) {
-    return undefined;
-  }
-  const spans = await transact(tools, (session) => readSpans(session, tools.control, stored));
+/** The text of a run's profile. */
+async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> {
+  const profile = await committedProfile(tools, stored.plan);
+  const [spans, decision] = await transact(tools, async (session) => [
+    await readSpans(session, tools.control, stored),
+    await readDecision(session, tools.control, stored.plan.runId),
+  ]);
   const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
-  return runProfileText(runProfileOf(stored.plan, { ...found, rejected }));
+  return runProfileText(runProfileOf(stored.plan, { profile, rejected, decision }));
 }
 
 interface Finish {
   readonly stored: StoredPlan;
-  readonly profile: string | undefined;
+  readonly profile: string;
   readonly spending: RecordedSpending | undefined;
 }
 
@@ -192,12 +192,11 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
 /** Warns of each table of a run that is over which is still there because another role made it. */
 export async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
   if (plan.checks === null && tools.modeOf(plan).kind === "append") {
-    return; // it is not staged, and has no key
+    return; // it is not staged
   }
   const kept = await transact(tools, (session) => tablesOfOthers(session, tools.control, plan)).catch(() => []);
-  for (const { owner, has, ...table } of kept) {
-    const what = has === "key" ? "the key of rare values in the profiles of the run's spans" : "rows of the run";
-    tools.warnOnce(`table ${showTable(table)} still has ${what}: ${owner}, which owns it, must drop it`);
+  for (const { owner, ...table } of kept) {
+    tools.warnOnce(`table ${showTable(table)} still has rows of the run: ${owner}, which owns it, must drop it`);
   }
 }
 

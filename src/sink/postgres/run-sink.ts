@@ -4,7 +4,6 @@ import type { Plan, Span } from "../../plan/plan.js";
 import type { Opening } from "../../publish/opening.js";
 import type { RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { sealedProfile } from "../sealing.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
@@ -21,7 +20,6 @@ import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { type Mode, writesTarget } from "./modes/mode.js";
 import { recordedSpendingOf, recordSpending } from "./control/spending.js";
 import { scoredSeconds } from "./control/profiles.js";
-import { keepProfileKey } from "./control/profile-key.js";
 import { readRejects } from "./control/reject-rows.js";
 import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { retrying } from "./retry.js";
@@ -192,11 +190,10 @@ async function spillRows(
 function spanCommit(
   { modeOf, spilled, control, name: target }: RunTools,
   stored: StoredPlan,
-  { columns, key, committedBy, lastSwapNumber: lastSwap }: Begun,
+  { columns, committedBy, lastSwapNumber: lastSwap }: Begun,
   { span, output }: { readonly span: Span; readonly output: SpanOutput },
 ): SpanCommit {
   const { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded } = output;
-  const of = { runId: stored.plan.runId, span: span.index };
   const mode = modeOf(stored.plan);
   const types = columns.map(({ type }) => type);
   const last = [...encodeRows(rows.columns, types, rows.rowCount)];
@@ -209,8 +206,7 @@ function spanCommit(
     rejects,
     filtered,
     committedBy: { ...committedBy, batchSize, provider },
-    // Without a key, the profile has no private part, or that part is left out, or the run is over and has this span.
-    profile: key === undefined ? output.profile : sealedProfile(key, of, output),
+    profile: output.profile,
     table: columns[0]?.table ?? 0,
     swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },
     refuseSwappedOut: (session) => refuseSwappedOut(session, { control, mode, name: target, plan: stored.plan }),
@@ -247,8 +243,7 @@ async function beginRun(
   // Read before the check below: each commit of a span finds swaps after this number, and the check finds earlier ones.
   const last = writesTarget(mode) ? await lastSwapNumber(session, control, name) : undefined;
   await refuseSwappedOut(session, { control, mode, name, plan });
-  const isPending = known.committed.includes(0);
-  const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0, isPending });
+  const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
@@ -275,30 +270,26 @@ function publishesMore({ kind }: Mode, { staged }: Plan, { committed }: Committe
 /** What spans are written with. */
 export interface PreparedRun {
   readonly columns: readonly TargetColumn[];
-  /** Seals profiles; undefined: the plan has no checks, or no span is left, or the run has no key. */
-  readonly key: Buffer | undefined;
 }
 
 /**
  * Prepares the tables of a run, and returns the columns that rows are written to.
- * @param options.isPending whether spans are left to be committed
  */
 export async function prepareRun(
   session: Session,
-  tools: Pick<RunTools, "control" | "modeOf" | "planTarget" | "warnOnce">,
+  tools: Pick<RunTools, "control" | "modeOf" | "planTarget">,
   { plan }: StoredPlan,
-  { mayCreate, isPending }: { readonly mayCreate: boolean; readonly isPending: boolean },
+  { mayCreate }: { readonly mayCreate: boolean },
 ): Promise<PreparedRun> {
   const { control, modeOf } = tools;
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
     requirePlannedTarget(plan, tools.planTarget, "preparing");
     const columns = await mode.prepare(session, plan, { mayCreate });
-    const isSealed = isPending && plan.checks !== null;
-    return { columns, key: isSealed ? await keepProfileKey(session, tools, plan) : undefined };
+    return { columns };
   }
   // Another attempt has just finished the run: this one finds each span committed.
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
-  return { columns: found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract)), key: undefined };
+  return { columns: found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract)) };
 }

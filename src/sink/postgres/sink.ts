@@ -252,7 +252,7 @@ async function createRun(session: Session, tools: Tools, plan: Plan): Promise<St
     });
   }
   await lockRun(session, runId);
-  await prepareRun(session, tools, stored, { mayCreate: true, isPending: true });
+  await prepareRun(session, tools, stored, { mayCreate: true });
   return stored;
 }
 

@@ -7,7 +7,7 @@ import {
   planAgreement,
   type SpanAgreement,
 } from "#src/checks/agreement/span-agreement.js";
-import { noRows, parseSpanProfile, type SpanProfile, spanProfileText } from "#src/checks/span-profile.js";
+import { noRows, parseProfile, type SpanProfile, profileText } from "#src/checks/profile/profile.js";
 import type { Column, ColumnType, NamedColumn } from "#src/columnar/types.js";
 
 const seeded = (seed: number) => () => {
@@ -50,7 +50,7 @@ function agreementOf(plan: AgreementPlan, firstRow: number, rows: number): SpanA
 }
 
 const profileOf = (agreement: SpanAgreement): SpanProfile => ({ ...noRows, agreement });
-const textOf = (agreement: SpanAgreement): string => spanProfileText(profileOf(agreement));
+const textOf = (agreement: SpanAgreement): string => profileText(profileOf(agreement));
 
 const levelOf = (rows: number, spanRows: number): number =>
   planAgreement(typesOf(["a"]), typesOf(["a"]), { rows, spanRows, tolerance: 0 }).options.level;
@@ -65,11 +65,11 @@ describe("the agreement of a champion and its challenger", () => {
     const spans = Array.from({ length: 6 }, (_span, index) => agreementOf(plan, index * 1500, 1500));
     const gone = missedRows(new Map([["not_running", 40] as const]));
     const merged = (parts: readonly SpanAgreement[]): string =>
-      textOf(parts.map((part) => parseSpanProfile(textOf(part)).profile.agreement ?? gone).reduce(mergeSpanAgreements));
+      textOf(parts.map((part) => parseProfile(textOf(part)).agreement ?? gone).reduce(mergeSpanAgreements));
     const text = merged([...spans, gone]);
     expect(merged([gone, ...spans.toReversed()])).toBe(text);
     expect(merged([spans[3], gone, spans[0], spans[5], spans[1], spans[4], spans[2]] as SpanAgreement[])).toBe(text);
-    const { agreement } = parseSpanProfile(text).profile;
+    const { agreement } = parseProfile(text);
     expect([agreement?.compared, agreement?.missed.get("not_running")]).toEqual([9000, 40]);
   });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report/lineage/events.js";
-import type { CheckResult } from "#src/checks/verdicts/verdict.js";
+import type { Finding } from "#src/checks/check.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { JobError } from "#src/util/errors.js";
@@ -69,7 +69,7 @@ describe("lineage events", () => {
 
   test("the event of a held run has the failed checks first, says why, and claims no rows", () => {
     const { run, inputs, outputs } = end(held);
-    expect(run.facets).toMatchObject({ errorMessage: { message: "held: score: psi 4.72 (limit 0.25)" } });
+    expect(run.facets).toMatchObject({ errorMessage: { message: "held: score: shape 4.55 (limit 1)" } });
     expect(run.facets["errorMessage"]).not.toHaveProperty("stackTrace");
     const [output] = outputs;
     expect(output?.outputFacets).toEqual({});
@@ -78,7 +78,7 @@ describe("lineage events", () => {
     expect([...(assertions ?? []), ...ofFeatures]).toHaveLength(held.review.verdict?.verdict.results.length ?? 0);
     expect(assertions?.[0]).toMatchObject({ success: false });
     expect(assertions).toContainEqual(
-      expect.objectContaining({ assertion: "psi", column: "score", success: false, severity: "error" }),
+      expect.objectContaining({ assertion: "shape", column: "score", success: false, severity: "error" }),
     );
     expect(assertions).toContainEqual(expect.objectContaining({ assertion: "rows", success: true }));
   });
@@ -125,8 +125,8 @@ describe("lineage events", () => {
   });
 
   test("an assertion about a feature is on the input, and those about outputs and the run are on the output", () => {
-    const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25 };
-    const results: CheckResult[] = [
+    const psi: Finding = { ...range, check: "shape", measured: 1.3, limit: 0.25 };
+    const results: Finding[] = [
       { ...psi, column: "f0", isFeature: true },
       { ...psi, column: "amount_log", isFeature: true },
       { ...psi, column: "country=Ana: score", level: "warn" },
@@ -137,19 +137,19 @@ describe("lineage events", () => {
     const { inputs, outputs } = end({ record: judged(results), outcome: held.outcome });
     expect(named(inputs[0]?.inputFacets)).toEqual([
       ["f0", undefined],
-      [undefined, "psi of amount_log"],
+      [undefined, "shape of amount_log"],
     ]);
     expect(named(outputs[0]?.facets)).toEqual([
       [undefined, undefined],
       ["score", undefined],
-      ["score", "psi in a slice of country"],
-      ["score", "psi in a slice of country"],
+      ["score", "shape in a slice of country"],
+      ["score", "shape in a slice of country"],
     ]);
     expect(JSON.stringify([inputs, outputs])).not.toContain("Ana");
   });
 
   test("a lineage event has at most 300 assertions about all its inputs together, the worst first", () => {
-    const passed: CheckResult = { ...range, check: "psi", level: "pass", column: "f0", isFeature: true };
+    const passed: Finding = { ...range, check: "shape", level: "pass", column: "f0", isFeature: true };
     const results = [...Array.from({ length: 400 }, () => passed), { ...passed, level: "hold" as const }];
     const inputs = ["a", "b"].map((name) => ({ namespace: "s3://lake", name }));
     const event = endEvent({ ...lineage, inputs }, { record: judged(results), outcome: held.outcome, endedMs });
@@ -163,10 +163,10 @@ describe("lineage events", () => {
   });
 
   test("the error of a held run names the first checks that failed, without values of rows", () => {
-    const psi: CheckResult = { ...range, check: "psi", measured: 1.3, limit: 0.25, isFeature: true };
+    const psi: Finding = { ...range, check: "shape", measured: 1.3, limit: 0.25, isFeature: true };
     const many = ["a", "b", "c", "d", "e"].map((column) => Object.assign({}, psi, { column }));
     expect(messageOf([range, ...many, { ...psi, column: "f", level: "warn" }])).toMatch(
-      /^held: score: range; a: psi 1\.3 \(limit 0\.25\); b: psi .*; d: psi 1\.3 \(limit 0\.25\); 1 more$/,
+      /^held: score: range; a: shape 1\.3 \(limit 0\.25\); b: shape .*; d: shape 1\.3 \(limit 0\.25\); 1 more$/,
     );
     expect(messageOf([{ ...psi, check: "rows", column: null }])).toMatch(/^held: rows 1\.3 \(limit 0\.25\)$/);
   });
@@ -204,8 +204,8 @@ describe("lineage events", () => {
 });
 
 const result = { level: "hold", formula: "f", limit: 0, against: null } as const;
-const keys: CheckResult = { ...result, check: "unique", column: "id", measured: 2, numbers: { examples: "Ana; Bob" } };
-const range: CheckResult = { ...result, check: "range", column: "score", measured: 1234, numbers: { max: 1234 } };
+const keys: Finding = { ...result, check: "unique", column: "id", measured: 2, numbers: { examples: "Ana; Bob" } };
+const range: Finding = { ...result, check: "range", column: "score", measured: 1234, numbers: { max: 1234 } };
 
 /** The column and the name of each assertion. */
 function named(facets: Parameters<typeof facetOf>[0]): unknown {
@@ -214,13 +214,13 @@ function named(facets: Parameters<typeof facetOf>[0]): unknown {
 }
 
 /** The error in the event of a held run. */
-function messageOf(results: readonly CheckResult[]): unknown {
+function messageOf(results: readonly Finding[]): unknown {
   const { run } = end({ record: judged(results), outcome: held.outcome });
   return facetOf(run.facets, "errorMessage")["message"];
 }
 
 /** A record of a run with these results of checks. */
-function judged(results: readonly CheckResult[]): AttemptRecord {
+function judged(results: readonly Finding[]): AttemptRecord {
   const { record } = reviewedRun(3);
   const { review } = record;
   if (review?.verdict === undefined) {

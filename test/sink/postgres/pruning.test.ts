@@ -26,7 +26,6 @@ async function publish(sink: PostgresSink, plan: Plan): Promise<void> {
 
 const pinOf = ({ runId }: Plan): NonNullable<Plan["checks"]> => ({
   baseline: [{ runId, date: "2026-11-01", sha256: "0".repeat(64), place: "" }],
-  first: null,
 });
 
 const replace = (run: RunId, kept: string | null) => ({ run_id: run, kept, action: "replace" as const });

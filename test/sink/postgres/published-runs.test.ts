@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { spanProfileText } from "#src/checks/span-profile.js";
+import { profileText } from "#src/checks/profile/profile.js";
 import { splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
@@ -29,7 +29,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     const { run, stored } = await holdStaged(sink, plan, (id) => id / 8);
     const profile = wholeProfile(25, (id) => id / 8);
     const merged = await (await sink.open(stored)).profile();
-    expect(spanProfileText(merged.profile)).toBe(spanProfileText(profile));
+    expect(profileText(merged)).toBe(profileText(profile));
     await run.decide(decisionOf("approved"));
     await run.finish();
 

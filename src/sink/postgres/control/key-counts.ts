@@ -1,4 +1,4 @@
-import type { KeyCounts } from "../../../checks/verdicts/key-check.js";
+import type { KeyCounts } from "../../../checks/rules/unique.js";
 import type { Session } from "../connections.js";
 import { quoteName, quoteTable, type TableName } from "../names.js";
 

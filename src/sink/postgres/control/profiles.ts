@@ -18,7 +18,7 @@ interface PublishedRow {
 /**
  * Finds the published runs of a series with earlier dates whose profiles are stored: of each date the one that was
  * published last. Runs that were rolled back do not count, nor, unless every run is asked for, those that a person approved
- * without --as-baseline, and those that were expected to differ.
+ * with --not-normal, and those that were expected to differ.
  */
 export async function publishedRuns(
   session: Session,

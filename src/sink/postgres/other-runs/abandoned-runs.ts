@@ -6,7 +6,6 @@ import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import { readDecision } from "../control/decisions.js";
 import { abandonedRuns, closedRuns, type PastRun } from "../control/other-runs.js";
-import { profileKeyTable } from "../control/profile-key.js";
 import { stagingTable } from "../modes/replace.js";
 import { stagedRowsTable } from "../modes/staged.js";
 import { keysTable } from "../modes/upsert.js";
@@ -65,8 +64,6 @@ async function isClosed(session: Session, control: Control, runId: RunId): Promi
 /** A table that is no longer needed, and belongs to a role whose tables this one may not drop. */
 export interface OthersTable extends TableName {
   readonly owner: string;
-  /** `key`: of rare values in profiles. `rows`: rows that the run staged, keys of its rows, or answers that it paid for. */
-  readonly has: "key" | "rows";
 }
 
 /** Finds the tables of their own that a published or discarded run still has, and that this role may not drop. */
@@ -76,20 +73,14 @@ export async function tablesOfOthers(session: Session, control: Control, plan: P
     return [];
   }
   const { table: target, mode } = plannedTarget(plan);
-  const key = quoteTable(profileKeyTable(control.schema, runId));
   const found = await existingTables(session, leftoversOf(control, { runId, target, mode }));
-  return found
-    .filter(({ mayDrop }) => !mayDrop)
-    .map(({ owner, schema, table }) => {
-      const has = quoteTable({ schema, table }) === key ? "key" : "rows";
-      return { owner, schema, table, has };
-    });
+  return found.filter(({ mayDrop }) => !mayDrop).map(({ owner, schema, table }) => ({ owner, schema, table }));
 }
 
 /** Names the tables of its own that a run may have. */
 export function leftoversOf(control: Control, run: PastRun): readonly TableName[] {
   const { schema } = control;
-  return [profileKeyTable(schema, run.runId), answersTable(schema, run.runId), ...rowTablesOf(control, run)];
+  return [answersTable(schema, run.runId), ...rowTablesOf(control, run)];
 }
 
 /** Names the tables of its own in which a run may have rows, or keys of rows. */

@@ -1,0 +1,225 @@
+import {
+  type Cause,
+  type Check,
+  type ComparedColumn,
+  comparedNights,
+  type Earlier,
+  enoughNights,
+  type Finding,
+  type JudgedNight,
+  type Limits,
+  type NightColumn,
+  olderNights,
+  type Told,
+  type Verdict,
+} from "./check.js";
+import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
+import { onlyGrows } from "./rules/far.js";
+import { classCheck } from "./rules/class.js";
+import { columnCheck } from "./rules/column.js";
+import { constantCheck } from "./rules/constant.js";
+import { directionCheck } from "./rules/direction.js";
+import { driftCheck } from "./rules/drift.js";
+import { farCheck } from "./rules/far.js";
+import { inCheck } from "./rules/in.js";
+import { nullsCheck } from "./rules/nulls.js";
+import { rangeCheck } from "./rules/range.js";
+import { rejectsCheck } from "./rules/rejects.js";
+import { repeatCheck } from "./rules/repeat.js";
+import { rowsCheck } from "./rules/rows.js";
+import { shapeCheck } from "./rules/shape.js";
+import { sqlCheck } from "./rules/sql.js";
+import { twiceCheck } from "./rules/twice.js";
+import { uniqueCheck } from "./rules/unique.js";
+import { unseenCheck } from "./rules/unseen.js";
+import { namedUnit } from "./units.js";
+
+/** All checks, in the order of their results. */
+const checks: readonly Check[] = [
+  rowsCheck,
+  rejectsCheck,
+  twiceCheck,
+  repeatCheck,
+  columnCheck,
+  constantCheck,
+  rangeCheck,
+  inCheck,
+  nullsCheck,
+  unseenCheck,
+  farCheck,
+  shapeCheck,
+  classCheck,
+  directionCheck,
+  driftCheck,
+  uniqueCheck,
+  sqlCheck,
+];
+
+/** What a check has found, without its column. */
+export function say(finding: Finding, told: Told): string {
+  return (checks.find(({ name }) => name === finding.check) as Check).say(finding, told);
+}
+
+/** A longer gap than so many usual ones: what comes after it is judged as first nights are. */
+const longGap = 7;
+
+/** What a run is compared with, of earlier runs, the latest last. @param isFile it is the run of a file that a person named */
+export function earlierThan(date: string, runs: readonly RunProfile[], isFile = false): Earlier {
+  const nights = runs.slice(-comparedNights);
+  const dates = [...nights.map((night) => night.date), date].map((text) => Date.parse(text));
+  const gaps = dates.slice(1).map((time, index) => time - (dates[index] as number));
+  const usual = gaps.toSorted((left, right) => left - right)[Math.floor((gaps.length - 1) / 2)] ?? 0;
+  const last = gaps.findLastIndex((gap) => gap > longGap * usual);
+  const known = isFile || last < 0 ? nights.length : nights.length - last;
+  return {
+    nights,
+    older: isFile ? [] : runs.slice(0, -comparedNights).slice(-olderNights),
+    known: Math.min(known, enoughNights),
+    isFile,
+  };
+}
+
+export interface Judged {
+  readonly run: RunProfile;
+  readonly earlier: Earlier;
+  readonly limits: Limits;
+  /** Results of checks that need more than profiles. */
+  readonly others?: readonly Finding[];
+}
+
+/** Judges a run. */
+export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
+  const compared = comparedColumns(run, earlier, limits);
+  const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now)).map(({ name }) => name);
+  const columns = compared.filter(({ name, factor }) => !growing.includes(name) && factor < Number.POSITIVE_INFINITY);
+  const night: JudgedNight = { run, earlier, limits, columns };
+  const found = checks.flatMap((check) =>
+    check.judge(night).concat(others.filter((finding) => finding.check === check.name)),
+  );
+  const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
+  const results = found
+    .filter(({ column, level }) => level !== "pass" || !slices.has(column ?? ""))
+    .map((finding) => withUnit(finding, columns))
+    .map((finding) => (slices.has(finding.column ?? "") ? lowered(finding, "a slice") : excused(finding, limits)));
+  const holds = limits.onFail === "hold" && results.some(({ level }) => level === "hold");
+  return {
+    outcome: holds ? "hold" : "publish",
+    runId: run.runId,
+    date: run.date,
+    baseline: earlier.nights.map(({ runId }) => runId),
+    known: earlier.known,
+    modelChanged:
+      earlier.nights.length > 0 && !earlier.nights.some(({ modelSha256 }) => modelSha256 === run.modelSha256),
+    results,
+    growing,
+  };
+}
+
+function lowered(finding: Finding, why: string): Finding {
+  return finding.level === "hold" ? { ...finding, level: "warn", lowered: why } : finding;
+}
+
+/** Checks that are absolute: no expectation excuses them. */
+const absolute: ReadonlySet<string> = new Set(["rejects", "range", "in", "unique", "sql"]);
+
+function excused(finding: Finding, { expected, onFail }: Limits): Finding {
+  if (expected === undefined || finding.level !== "hold" || absolute.has(finding.check)) {
+    return finding;
+  }
+  const excuse = lowered(finding, `expected to differ: ${expected.reason}`);
+  return expected.asBaseline || onFail === "warn" ? excuse : { ...excuse, isExcused: true };
+}
+
+/** Names the unit that a column may be in, where a sign of its values has fired. */
+function withUnit(finding: Finding, columns: readonly ComparedColumn[]): Finding {
+  if (finding.level === "pass" || !["shape", "far", "unseen"].includes(finding.check)) {
+    return finding;
+  }
+  const column = columns.find(
+    ({ name, role }) => name === finding.column && (role === "feature") === (finding.isFeature === true),
+  );
+  const unit = column && namedUnit(column);
+  return unit === undefined ? finding : { ...finding, numbers: { ...finding.numbers, unit } };
+}
+
+/** Rows of a slice that is compared. */
+const sliceRows = 1000;
+
+type ColumnsOf = (run: RunProfile) => ColumnProfiles | undefined;
+
+function inRuns(
+  runs: readonly RunProfile[],
+  of: ColumnsOf,
+  { name, type }: { readonly name: string; readonly type: string },
+): NightColumn[] {
+  return runs.flatMap((night) => {
+    const column = of(night)?.get(name);
+    return column === undefined || column.type !== type || column.rows === 0 ? [] : [{ run: night, column }];
+  });
+}
+
+function comparedColumns(
+  run: RunProfile,
+  { nights, older }: Earlier,
+  { factor, outputs, inputs }: Limits,
+): ComparedColumn[] {
+  const of = (role: ComparedColumn["role"], columns: ColumnsOf, slice?: string): ComparedColumn[] =>
+    [...(columns(run) ?? [])].map(([name, now]) => ({
+      name: slice === undefined ? name : `${slice}: ${name}`,
+      role,
+      now,
+      nights: inRuns(nights, columns, { name, type: now.type }),
+      older: role === "output" ? inRuns(older, columns, { name, type: now.type }) : [],
+      factor: (role === "feature" ? inputs : outputs).get(name)?.factor ?? factor,
+    }));
+  return [
+    ...of("feature", ({ features }) => features),
+    ...of("output", (each) => each.outputs),
+    ...of("carried", ({ carried }) => carried),
+    ...[...run.slices.keys()].flatMap((slice) =>
+      of("slice", ({ slices }) => slices.get(slice), slice).filter(({ now }) => now.rows >= sliceRows),
+    ),
+  ];
+}
+
+/** The predictions of the last run's model for rows of this run. */
+export interface PreviousModel {
+  readonly modelSha256: string;
+  /** The rows of this run that it scored: all, or a sample. */
+  readonly rows: number;
+  readonly outputs: ColumnProfiles;
+}
+
+/** Whether an output of a new model did not pass, so that the model of the last run can tell the cause. */
+export function asksForPrevious({ modelChanged, results }: Verdict): boolean {
+  return modelChanged && results.some(isOfOutput);
+}
+
+function isOfOutput({ level, column, isFeature, check }: Finding): boolean {
+  return level !== "pass" && column !== null && isFeature !== true && check !== "unique" && check !== "sql";
+}
+
+/**
+ * Judges a run with a new model, and says of each output that did not pass whether the model or the data are the cause:
+ * the predictions of the last run's model for rows of this run pass, or they do not.
+ */
+export function judgeWithPrevious(judged: Judged, { modelSha256, rows, outputs }: PreviousModel): Verdict {
+  const verdict = judge(judged);
+  const before = judge({ ...judged, run: { ...judged.run, outputs } });
+  const results = verdict.results.map((result) => {
+    const other = before.results.find(
+      ({ check, column, isFeature, numbers }) =>
+        check === result.check &&
+        column === result.column &&
+        isFeature === result.isFeature &&
+        numbers["value"] === result.numbers["value"],
+    );
+    if (!isOfOutput(result) || !outputs.has(result.column ?? "")) {
+      return result;
+    }
+    const isModel = other === undefined || other.level === "pass";
+    const cause: Cause = { of: isModel ? "model" : "data", previous: other?.measured ?? "pass", modelSha256, rows };
+    return { ...result, cause };
+  });
+  return { ...verdict, results };
+}

@@ -1,0 +1,480 @@
+import { numberTexts } from "../../columnar/numbered-texts.js";
+import { rowsOf } from "../../columnar/column-rows.js";
+import {
+  type BytesColumn,
+  type Column,
+  type ColumnType,
+  type FixedColumn,
+  type ListColumn,
+  showType,
+} from "../../columnar/types.js";
+import { assertNever } from "../../util/errors.js";
+import { numbersOfType, type ReadNumbers } from "./column-numbers.js";
+import {
+  countKeys,
+  emptyHistogram,
+  type Histogram,
+  keyOfBytes,
+  mergeHistograms,
+  mixHash,
+  quantile,
+  rowsIn,
+} from "./histogram.js";
+
+/**
+ * What is known of a column's values without keeping them. All of it is counts, extremes and sums that do not depend on
+ * their order, so the profile of a run is the same whichever spans, attempts and workers it was merged from.
+ */
+export type ColumnProfile = NumberColumn | ValueColumn | VectorColumn | CountedColumn;
+
+interface RowCounts {
+  /** As plans and messages name it. */
+  readonly type: string;
+  readonly rows: number;
+  readonly nulls: number;
+}
+
+/** Numbers, dates and times. */
+export interface NumberColumn extends RowCounts {
+  readonly kind: "numbers";
+  readonly nan: number;
+  /** Rows that are minus infinity, and infinity. */
+  readonly infinite: readonly [negative: number, positive: number];
+  /** Of finite numbers; infinite if there are none. */
+  readonly min: number;
+  readonly max: number;
+  /** The sum of finite numbers, and what it was rounded by. */
+  readonly sum: readonly [rounded: number, rest: number];
+  readonly values: Histogram;
+}
+
+/** Texts and truths ("true", "false"); of a list of them its elements. */
+export interface ValueColumn extends RowCounts {
+  readonly kind: "values";
+  readonly values: Histogram;
+  /** Names of keys, while each value has a bin of its own. */
+  readonly names: ReadonlyMap<number, string>;
+}
+
+/** Lists of numbers. */
+export interface VectorColumn extends RowCounts {
+  readonly kind: "vectors";
+  /** The least and the largest dimension; [Infinity, 0]: there is no vector. */
+  readonly dimensions: readonly [least: number, largest: number];
+  readonly zero: number;
+  readonly notFinite: number;
+  /** The norms. */
+  readonly values: Histogram;
+  /** The sum of the directions, folded to a few dimensions, in units of 2^-20. */
+  readonly direction: readonly number[];
+}
+
+/** Of other types, and of keys, whose values are never reported. */
+export interface CountedColumn extends RowCounts {
+  readonly kind: "rows";
+}
+
+export interface ColumnToProfile {
+  readonly name: string;
+  readonly type: ColumnType;
+  /** Its values tell one row from another. */
+  readonly isKey?: boolean;
+}
+
+/** Dimensions that directions are folded to. */
+const foldedDimensions = 64;
+const directionUnit = 2 ** 20;
+/** Values that are copied at once. */
+export const blockValues = 2048;
+/** Longer texts, in bytes, have no name. */
+const namedBytes = 64;
+
+/** Which kind of profile a column has. */
+export function profileKind({ type, isKey = false }: Pick<ColumnToProfile, "type" | "isKey">): ColumnProfile["kind"] {
+  if (isKey) {
+    return "rows";
+  }
+  const [element, isList] = typeof type === "object" && type.kind === "list" ? [type.element, true] : [type, false];
+  if (element === "bool" || element === "utf8") {
+    return "values";
+  }
+  return numbersOfType(element) === undefined ? "rows" : isList ? "vectors" : "numbers";
+}
+
+/** The profile of all rows of a column. @param bins the most bins of its histogram */
+export function profileColumn(about: ColumnToProfile, column: Column, bins: number): ColumnProfile {
+  const counts = { type: showType(about.type), rows: rowsOf(column), nulls: nullsOf(column) };
+  const kind = profileKind(about);
+  if (kind === "numbers") {
+    const read = numbersOfType(about.type) as ReadNumbers;
+    return { ...countNumbers(readBlocks(column as FixedColumn, read), bins), ...counts };
+  }
+  if (kind === "values") {
+    return { ...counts, kind, ...countValues(column, about.name, bins) };
+  }
+  return kind === "vectors"
+    ? { ...counts, kind, ...countVectors(about.type, column as ListColumn, bins) }
+    : { ...counts, kind };
+}
+
+function nullsOf({ valid }: Column): number {
+  let nulls = 0;
+  for (let row = 0; row < (valid?.length ?? 0); row += 1) {
+    nulls += valid?.[row] === 0 ? 1 : 0;
+  }
+  return nulls;
+}
+
+/** Fills the start of a block with the next numbers, at most `blockValues`; returns how many, 0 at the end. */
+export type NextNumbers = (block: Float64Array) => number;
+
+/** The numbers of a column that are not NULL. */
+function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
+  const { valid } = column;
+  const rows = rowsOf(column);
+  let at = 0;
+  return (block) => {
+    let count = 0;
+    while (at < rows && count === 0) {
+      const from = at;
+      at = Math.min(from + blockValues, rows);
+      read(column, from, at, block);
+      count = at - from;
+      if (valid !== undefined) {
+        count = 0;
+        for (let row = from; row < at; row += 1) {
+          block[count] = block[row - from] as number;
+          count += valid[row] === 0 ? 0 : 1;
+        }
+      }
+    }
+    return count;
+  };
+}
+
+/** The profile of numbers. */
+export function countNumbers(next: NextNumbers, bins: number): NumberColumn {
+  const counter = countKeys(bins);
+  const block = new Float64Array(blockValues);
+  const infinite: [number, number] = [0, 0];
+  let [rows, nan, min, max] = [0, 0, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  let [sum, rest] = [0, 0];
+  for (let count = next(block); count > 0; count = next(block)) {
+    rows += count;
+    let filled = 0;
+    for (let index = 0; index < count; index += 1) {
+      const value = block[index] as number;
+      if (value - value !== 0) {
+        nan += Number.isNaN(value) ? 1 : 0;
+        infinite[0] += value === Number.NEGATIVE_INFINITY ? 1 : 0;
+        infinite[1] += value === Number.POSITIVE_INFINITY ? 1 : 0;
+        continue;
+      }
+      block[filled] = value;
+      filled += 1;
+      min = value < min ? value : min;
+      max = value > max ? value : max;
+      const total = sum + value;
+      const part = total - sum;
+      rest += sum - (total - part) + (value - part);
+      sum = total;
+    }
+    counter.addNumbers(block, filled);
+  }
+  return {
+    kind: "numbers",
+    type: "float64",
+    rows,
+    nulls: 0,
+    nan,
+    infinite,
+    min,
+    max,
+    sum: addSums([sum, 0], [rest, 0]),
+    values: counter.finish(),
+  };
+}
+
+/** Adds with twice the digits of a float64 (Knuth's two-sum), so that the order does not show. */
+function addSums([sum, rest]: NumberColumn["sum"], [more, moreRest]: NumberColumn["sum"]): NumberColumn["sum"] {
+  const total = sum + more;
+  const part = total - sum;
+  const left = rest + moreRest + (sum - (total - part) + (more - part));
+  const rounded = total + left;
+  return Number.isFinite(rounded) ? [rounded, left - (rounded - total)] : [total, 0];
+}
+
+function countValues(column: Column, name: string, bins: number): Pick<ValueColumn, "values" | "names"> {
+  if (column.kind === "list") {
+    return countValues(column.child, name, bins);
+  }
+  const salt = saltOf(name);
+  const texts = new Map<string, number>();
+  const counter = countKeys(bins);
+  const keys = new Map<number, string>();
+  const add = (text: Uint8Array, rows: number): void => {
+    const key = keyOfBytes(text, 0, text.length, salt);
+    counter.add(key, rows);
+    if (text.length <= namedBytes && keys.size <= bins) {
+      keys.set(key, decoder.decode(text));
+    }
+  };
+  if (column.kind === "bytes") {
+    countTexts(column, add);
+  } else if (column.kind === "fixed") {
+    for (let row = 0; row < column.data.length; row += 1) {
+      if (column.valid?.[row] !== 0) {
+        const truth = String(column.data[row] === 1);
+        texts.set(truth, (texts.get(truth) ?? 0) + 1);
+      }
+    }
+    for (const [truth, rows] of texts) {
+      add(encoder.encode(truth), rows);
+    }
+  }
+  const values = counter.finish();
+  return { values, names: values.shift === 0 ? keys : new Map() };
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+function saltOf(name: string): number {
+  const bytes = encoder.encode(name);
+  return keyOfBytes(bytes, 0, bytes.length, 0);
+}
+
+/** The key of a value of a column, as it is counted. */
+export function keyOfText(name: string, value: string): number {
+  const bytes = encoder.encode(value);
+  return keyOfBytes(bytes, 0, bytes.length, saltOf(name));
+}
+
+function countTexts(column: BytesColumn, add: (text: Uint8Array, rows: number) => void): void {
+  const { entries, indices } = numberTexts(column);
+  const low = new Int32Array(indices.buffer, indices.byteOffset, indices.length * 2);
+  const rows = new Float64Array(entries.offsets.length - 1);
+  for (let row = 0; row < indices.length; row += 1) {
+    if (column.valid === undefined || column.valid[row] !== 0) {
+      const entry = low[row * 2] as number;
+      rows[entry] = (rows[entry] as number) + 1;
+    }
+  }
+  for (let entry = 0; entry < rows.length; entry += 1) {
+    if ((rows[entry] as number) > 0) {
+      add(entries.bytes.subarray(entries.offsets[entry], entries.offsets[entry + 1]), rows[entry] as number);
+    }
+  }
+}
+
+type Vectors = Omit<VectorColumn, "kind" | keyof RowCounts>;
+
+function countVectors(type: ColumnType, { offsets, child, valid }: ListColumn, bins: number): Vectors {
+  const read = typeof type === "object" && type.kind === "list" ? numbersOfType(type.element) : undefined;
+  const direction = new Float64Array(foldedDimensions);
+  const norms = countKeys(bins);
+  const one = new Float64Array(1);
+  let [least, largest, zero, notFinite] = [Number.POSITIVE_INFINITY, 0, 0, 0];
+  let values = new Float64Array(0);
+  for (let row = 0; row < offsets.length - 1; row += 1) {
+    if (valid?.[row] === 0 || child.kind !== "fixed" || read === undefined) {
+      continue;
+    }
+    const [from, to] = [offsets[row] as number, offsets[row + 1] as number];
+    values = values.length === to - from ? values : new Float64Array(to - from);
+    read(child, from, to, values);
+    least = Math.min(least, to - from);
+    largest = Math.max(largest, to - from);
+    let squares = 0;
+    for (let at = 0; at < values.length; at += 1) {
+      const value = child.valid?.[from + at] === 0 ? Number.NaN : (values[at] as number);
+      squares += value * value;
+    }
+    const norm = Math.sqrt(squares);
+    if (!Number.isFinite(norm)) {
+      notFinite += 1;
+      continue;
+    }
+    one[0] = norm;
+    norms.addNumbers(one, 1);
+    zero += norm === 0 ? 1 : 0;
+    const unit = norm === 0 ? 0 : directionUnit / norm;
+    for (let at = 0; at < values.length; at += 1) {
+      const folded = at % foldedDimensions;
+      const sign = at < foldedDimensions || (mixHash(at) & 1) === 0 ? 1 : -1;
+      direction[folded] = (direction[folded] as number) + Math.round(sign * (values[at] as number) * unit);
+    }
+  }
+  return { dimensions: [least, largest], zero, notFinite, values: norms.finish(), direction: [...direction] };
+}
+
+/** Merges the profiles of different rows of one column, in any order. */
+export function mergeColumns(first: ColumnProfile, second: ColumnProfile, bins: number): ColumnProfile {
+  const counts = { type: first.type, rows: first.rows + second.rows, nulls: first.nulls + second.nulls };
+  if (first.kind === "rows" || second.kind === "rows" || first.kind !== second.kind) {
+    return { ...counts, kind: "rows" };
+  }
+  const values = mergeHistograms([first.values, second.values], bins);
+  if (first.kind === "numbers" && second.kind === "numbers") {
+    return {
+      ...counts,
+      kind: "numbers",
+      nan: first.nan + second.nan,
+      infinite: [first.infinite[0] + second.infinite[0], first.infinite[1] + second.infinite[1]],
+      min: Math.min(first.min, second.min),
+      max: Math.max(first.max, second.max),
+      sum: addSums(first.sum, second.sum),
+      values,
+    };
+  }
+  if (first.kind === "vectors" && second.kind === "vectors") {
+    const [a, b] = [first.dimensions, second.dimensions];
+    return {
+      ...counts,
+      kind: "vectors",
+      dimensions: [Math.min(a[0], b[0]), Math.max(a[1], b[1])],
+      zero: first.zero + second.zero,
+      notFinite: first.notFinite + second.notFinite,
+      values,
+      direction: first.direction.map((sum, at) => sum + (second.direction[at] ?? 0)),
+    };
+  }
+  return {
+    ...counts,
+    kind: "values",
+    values,
+    names: values.shift > 0 ? new Map() : new Map([...namesOf(first), ...namesOf(second)]),
+  };
+}
+
+/** The names of the values that have one. */
+export function namesOf(profile: ColumnProfile): ReadonlyMap<number, string> {
+  return profile.kind === "values" ? profile.names : new Map();
+}
+
+/** The values that have bins; none of a column whose values are not profiled. */
+export function histogramOf(profile: ColumnProfile): Histogram {
+  return profile.kind === "rows" ? emptyHistogram : profile.values;
+}
+
+/** How many rows have values in bins: those that are no NULL and finite. */
+export function countedRows(profile: ColumnProfile): number {
+  return rowsIn(histogramOf(profile));
+}
+
+/** A quantile of the column's numbers, or of its vectors' norms; undefined: it has none. */
+export function quantileOf(profile: ColumnProfile, share: number): number | undefined {
+  return profile.kind === "numbers"
+    ? quantile(profile.values, share, [profile.min, profile.max])
+    : profile.kind === "vectors"
+      ? quantile(profile.values, share)
+      : undefined;
+}
+
+/** The mean of finite numbers; NaN: there are none. */
+export function meanOf({ sum: [sum], values }: NumberColumn): number {
+  return sum / rowsIn(values);
+}
+
+/** A column as plain JSON; equal profiles have equal texts. */
+export type ColumnJson = Readonly<Record<string, unknown>>;
+export type ColumnsJson = readonly (readonly [name: string, ColumnJson])[];
+
+/** Rows that a value of a feature must have to be named: a rarer one could identify a person. */
+export const namedRows = 20;
+
+export interface JsonLimits {
+  /** The most bytes of a column's names; the most frequent values come first. */
+  readonly nameBytes: number;
+  /** Rows that a value must have to be named. */
+  readonly namedRows: number;
+}
+
+export function columnsJson(columns: ReadonlyMap<string, ColumnProfile>, limits: JsonLimits): ColumnsJson {
+  return [...columns].map(([name, profile]) => [name, columnJson(profile, limits)]);
+}
+
+export function columnJson(profile: ColumnProfile, limits: JsonLimits): ColumnJson {
+  const { kind, type, rows, nulls } = profile;
+  const counts = { kind, type, rows, nulls };
+  if (profile.kind === "rows") {
+    return counts;
+  }
+  const { keys, shift } = profile.values;
+  const steps = keys.map((key, index) => key - (keys[index - 1] ?? 0));
+  const bins = { shift, steps, counts: profile.values.counts };
+  switch (profile.kind) {
+    case "numbers": {
+      const { nan, infinite, min, max, sum } = profile;
+      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: finite(sum[0]), ...bins };
+    }
+    case "values":
+      return { ...counts, ...bins, names: namesJson(profile, limits) };
+    case "vectors": {
+      const { dimensions, zero, notFinite, direction } = profile;
+      return { ...counts, dimensions, zero, notFinite, direction, ...bins };
+    }
+    default:
+      return assertNever(profile);
+  }
+}
+
+function finite(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
+}
+
+/** The names of the most frequent values, by the index of their bin. */
+function namesJson(
+  { values, names }: ValueColumn,
+  { nameBytes, namedRows: rows }: JsonLimits,
+): (readonly [number, string])[] {
+  const ranked = [...values.keys.keys()]
+    .filter((index) => names.has(values.keys[index] as number) && (values.counts[index] as number) >= rows)
+    .toSorted((left, right) => (values.counts[right] as number) - (values.counts[left] as number) || left - right);
+  let bytes = 0;
+  const named = ranked.filter((index) => {
+    bytes += encoder.encode(names.get(values.keys[index] as number)).length + 8;
+    return bytes <= nameBytes;
+  });
+  return named
+    .toSorted((left, right) => left - right)
+    .map((index) => [index, names.get(values.keys[index] as number) as string]);
+}
+
+export function parseColumns(json: ColumnsJson): Map<string, ColumnProfile> {
+  return new Map(json.map(([name, column]) => [name, parseColumn(column)]));
+}
+
+/** Reads what `columnJson` made. @throws RangeError for something else */
+export function parseColumn(json: ColumnJson): ColumnProfile {
+  const { shift, steps, names, ...facts } = json as {
+    readonly shift?: number;
+    readonly steps?: readonly number[];
+    readonly counts: readonly number[];
+    readonly names?: readonly (readonly [number, string])[];
+  };
+  if (json["kind"] === "rows") {
+    return json as unknown as CountedColumn;
+  }
+  const { counts, ...plain } = facts;
+  if (shift === undefined || !Array.isArray(steps) || !Array.isArray(counts) || steps.length !== counts.length) {
+    throw new RangeError("a column of a profile has no histogram");
+  }
+  let key = 0;
+  const values: Histogram = { shift, counts, keys: steps.map((step) => (key += step)) };
+  const profile = { ...plain, values } as unknown as Exclude<ColumnProfile, CountedColumn>;
+  if (profile.kind === "values") {
+    return { ...profile, names: new Map((names ?? []).map(([index, name]) => [values.keys[index] as number, name])) };
+  }
+  if (profile.kind === "numbers") {
+    const { min, max, sum } = profile as unknown as Readonly<Record<"min" | "max" | "sum", number | null>>;
+    return {
+      ...profile,
+      min: min ?? Number.POSITIVE_INFINITY,
+      max: max ?? Number.NEGATIVE_INFINITY,
+      sum: [sum ?? Number.NaN, 0],
+    };
+  }
+  const [least, largest] = profile.dimensions as readonly (number | null)[];
+  return { ...profile, dimensions: [least ?? Number.POSITIVE_INFINITY, largest ?? 0] };
+}

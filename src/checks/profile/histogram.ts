@@ -1,0 +1,211 @@
+/**
+ * How often 32-bit keys occur, in bins that are as fine as their number allows.
+ *
+ * A number's key is the upper word of its float64 in an order that keeps that of the numbers: six significant digits. A
+ * text's key is its hash. A bin with `shift` s has the keys that agree in all but their last s bits, so bins of numbers
+ * have equal relative widths, as in a DDSketch (Masson, Rim and Lee, VLDB 2019), and columns of few different values have
+ * a bin for each. Where there are more bins than a limit, each two become one. The shift is the smallest with which the
+ * bins are few enough, so it depends on the values alone, neither on who counted them nor on the order.
+ */
+export interface Histogram {
+  readonly shift: number;
+  /** Ascending, without those that did not occur: each the upper 32 - shift bits of keys. */
+  readonly keys: readonly number[];
+  readonly counts: readonly number[];
+}
+
+export const emptyHistogram: Histogram = { shift: 0, keys: [], counts: [] };
+
+const single = new Float64Array(1);
+const words = new Int32Array(single.buffer);
+const upper = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1 ? 1 : 0;
+
+/** The key of a finite number. */
+export function keyOfNumber(value: number): number {
+  single[0] = value + 0; // -0 is 0
+  const word = words[upper] as number;
+  return (word ^ ((word >> 31) | 0x80000000)) >>> 0;
+}
+
+/** The upper word of an infinite float64. */
+const infiniteWord = 0x7ff00000;
+
+/** The number of a key that is next to zero in its bin of shift 0. */
+function numberOfKey(key: number): number {
+  const isNegative = key < 0x80000000;
+  const word = isNegative ? ~key & 0x7fffffff : key & 0x7fffffff;
+  if (word >= infiniteWord) {
+    return isNegative ? -Number.MAX_VALUE : Number.MAX_VALUE;
+  }
+  words[upper] = word;
+  words[1 - upper] = 0;
+  return isNegative ? -(single[0] as number) : (single[0] as number);
+}
+
+/** The numbers that a bin has are between these two. */
+export function rangeOfBin(key: number, shift: number): readonly [low: number, high: number] {
+  const [first, next] = [key * 2 ** shift, (key + 1) * 2 ** shift];
+  const low = first < 0x80000000 ? numberOfKey(Math.max(0, first - 1)) : numberOfKey(first);
+  const high = next <= 0x80000000 ? numberOfKey(next - 1) : numberOfKey(Math.min(next, 0xffffffff));
+  return [low, high];
+}
+
+/** A finite hash of some bytes, for keys of texts: four bytes at a time as FNV-1a takes one, then as MurmurHash3 ends. */
+export function keyOfBytes(bytes: Uint8Array, from: number, to: number, salt: number): number {
+  let hash = 0x811c9dc5 ^ (to - from) ^ salt;
+  let at = from;
+  for (; at + 3 < to; at += 4) {
+    const low = (bytes[at] as number) | ((bytes[at + 1] as number) << 8);
+    const high = (bytes[at + 2] as number) | ((bytes[at + 3] as number) << 8);
+    hash = Math.imul(hash ^ low ^ (high << 16), 0x01000193);
+    hash ^= hash >>> 15;
+  }
+  for (; at < to; at += 1) {
+    hash = Math.imul(hash ^ (bytes[at] as number), 0x01000193);
+  }
+  return mixHash(hash);
+}
+
+export function mixHash(hash: number): number {
+  const first = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  const second = Math.imul(first ^ (first >>> 13), 0xc2b2ae35);
+  return (second ^ (second >>> 16)) >>> 0;
+}
+
+/** Counts keys in bounded memory. */
+export interface KeyCounter {
+  add(key: number, rows: number): void;
+  /** Adds the first `count` numbers, which are finite. */
+  addNumbers(values: Float64Array, count: number): void;
+  finish(): Histogram;
+}
+
+const slots = 4096;
+const slotBits = 20;
+
+/** @param bins the most bins of the histogram, at most 1,024 */
+export function countKeys(bins: number): KeyCounter {
+  let [shift, used] = [0, 0];
+  let keys = new Uint32Array(slots);
+  let counts = new Float64Array(slots);
+  const put = (key: number, rows: number): void => {
+    let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
+    while (counts[slot] !== 0 && keys[slot] !== key) {
+      slot = (slot + 1) & (slots - 1);
+    }
+    if (counts[slot] === 0) {
+      keys[slot] = key;
+      used += 1;
+    }
+    counts[slot] = (counts[slot] as number) + rows;
+  };
+  const halve = (): void => {
+    const [before, rowsBefore] = [keys, counts];
+    [keys, counts, used] = [new Uint32Array(slots), new Float64Array(slots), 0];
+    shift += 1;
+    for (let slot = 0; slot < slots; slot += 1) {
+      if (rowsBefore[slot] !== 0) {
+        put((before[slot] as number) >>> 1, rowsBefore[slot] as number);
+      }
+    }
+    if (used > bins) {
+      halve();
+    }
+  };
+  const add = (key: number, rows: number): void => {
+    put(key >>> shift, rows);
+    if (used > bins) {
+      halve();
+    }
+  };
+  return {
+    add,
+    addNumbers(values, count) {
+      for (let index = 0; index < count; index += 1) {
+        add(keyOfNumber(values[index] as number), 1);
+      }
+    },
+    finish() {
+      const filled = [...keys.keys()].filter((slot) => counts[slot] !== 0);
+      filled.sort((left, right) => (keys[left] as number) - (keys[right] as number));
+      return {
+        shift,
+        keys: filled.map((slot) => keys[slot] as number),
+        counts: filled.map((slot) => counts[slot] as number),
+      };
+    },
+  };
+}
+
+/** The same counts in bins of this shift, which is no smaller. */
+export function coarsen(histogram: Histogram, shift: number): Histogram {
+  const by = shift - histogram.shift;
+  if (by === 0) {
+    return histogram;
+  }
+  const keys: number[] = [];
+  const counts: number[] = [];
+  for (const [index, fine] of histogram.keys.entries()) {
+    const key = by >= 32 ? 0 : fine >>> by;
+    const rows = histogram.counts[index] as number;
+    if (keys.at(-1) === key) {
+      counts[counts.length - 1] = (counts.at(-1) as number) + rows;
+    } else {
+      keys.push(key);
+      counts.push(rows);
+    }
+  }
+  return { shift, keys, counts };
+}
+
+/** The counts of all, in at most `bins` bins. */
+export function mergeHistograms(histograms: readonly Histogram[], bins: number): Histogram {
+  const shift = Math.max(0, ...histograms.map((histogram) => histogram.shift));
+  const rows = new Map<number, number>();
+  for (const { keys, counts } of histograms.map((histogram) => coarsen(histogram, shift))) {
+    for (const [index, key] of keys.entries()) {
+      rows.set(key, (rows.get(key) ?? 0) + (counts[index] as number));
+    }
+  }
+  const keys = [...rows.keys()].toSorted((left, right) => left - right);
+  let merged: Histogram = { shift, keys, counts: keys.map((key) => rows.get(key) as number) };
+  while (merged.keys.length > bins) {
+    merged = coarsen(merged, merged.shift + 1);
+  }
+  return merged;
+}
+
+/** The number of rows that are counted. */
+export function rowsIn({ counts }: Histogram): number {
+  return counts.reduce((sum, rows) => sum + rows, 0);
+}
+
+/** Bins of which each has this or less of a number's width have one value each. */
+const exactWidth = 1e-5;
+
+/**
+ * A quantile of numbers; undefined: there are none. A bin's numbers are spread evenly over it.
+ * @param range the smallest and the largest number
+ */
+export function quantile(
+  { keys, counts, shift }: Histogram,
+  share: number,
+  [least, largest] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY],
+): number | undefined {
+  const wanted = share * counts.reduce((sum, rows) => sum + rows, 0);
+  let below = 0;
+  for (const [index, rows] of counts.entries()) {
+    if (below + rows >= wanted && rows > 0) {
+      const [low, high] = rangeOfBin(keys[index] as number, shift);
+      const [from, to] = [Math.max(low, least), Math.min(high, largest)];
+      if (low <= 0 && high >= 0 && high - low < Number.MIN_VALUE * 2 ** 64) {
+        return 0;
+      }
+      const found = from + ((to - from) * Math.max(0, wanted - below)) / rows;
+      // A float32 such as 18.9 has a key of six digits.
+      return Math.abs(high - low) <= exactWidth * Math.abs(high) ? Number(((low + high) / 2).toPrecision(6)) : found;
+    }
+    below += rows;
+  }
+  return undefined;
+}

@@ -1,0 +1,49 @@
+import { shownValue } from "../../util/shown-numbers.js";
+import { aboutColumn, type Check, type Finding } from "../check.js";
+import { histogramOf, keyOfText } from "../profile/column.js";
+import { keyOfNumber } from "../profile/histogram.js";
+import { countedValues, valueText } from "../profile/shown-values.js";
+import { rowsText } from "./rows.js";
+
+const shownStrangers = 5;
+
+/** Whether an output has values that are not in the list of the spec. */
+export const inCheck: Check = {
+  name: "in",
+  keys: ["outputs.NAME.in"],
+  judge({ run, limits }) {
+    return [...run.outputs].flatMap(([name, now]): Finding[] => {
+      const list = limits.outputs.get(name)?.in;
+      if (list === undefined || (now.kind !== "values" && now.kind !== "numbers")) {
+        return [];
+      }
+      const allowed = new Set(
+        list.map((value) => (now.kind === "numbers" ? keyOfNumber(Number(value)) : keyOfText(name, value))),
+      );
+      const values = countedValues(now);
+      const strange = (values ?? [])
+        .filter(({ key }) => !allowed.has(key))
+        .toSorted((left, right) => right.rows - left.rows);
+      // More values than are counted are more than a list has, as far as its length goes.
+      const many = values === undefined ? Math.max(1, histogramOf(now).keys.length - list.length) : 0;
+      const named = strange
+        .slice(0, shownStrangers)
+        .map(({ key, rows }) => [valueText(now, key) ?? "a value without a name", rows] as const);
+      return [
+        {
+          check: "in",
+          ...aboutColumn({ name, role: "output" }),
+          level: strange.length + many > 0 ? "hold" : "pass",
+          measured: strange.length + many,
+          limit: 0,
+          against: null,
+          numbers: Object.fromEntries(named),
+        },
+      ];
+    });
+  },
+  say({ measured, numbers }) {
+    const values = Object.entries(numbers).map(([value, rows]) => `${shownValue(value)} (${rowsText(rows)})`);
+    return `values that are not in the list: ${values.join(", ") || `at least ${measured}`}`;
+  },
+};

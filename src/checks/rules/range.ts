@@ -1,0 +1,43 @@
+import { shown } from "../../util/shown-numbers.js";
+import { aboutColumn, type Check, type Finding } from "../check.js";
+import { rangeOfBin } from "../profile/histogram.js";
+import { rowsText } from "./rows.js";
+
+/** Whether an output has finite numbers outside of the range of the spec. */
+export const rangeCheck: Check = {
+  name: "range",
+  keys: ["outputs.NAME.range"],
+  judge({ run, limits }) {
+    return [...run.outputs].flatMap(([name, now]): Finding[] => {
+      const range = limits.outputs.get(name)?.range;
+      if (range === undefined || now.kind !== "numbers") {
+        return [];
+      }
+      const [low, high] = range;
+      const isOutside = now.values.keys.length > 0 && (now.min < low || now.max > high);
+      const isLow = now.min < low && low - now.min >= now.max - high;
+      let [least, most] = [0, 0];
+      for (const [index, key] of now.values.keys.entries()) {
+        const [from, to] = rangeOfBin(key, now.values.shift);
+        const rows = now.values.counts[index] as number;
+        least += to < low || from > high ? rows : 0;
+        most += from < low || to > high ? rows : 0;
+      }
+      return [
+        {
+          check: "range",
+          ...aboutColumn({ name, role: "output" }),
+          level: isOutside ? "hold" : "pass",
+          measured: isLow ? now.min : now.max,
+          limit: isLow ? low : high,
+          against: null,
+          numbers: isOutside ? { least: Math.max(1, least), most: Math.max(1, most) } : {},
+        },
+      ];
+    });
+  },
+  say({ measured, limit, numbers: { least = 0, most = 0 } }) {
+    const rows = least === most ? rowsText(most) : `at least ${least} and at most ${rowsText(most)}`;
+    return `${rows} ${most === 1 ? "is" : "are"} out of range, ${Number(measured) < Number(limit) ? "down" : "up"} to ${shown(measured, 6)} (limit ${shown(limit, 6)})`;
+  },
+};

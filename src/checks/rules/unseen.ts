@@ -1,0 +1,101 @@
+import { digitsApart, percent, rangeText, shown, shownValue } from "../../util/shown-numbers.js";
+import { aboutColumn, type Check, type ComparedColumn, type Finding, levelFor, limitFor } from "../check.js";
+import { type ColumnProfile, countedRows, histogramOf, quantileOf } from "../profile/column.js";
+import { areCounted, valueText } from "../profile/shown-values.js";
+
+const leastOf = {
+  numbers: { usually: 0.8, first: 0.95 },
+  values: { usually: 0.2, first: 0.4 },
+};
+/** Numbers that earlier runs may have: of more, new ones are no surprise. */
+const mostNumbers = 2000;
+
+/** The share of rows whose value is not among those that are known. */
+function unseenShare(column: ColumnProfile, known: (key: number) => boolean): number {
+  const { keys, counts } = histogramOf(column);
+  const unseen = keys.reduce((sum, key, index) => sum + (known(key) ? 0 : (counts[index] as number)), 0);
+  return unseen / Math.max(1, countedRows(column));
+}
+
+/** Whether many rows have values that no earlier run had. */
+export const unseenCheck: Check = {
+  name: "unseen",
+  keys: ["factor"],
+  judge(night) {
+    return night.columns.flatMap((column): Finding[] => {
+      const { now, nights: all, factor } = column;
+      const nights = all.filter(({ column: before }) => countedRows(before) > 0);
+      if ((now.kind !== "numbers" && now.kind !== "values") || nights.length === 0 || countedRows(now) === 0) {
+        return [];
+      }
+      const runsOf = new Map<number, number>();
+      for (const { column: before } of nights) {
+        for (const key of histogramOf(before).keys) {
+          runsOf.set(key, (runsOf.get(key) ?? 0) + 1);
+        }
+      }
+      const isCounted = [now, ...nights.map((each) => each.column)].every(areCounted);
+      if (!isCounted || (now.kind === "numbers" && runsOf.size > mostNumbers)) {
+        return [];
+      }
+      const near = unseenShare(now, (key) => runsOf.has(key));
+      const usual =
+        nights.length === 1
+          ? 0
+          : Math.max(
+              0,
+              ...nights
+                .filter(({ run }) => run.isApproved !== true)
+                .map((each) => unseenShare(each.column, (key) => runsOf.get(key) !== 1)),
+            );
+      const limit = limitFor(usual, leastOf[now.kind], { factor, earlier: night.earlier });
+      const level = levelFor({ near, limit }, night);
+      const facts = level.level === "pass" ? {} : { ...examples(column, runsOf), ...medians(column) };
+      return [
+        {
+          check: "unseen",
+          ...aboutColumn(column),
+          ...level,
+          measured: near,
+          limit,
+          against: null,
+          numbers: { share: near, usual, ...facts },
+        },
+      ];
+    });
+  },
+  say({ numbers: { share = 0, usual = 0, value, gone, unit, median, low = 0, high = 0 } }) {
+    const named = unit === undefined ? "" : ` (${unit})`;
+    const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
+    const usually = rangeText(low, high, digits);
+    const middle = median === undefined ? "" : `median ${shown(median, digits)}, usually ${usually}${named}; `;
+    const such = value === undefined ? "" : `, such as ${shownValue(value)}`;
+    const left = gone === undefined ? "" : `; no row has ${shownValue(gone)}`;
+    return `${middle}${percent(share)} of the rows have values that no earlier night had${such}${left}; usually at most ${percent(usual)}`;
+  },
+};
+
+function topValue(column: ColumnProfile, isMeant: (key: number) => boolean): string | undefined {
+  const { keys, counts } = histogramOf(column);
+  const ranked = [...keys.keys()].toSorted((left, right) => (counts[right] as number) - (counts[left] as number));
+  const index = ranked.find((each) => isMeant(keys[each] as number));
+  return index === undefined ? undefined : valueText(column, keys[index] as number);
+}
+
+/** The most frequent value that is new, and the most frequent one that is gone. */
+function examples({ now, nights }: ComparedColumn, known: ReadonlyMap<number, number>): Record<string, string> {
+  const here = new Set(histogramOf(now).keys);
+  const last = nights.at(-1)?.column;
+  const value = topValue(now, (key) => !known.has(key));
+  const gone = last && topValue(last, (key) => !here.has(key) && known.get(key) === nights.length);
+  return { ...(value === undefined ? {} : { value }), ...(gone === undefined ? {} : { gone }) };
+}
+
+/** The median of numbers, and the smallest and the largest one before. */
+export function medians({ now, nights }: Pick<ComparedColumn, "now" | "nights">): Record<string, number> {
+  const median = quantileOf(now, 0.5);
+  const before = nights.flatMap(({ column }) => quantileOf(column, 0.5) ?? []);
+  return median === undefined || before.length === 0
+    ? {}
+    : { median, low: Math.min(...before), high: Math.max(...before) };
+}

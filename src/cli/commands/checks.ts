@@ -1,0 +1,69 @@
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { say } from "../../checks/checks.js";
+import { count } from "../../report/report.js";
+import { fitTable } from "../../report/table.js";
+import { judgeNights, type JudgedNights, timesLimit } from "../../run/judging/judged-nights.js";
+import { type SafeIo, terminalWidth } from "../io.js";
+
+export interface ChecksOptions extends JobOptions {
+  readonly last: number;
+  readonly json?: boolean;
+}
+
+/** Judges published runs as if each were tonight, and prints which columns would have held one. */
+export async function checksCommand(spec: string, options: ChecksOptions, io: SafeIo): Promise<void> {
+  await using job = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
+  const judged = await judgeNights(job, options.last);
+  const text = options.json === true ? nightsJson(judged) : nightsText(judged, terminalWidth(io.stdout));
+  io.stdout.write(`${text}\n`);
+}
+
+function nightsJson({ factor, nights, columns }: JudgedNights): string {
+  return JSON.stringify({
+    factor,
+    nights: nights.map(({ runId, date, outcome, known, results }) => ({
+      run_id: runId,
+      date,
+      outcome,
+      nights_known: known,
+      results: results.filter(({ level }) => level !== "pass"),
+    })),
+    columns: columns.map(({ column, isFeature, held, warned, farthest, date }) => ({
+      column,
+      role: isFeature ? "feature" : column === null ? "run" : "output",
+      nights_held: held,
+      nights_warned: warned,
+      farthest: { date, check: farthest.check, times: timesLimit(farthest) },
+    })),
+  });
+}
+
+const headings = ["column", "held", "warned", "farthest", "night", "what"];
+
+function nightsText({ factor, nights, columns }: JudgedNights, width: number | undefined): string {
+  const held = nights.filter(({ outcome }) => outcome === "hold").length;
+  const warned = nights.filter(
+    ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
+  );
+  const dates = `${nights[0]?.date} to ${nights.at(-1)?.date}`;
+  const rows = columns.map(({ column, isFeature, held: holds, warned: warns, farthest, date }) => {
+    const times = timesLimit(farthest);
+    const name = column === null ? "(the run)" : `${column}${isFeature ? "" : " (output)"}`;
+    const far = times === 0 ? "" : `factor ${Number((times * factor).toPrecision(2))}`;
+    return [name, String(holds), String(warns), far, date, say(farthest, { dateOf: (runId) => dateOf(nights, runId) })];
+  });
+  return [
+    `${count(nights.length, "night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,
+    ...(rows.length === 0
+      ? ["no column would have held or warned"]
+      : [
+          ...fitTable([headings, ...rows], { right: [1, 2], width, hasNotes: true }),
+          "farthest: with a factor above this one, the column would not have held or warned",
+        ]),
+  ].join("\n");
+}
+
+function dateOf(nights: JudgedNights["nights"], runId: string): string {
+  return nights.find((night) => night.runId === runId)?.date ?? runId;
+}

@@ -1,0 +1,280 @@
+import { describe, expect, test } from "vitest";
+import { defaultLimits, type Finding, type Limits } from "#src/checks/check.js";
+import { earlierThan, judge, judgeWithPrevious, say } from "#src/checks/checks.js";
+import type { ColumnProfile } from "#src/checks/profile/column.js";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
+import {
+  type Columns,
+  nightsBefore,
+  normals,
+  numbersProfile,
+  runProfile,
+  textsProfile,
+  vectorsProfile,
+} from "../../support/run-profiles.js";
+
+const rows = 1000;
+const score = (seed: number, mean = 0.5, deviation = 0.1): ColumnProfile =>
+  numbersProfile(normals(rows, { mean, deviation, seed }));
+const weather = (seed: number): ColumnProfile =>
+  numbersProfile(normals(rows, { mean: 15 + 8 * Math.sin(seed * 2.4), seed }));
+const label = (no: number, yes = 1000 - no): ColumnProfile => textsProfile({ no, yes }, "label");
+const usual = (seed: number): Required<Columns> => ({
+  outputs: { score: score(seed), label: label(950 + (seed % 5)) },
+  features: { age: numbersProfile(normals(rows, { mean: 40, deviation: 9, seed: seed + 100 })), temp: weather(seed) },
+});
+
+type Tonight = Columns & Partial<Pick<RunProfile, "rows" | "rejected" | "repeated" | "modelSha256">>;
+
+/** What is found in a night that is like those before it but for this, as "check column level". */
+function judged(tonight: Tonight, nights = 28, limits: Partial<Limits> = {}, of = usual): string[] {
+  return resultsOf(tonight, nights, limits, of).map(({ check, column, level }) =>
+    `${check} ${column ?? ""} ${level}`.replace("  ", " "),
+  );
+}
+
+function resultsOf(
+  { outputs, features, ...about }: Tonight,
+  nights = 28,
+  limits: Partial<Limits> = {},
+  of = usual,
+): Finding[] {
+  const own = of(0);
+  const run = runProfile({
+    rows,
+    repeated: 0,
+    outputs: { ...own.outputs, ...outputs },
+    features: { ...own.features, ...features },
+    ...about,
+  });
+  const earlier = nightsBefore(nights, (ago) => ({ rows, repeated: 0, ...of(ago) }));
+  return judge({
+    run,
+    earlier: earlierThan(run.date, earlier),
+    limits: { ...defaultLimits, ...limits },
+  }).results.filter(({ level }) => level !== "pass");
+}
+
+const scaled = (factor: number, shift = 0): ColumnProfile =>
+  numbersProfile(normals(rows, { mean: 40, deviation: 9, seed: 7 }).map((value) => value * factor + shift));
+
+function ids(night: number): ColumnProfile {
+  return numbersProfile(Array.from({ length: rows }, (_, row) => night * rows + row));
+}
+
+function toward(x: number, seed: number): ColumnProfile {
+  return vectorsProfile(normals(rows, { seed, deviation: 0.2 }).map((value) => [x + value, 1 - x + value / 2, 0.3]));
+}
+
+describe("a night beside the nights before it", () => {
+  test("a usual night is not held, without a night known, with one, a few and many", () => {
+    for (const nights of [0, 1, 2, 3, 5, 8, 14, 28, 40]) {
+      expect([nights, judged({}, nights).filter((text) => text.endsWith("hold"))]).toEqual([nights, []]);
+    }
+  });
+
+  test.each<[string, Tonight, string[]]>([
+    ["another unit", { features: { age: scaled(1.609) } }, ["shape age hold"]],
+    ["thousands", { features: { age: scaled(1000) } }, ["far age hold", "shape age hold"]],
+    [
+      "no value",
+      { features: { age: numbersProfile(Array<null>(rows).fill(null)) } },
+      ["constant age hold", "nulls age hold"],
+    ],
+    [
+      "30 % NULL",
+      {
+        features: {
+          age: numbersProfile(
+            normals(rows, { mean: 40, deviation: 9 }).map((value, row) => (row % 10 < 3 ? null : value)),
+          ),
+        },
+      },
+      ["nulls age hold"],
+    ],
+    [
+      "a constant score",
+      { outputs: { score: numbersProfile(Array<number>(rows).fill(0.5)) } },
+      ["constant score hold", "shape score hold"],
+    ],
+    ["half of the rows", { rows: 500 }, ["rows hold"]],
+    ["rows twice", { repeated: 0.5, rows: 2000 }, ["rows hold", "twice hold"]],
+    [
+      "another label",
+      { outputs: { label: textsProfile({ No: 950, yes: 50 }, "label") } },
+      ["unseen label hold", "shape label hold", "class label hold", "class label hold"],
+    ],
+    [
+      "a rare class is gone",
+      { outputs: { label: label(1000) } },
+      ["shape label hold", "class label hold", "class label hold"],
+    ],
+    ["a column that is gone", { outputs: { score: textsProfile({ a: rows }) } }, ["column score hold"]],
+    ["rejected rows", { rejected: 60 }, ["rejects hold"]],
+  ])("%s holds the night", (_, tonight, due) => {
+    expect(judged(tonight)).toEqual(due.filter((text) => !text.endsWith("pass")));
+  });
+
+  test("what moves from night to night only warns", () => {
+    expect(
+      judged({ features: { temp: numbersProfile(normals(rows, { mean: 60 })) } }, 28).filter((text) =>
+        text.startsWith("shape"),
+      ),
+    ).toEqual(["shape temp warn"]);
+  });
+
+  test("yesterday's rows are held, unless nights are often the same", () => {
+    const again = (of: typeof usual): Tonight => of(1);
+    expect(judged(again(usual))).toEqual(["repeat hold"]);
+    const still = (): Required<Columns> => usual(1);
+    expect(judged({}, 28, {}, still)).toEqual([]);
+  });
+
+  test("one known night only warns, and few nights notice less than many", () => {
+    const km: Tonight = { features: { age: scaled(1.609) } };
+    expect(judged(km, 1)).toContain("shape age warn");
+    expect(judged(km, 3)).toEqual(["shape age hold"]);
+    const little: Tonight = { features: { age: scaled(1.2) } };
+    expect(judged(little, 3)).toEqual([]);
+    expect(judged(little, 28)).toEqual(["shape age hold"]);
+  });
+
+  test("with fewer than 100 rows a night only warns", () => {
+    expect(judged({ rows: 80, features: { age: scaled(1000) } }).filter((text) => text.includes("age"))).toEqual([
+      "far age warn",
+      "shape age warn",
+    ]);
+  });
+
+  test("a factor makes all comparisons stricter or more lenient, one of a column only its own, and a column can be ignored", () => {
+    const km: Tonight = { features: { age: scaled(1.3) } };
+    expect(judged(km)).toEqual(["shape age hold"]);
+    expect(judged(km, 28, { factor: 100 })).toEqual([]);
+    expect(judged(km, 28, { inputs: new Map([["age", { factor: 100 }]]) })).toEqual([]);
+    expect(judged(km, 28, { inputs: new Map([["age", { factor: Number.POSITIVE_INFINITY }]]) })).toEqual([]);
+    expect(judged(km, 28, { outputs: new Map([["age", { factor: 100 }]]) })).toEqual(["shape age hold"]);
+  });
+
+  test("a run that is expected to differ only warns, and later runs are not compared with it; absolute limits still hold it", () => {
+    const expected = { reason: "Black Friday", asBaseline: false };
+    const [shape] = resultsOf({ features: { age: scaled(1000) } }, 28, { expected });
+    expect(shape).toMatchObject({ level: "warn", lowered: "expected to differ: Black Friday", isExcused: true });
+    const limits = { expected, outputs: new Map([["score", { range: [0, 0.1] as const }]]) };
+    expect(judged({}, 28, limits)).toEqual(["range score hold"]);
+  });
+
+  test("columns that only grow are not compared, and are named", () => {
+    const earlier = nightsBefore(9, (ago) => ({ features: { id: ids(100 - ago) } }));
+    const run = runProfile({ features: { id: ids(100) } });
+    const verdict = judge({ run, earlier: earlierThan(run.date, earlier), limits: defaultLimits });
+    expect([verdict.outcome, verdict.growing]).toEqual(["publish", ["id"]]);
+    const back = judge({
+      run: runProfile({ features: { id: ids(20) } }),
+      earlier: earlierThan(run.date, earlier),
+      limits: defaultLimits,
+    });
+    expect(back.outcome).toBe("hold");
+  });
+
+  test("vectors that point elsewhere are held", () => {
+    const of = (seed: number): Required<Columns> => ({ outputs: { v: toward(1, seed) }, features: {} });
+    expect(judged({}, 28, {}, of)).toEqual([]);
+    expect(judged({ outputs: { v: toward(0, 3) } }, 28, {}, of)).toContain("direction v hold");
+  });
+});
+
+describe("nights that a person approved", () => {
+  const strange = { age: scaled(1000) };
+
+  test("an approved night is a neighbour: the next one like it passes, and others are judged as before", () => {
+    const nights = nightsBefore(28, (ago) => ({
+      rows: rows + ago,
+      ...usual(ago),
+      ...(ago === 1 ? { features: { ...usual(1).features, ...strange }, isApproved: true as const } : {}),
+    }));
+    const judgeOf = (age: ColumnProfile): string[] => {
+      const run = runProfile({ rows, outputs: usual(0).outputs, features: { ...usual(0).features, age } });
+      const { results } = judge({ run, earlier: earlierThan(run.date, nights), limits: defaultLimits });
+      return results.filter(({ level }) => level !== "pass").map(({ check, column }) => `${check} ${column}`);
+    };
+    expect(judgeOf(numbersProfile(normals(rows, { mean: 40_000, deviation: 9000, seed: 5 })))).toEqual([]);
+    expect(judgeOf(scaled(1.609))).toEqual(["shape age"]);
+  });
+
+  test("after a long gap a night is judged as one of the first", () => {
+    const nights = nightsBefore(28, (ago) => ({ rows, ...usual(ago) }));
+    expect(earlierThan("2026-11-23", nights).known).toBe(14);
+    expect(earlierThan("2026-12-30", nights).known).toBe(1);
+    const [first] = nights;
+    const after = [{ ...(first as RunProfile), date: "2026-09-01" }, ...nights.slice(1)];
+    expect(earlierThan("2026-11-23", after).known).toBe(14);
+  });
+});
+
+describe("absolute limits", () => {
+  test.each<[string, Limits["outputs"], Tonight, string[]]>([
+    [
+      "range",
+      new Map([["score", { range: [0, 1] as const }]]),
+      { outputs: { score: numbersProfile([0.2, 0.3, 1.5]) } },
+      ["range score hold"],
+    ],
+    ["in", new Map([["label", { in: ["no"] }]]), {}, ["in label hold"]],
+    [
+      "in, of whole numbers",
+      new Map([["score", { in: ["1", "2"] }]]),
+      { outputs: { score: numbersProfile([1, 2, 3], "int64") } },
+      ["in score hold"],
+    ],
+    [
+      "nulls",
+      new Map([["score", { nulls: 0 }]]),
+      { outputs: { score: numbersProfile([0.2, null]) } },
+      ["nulls score hold"],
+    ],
+  ])("%s holds the first run", (_, outputs, tonight, due) => {
+    expect(judged(tonight, 0, { outputs })).toEqual(due);
+    const without = judged(tonight, 0, {});
+    expect(without).toEqual([]);
+  });
+});
+
+test("the model of the last run tells whether a new model or the data are the cause", () => {
+  const earlier = nightsBefore(28, (ago) => ({ rows, ...usual(ago) }));
+  const run = runProfile({ rows, modelSha256: "new", ...usual(0), outputs: { score: score(3, 0.8) } });
+  const judgedRun = { run, earlier: earlierThan(run.date, earlier), limits: defaultLimits };
+  const causeOf = (before: ColumnProfile): string | undefined =>
+    judgeWithPrevious(judgedRun, { modelSha256: "a", rows: 1000, outputs: new Map([["score", before]]) }).results.find(
+      ({ check, column }) => check === "shape" && column === "score",
+    )?.cause?.of;
+  expect([causeOf(score(9)), causeOf(score(9, 0.8))]).toEqual(["model", "data"]);
+});
+
+test.each<[string, Tonight, RegExp]>([
+  [
+    "a unit",
+    { features: { age: scaled(1.609344) } },
+    /^median 64\.\d, usually 39\.\d to 40\.\d|×1\.61: kilometres for miles\?/,
+  ],
+  ["thousands", { features: { age: scaled(1000) } }, /^median \d+, seen -?\d.* to \d.* \(×1000: thousands\?\)$/],
+  ["rows", { rows: 482 }, /^482 rows; the nearest night had 1,000 \(night-2026-\d+-\d+\), 48\.2% of it$/],
+  [
+    "a label",
+    { outputs: { label: textsProfile({ No: 950, yes: 50 }, "label") } },
+    /^95% of the rows have values that no earlier night had, such as No; no row has no; usually at most 0%$/,
+  ],
+  [
+    "NULL",
+    {
+      features: {
+        age: numbersProfile(
+          normals(rows, { mean: 40, deviation: 9 }).map((value, row) => (row % 2 === 0 ? null : value)),
+        ),
+      },
+    },
+    /^50% NULL; before, at most 0%$/,
+  ],
+])("a sentence says tonight's number and the usual ones: %s", (_, tonight, text) => {
+  const [first = expect.fail()] = resultsOf(tonight);
+  expect(say(first, { dateOf: (runId) => runId })).toMatch(text);
+});
