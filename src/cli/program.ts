@@ -234,6 +234,7 @@ function addInit(program: Command, io: SafeIo): void {
     )
     .option("--table <name>", "Table in Postgres. Default: the table of the job's name in the schema predictions")
     .option("--name <name>", "Name of the job. Default: from the model's file name")
+    .option("--checks", "Also write, as comments, the keys that hold back a suspicious run")
     .action(async (spec: string, options) => {
       const { initCommand } = await import("./commands/init.js");
       await initCommand(spec, options, io);

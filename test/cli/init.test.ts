@@ -22,6 +22,23 @@ async function newcomer(table: string, model: string): Promise<{ path: string } 
 }
 
 describe("init", () => {
+  test("init --checks also writes the keys of checks as comments, with which the spec runs", async () => {
+    await using folder = await newcomer("cancer", "cancer-logistic.onnx");
+    const cwd = folder.path;
+    const args = ["init", "--model", "cancer-logistic.onnx", "--input", "data/*.parquet", "--checks"];
+    expect((await runHere(args, { cwd })).code).toBe(0);
+    const path = join(folder.path, "job.yaml");
+    const text = await readFile(path, "utf8");
+    expect(parse(text)).not.toHaveProperty("checks");
+    await writeFile(path, text.replace(/^# (checks|report):\n# {3}/gm, "$1:\n  "));
+    expect(parse(await readFile(path, "utf8"))).toMatchObject({
+      checks: { unique: [expect.any(String)] },
+      report: { html: "report.html" },
+    });
+    const run = await runHere(["run", "job.yaml", "--param", "ds=2026-11-20"], { cwd });
+    expect([run.code, run.stderr]).toEqual([0, expect.any(String)]);
+  });
+
   test("init writes a commented spec that runs as it is, and never replaces a file", async () => {
     await using folder = await newcomer("cancer", "cancer-logistic.onnx");
     const cwd = folder.path;

@@ -96,7 +96,6 @@ postgres.describe("with tables made beforehand, no more is needed and no less is
         ...schemas,
         ...onTarget("SELECT", "INSERT", "UPDATE", "DELETE"),
         ["CREATE ON SCHEMA scores", "permission denied for schema scores"],
-        ["CREATE ON SCHEMA infer_batch", "permission denied for schema infer_batch"],
       ],
       { checks: {} },
     ],
@@ -158,7 +157,7 @@ postgres.describe("a person with a role of their own", () => {
         infer_batch.finishes TO keeper`);
     expect(await decide("keeper", "approve", "2026-11-20")).toMatchObject({
       code: 64,
-      stderr: expect.stringContaining("permission denied for table profile_key_"),
+      stderr: expect.stringContaining("permission denied"),
     });
     expect((await decide("scorer", "run", "2026-11-20")).code).toBe(0);
     await database.query("GRANT scorer TO keeper");
@@ -188,20 +187,14 @@ postgres.describe("two roles that score one run", () => {
     await giveAll(database, grants);
     expect((await night("scorer", "run", "2026-11-21", "--worker", "0/2")).code).toBe(0);
     const last = await night("keeper", "run", "2026-11-21", "--worker", "1/2");
-    expect(last).toMatchObject({ code: 0, stderr: expect.stringContaining("scorer, which owns it, must drop it") });
+    expect([last.code, last.stderr]).toEqual([0, expect.not.stringContaining("must drop it")]);
     const stats = await night("keeper", "stats", "2026-11-21", "--json");
     expect(Object.keys(lastJson(stats)["features"] ?? {})).toHaveLength(10);
-    expect(await leftTables(database)).toEqual([expect.stringContaining("profile_key_")]);
-    expect((await night("scorer", "run", "2026-11-21")).code).toBe(0);
     expect(await leftTables(database)).toEqual([]);
 
-    // Without CREATE, a role alone scores the run without features.
+    // Without CREATE, a role alone scores the run, features included.
     const alone = await night("keeper", "run", "2026-11-22");
-    expect(alone).toMatchObject({
-      code: 0,
-      stderr: expect.stringContaining("keeper lacks the privilege CREATE on schema infer_batch"),
-    });
-    expect(alone.stderr.split("lacks the privilege")).toHaveLength(2);
+    expect([alone.code, alone.stderr]).toEqual([0, expect.not.stringContaining("privilege")]);
     expect(await database.query("SELECT FROM scores.predictions")).toHaveLength(3 * fixture.rows);
   });
 });

@@ -61,7 +61,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       }
       expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
       const { decision } = lastJson(await nights.night("status", "2026-11-21", "--json"));
-      expect(decision).toMatchObject({ kind: "approved", by: "ann", reason: "a small day", asBaseline: false });
+      expect(decision).toMatchObject({ kind: "approved", by: "ann", reason: "a small day", asBaseline: true });
     },
   );
 
@@ -165,32 +165,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
-  test("a published append run becomes a baseline by the steps that the error of approve --not-normal names", async () => {
-    await using scratch = await scratchFolder();
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
-    const runId = await heldNight(nights);
-    await database.query(
-      `INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ('${runId}', 'approved', 'ann', now(), false)`,
-    );
-    const early = await nights.night("approve", "2026-11-21", "--not-normal");
-    const approve = `infer-batch approve ${nights.spec} --param ds=2026-11-21 --run ${runId}`;
-    expect([early.code, early.stderr]).toEqual([66, expect.stringContaining(`as it was approved: ${approve}\n`)]);
-    expect((await nights.night("approve", "2026-11-21", "--run", runId)).code).toBe(0);
-
-    const refused = await nights.night("approve", "2026-11-21", "--not-normal");
-    const again = `infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run --allow-duplicates`;
-    expect(refused.code).toBe(66);
-    expect(refused.stderr).toMatch(/hint: a decision is final; delete its rows from scores\.predictions at /);
-    expect(refused.stderr).toContain(`then score again: ${again}\n    then approve that run with --not-normal`);
-    await database.query(
-      "DELETE FROM scores.predictions WHERE ctid IN (SELECT ctid FROM scores.predictions OFFSET 442)",
-    );
-    expect((await nights.night("run", "2026-11-21", "--new-run", "--allow-duplicates")).code).toBe(67);
-    expect((await nights.night("approve", "2026-11-21", "--not-normal")).code).toBe(0);
-    expect(await rowCount(database)).toBe(492);
-  });
-
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
@@ -218,7 +192,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       await nights.rewrite({ input: { path: "empty/*.parquet", min_rows: 0 } });
       const held = await nights.night("run", "2026-11-21");
       expect([held.code, held.stdout], held.stderr).toEqual([67, expect.stringContaining("held, 0 rows wait")]);
-      const approved = await nights.night("approve", "2026-11-21", "--not-normal");
+      const approved = await nights.night("approve", "2026-11-21");
       expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining("published, 0 rows")]);
       const next = await nights.night("run", "2026-11-22");
       expect([next.code, next.stdout], next.stderr).toEqual([0, expect.stringContaining("0 rows")]);

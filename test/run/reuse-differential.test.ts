@@ -113,7 +113,7 @@ function nightsOf(seed: number): Night[] {
     const settings = {
       commit_rows: pick(random, [7, 50, 64, 1000]),
       engine: { threads: 1, batch_size: pick(random, [1, 16, 33, "auto"]) },
-      ...(random() < 0.3 ? { checks: { rows: { min: "1%", max: "1000%" } } } : {}),
+      ...(random() < 0.3 ? { checks: { on_fail: "warn" } } : {}),
     };
     return {
       ds: `2026-01-0${day}`,
@@ -230,7 +230,7 @@ async function checkSeed(seed: number): Promise<void> {
     if (night.fits) {
       expect(some.reused, about).toBe(reusable(night, before));
     }
-    before = some.rows.length > 0 ? night : before; // its checks may hold it
+    before = some.rows.length > 0 ? night : before;
   }
 }
 

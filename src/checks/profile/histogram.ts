@@ -121,8 +121,25 @@ export function countKeys(bins: number): KeyCounter {
   return {
     add,
     addNumbers(values, count) {
+      const bits = new Int32Array(values.buffer, values.byteOffset, 2 * count);
       for (let index = 0; index < count; index += 1) {
-        add(keyOfNumber(values[index] as number), 1);
+        const signed = bits[2 * index + upper] as number;
+        const word = signed === -0x80000000 ? 0 : signed; // -0 is 0
+        const key = ((word ^ ((word >> 31) | 0x80000000)) >>> 0) >>> shift;
+        let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
+        while (counts[slot] !== 0 && keys[slot] !== key) {
+          slot = (slot + 1) & (slots - 1);
+        }
+        if (counts[slot] === 0) {
+          keys[slot] = key;
+          counts[slot] = 1;
+          used += 1;
+          if (used > bins) {
+            halve();
+          }
+        } else {
+          counts[slot] = (counts[slot] as number) + 1;
+        }
       }
     },
     finish() {

@@ -25,6 +25,7 @@ import { checkUrl, type PlaceOptions, placesOf, withFolderName, writtenUrl } fro
 interface InitOptions extends PlaceOptions {
   readonly columns?: string;
   readonly name?: string;
+  readonly checks?: boolean;
 }
 
 const schemaFile = "infer-batch.schema.json";
@@ -72,13 +73,25 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
     ...(date === undefined ? noteOnDates(survey.shard, options.input) : []),
   ];
   const inputPath = date === undefined ? base.inputPath : base.inputPath.map((one) => one.replaceAll(date, "${ds}"));
-  const text = draftSpec({ ...base, target, inputPath, model, types, columns, notes });
+  const draft = draftSpec({ ...base, target, inputPath, model, types, columns, notes });
+  const text = options.checks === true ? `${draft}${checksText(columns)}` : draft;
   const bound = await bind(path, text, date);
   await create(path, text);
   const schema = await createSchema(join(folder, schemaFile));
   io.stdout.write(
     `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options, date)}`,
   );
+}
+
+/** Keys for checks, as comments. The first column that is carried through is probably the key. */
+function checksText([key = "id"]: readonly string[]): string {
+  return `
+# Compare each night with the recent ones, and hold it if it is unlike all of them (checks.md):
+# checks:
+#   unique: [${/^[\w-]+$/.test(key) ? key : JSON.stringify(key)}] # the columns that identify a row
+# report:
+#   html: report.html # what the checks say, with charts
+`;
 }
 
 /** Whether the folder `out` is another job's: a spec in the same folder names it, or it exists already. */

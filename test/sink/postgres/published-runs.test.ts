@@ -30,10 +30,11 @@ postgres.describe("the profile of a run in Postgres", () => {
     const profile = wholeProfile(25, (id) => id / 8);
     const merged = await (await sink.open(stored)).profile();
     expect(profileText(merged)).toBe(profileText(profile));
-    await run.decide(decisionOf("approved"));
+    const decision = decisionOf("approved");
+    await run.decide(decision);
     await run.finish();
 
-    const text = runProfileText(runProfileOf(plan, { profile, rejected: 0 }));
+    const text = runProfileText(runProfileOf(plan, { profile, rejected: 0, decision }));
     const found = await sink.published?.(series);
     expect(found).toEqual([
       { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
