@@ -172,7 +172,7 @@ export async function expectFinishedPg(job: PgJob): Promise<void> {
 /** Tables that only unfinished runs have. */
 export async function leftTables(database: Database): Promise<string[]> {
   const left = await database.query(
-    "SELECT tablename FROM pg_tables WHERE tablename LIKE '%staging%' OR tablename LIKE 'keys%' OR tablename LIKE 'profile_key%'",
+    "SELECT tablename FROM pg_tables WHERE tablename LIKE '%staging%' OR tablename LIKE 'keys%'",
   );
   return left.map(({ tablename }) => String(tablename));
 }

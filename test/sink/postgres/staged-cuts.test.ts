@@ -83,7 +83,7 @@ postgres.describe("a connection that breaks while a staged run is approved and p
         const stored = (await sink.find(stagedPlan(sink.planTarget).runId)) ?? expect.fail("no run");
         await (await sink.open(stored)).tidy?.();
         // Dropping the run's own tables is not tried again by the attempt that could not.
-        const own = /^(?:predictions__)?(staging|keys|profile_key)_/;
+        const own = /^(?:predictions__)?(staging|keys)_/;
         const kinds = left.map((table) => own.exec(table)?.[1] ?? table);
         const others = left.filter((table) => !own.test(table));
         expect([others, new Set(kinds).size, await leftTables(database)]).toEqual([[], kinds.length, []]);
