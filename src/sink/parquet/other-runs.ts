@@ -175,15 +175,15 @@ function nameAt(folder: string, place: string): string {
 }
 
 /**
- * Finds the parts of a published run. @throws JobError `store.failure` when the run is not there any
+ * Finds the parts of a published run, and its folder. @throws JobError `store.failure` when the run is not there any
  * more, or another one is, or a part is missing or has another size
  */
 export async function findPublishedParts(
   store: ReadableStore,
   own: string,
-  { runId, place }: PinnedRun,
-): Promise<{ readonly parts: readonly string[]; readonly rows: number }> {
-  const profile = nameAt(own, place);
+  { runId, place: pinned }: PinnedRun,
+): Promise<{ readonly place: string; readonly parts: readonly string[]; readonly rows: number }> {
+  const profile = nameAt(own, pinned);
   const suffix = layoutOf("", runId as RunId).profile;
   const folder = profile.slice(0, -suffix.length);
   const gone = (found: string): JobError =>
@@ -210,7 +210,7 @@ export async function findPublishedParts(
       parts.push(part);
     }
   }
-  return { parts, rows: rowCount };
+  return { place: folder, parts, rows: rowCount };
 }
 
 /** Finds unfinished runs of a job in sibling folders: those of other params. */

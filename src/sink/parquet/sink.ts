@@ -54,8 +54,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     visible: () => readersAt(store, folder),
     readProfile: (pinned) => readPinned(store, folder, pinned),
     async readPublished({ run }) {
-      const { rows, parts } = await findPublishedParts(store, folder, run);
-      return { format: "parquet", rows, folder: store.localFolder, groups: localGroups(store, parts) };
+      const { place, rows, parts } = await findPublishedParts(store, folder, run);
+      const other = options.storeAt(place);
+      return { format: "parquet", rows, folder: other.localFolder, groups: localGroups(other, parts) };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
