@@ -125,7 +125,7 @@ test.each([
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 4 });
+    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 2 });
     expect(stops.length).toBeGreaterThan(5);
     const codes = new Set<string>();
     for (const [index, later] of stops.entries()) {
