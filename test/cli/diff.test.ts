@@ -92,8 +92,7 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
     all rows), p99 (0 in all
     rows), largest (0 in all
     rows), rank correlation,
-    PSI (0.627778 in all
-    rows)
+    PSI (0 in all rows)
     labels
       column    equal
       label    50.00%

@@ -34,7 +34,7 @@ test("lineage events follow a run that is held, approved or discarded", async ()
   await job.rewrite({ report, ...fewRows });
   expect((await job.night("run", "2026-11-21")).code).toBe(67);
   expect(events()).toEqual([start, ["FAIL", "held", undefined]]);
-  expect((await job.night("approve", "2026-11-21", "--by", "ana")).code).toBe(0);
+  expect((await job.night("approve", "2026-11-21", "--by", "ana", "--not-normal")).code).toBe(0);
   expect(events()).toEqual([start, ["COMPLETE", "published", 50]]);
   expect((await job.night("approve", "2026-11-21")).stdout).toContain("already published");
   expect(events()).toEqual([]);
