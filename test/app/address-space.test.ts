@@ -69,7 +69,7 @@ describe.skipIf(process.platform !== "linux")("a command under ulimit -v", () =>
   });
 
   test("a run under ulimit -v makes no WebAssembly, which reserves 10 GiB of addresses", async () => {
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"));
+    const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { reuse: { key: ["id"] } });
     const preload = join(scratch.path, "webassembly.mjs");
     await writeFile(preload, `WebAssembly.Instance = function () { console.error("made WebAssembly"); };`);
     const unlimited = limited("unlimited", `--import=${preload}`, program, "run", spec, "--new-run");

@@ -22,7 +22,7 @@ describe("report.on_held", () => {
       status: "held",
       exit_code: 67,
       text: expect.stringMatching(
-        /50 rows \(392 filtered out by input.where\), 11.3% of 442, the last run.*\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
+        /50 rows \(392 filtered out by input.where\); the nearest night had 442 .*, 11.3% of it\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
       ),
       commands: [
         expect.stringMatching(/^infer-batch approve /),

@@ -29,10 +29,7 @@ const rows = (ids: string): string =>
 test("a run with a key that repeats is held, and the message has keys to look for", async () => {
   await using scratch = await scratchFolder();
   const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, 3"), checks: { unique: ["id"] } });
-  expect([held.code, held.stderr]).toEqual([
-    67,
-    expect.stringContaining("id: 3 rows repeat a key, such as 2; 3"),
-  ]);
+  expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id: 3 rows repeat a key, such as 2; 3")]);
 });
 
 test("a NULL in a key holds the run, also where no key repeats", async () => {
