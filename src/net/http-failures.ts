@@ -108,8 +108,12 @@ export function startSilenceTimeout({
   readonly silenceMs?: number | undefined;
 }): SilenceTimeout {
   const controller = new AbortController();
+  // While something blocks the thread, received bytes wait unread: they are read before this decides that none came.
+  let pending: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+    pending = setImmediate(() => {
+      controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+    });
   }, silenceMs);
   const stop = (): void => {
     controller.abort(signal.reason);
@@ -120,9 +124,13 @@ export function startSilenceTimeout({
   }
   return {
     signal: controller.signal,
-    reset: () => timer.refresh(),
+    reset: () => {
+      clearImmediate(pending);
+      timer.refresh();
+    },
     [Symbol.dispose]() {
       clearTimeout(timer);
+      clearImmediate(pending);
       signal.removeEventListener("abort", stop);
       controller.abort(); // closes a response whose body was not read to its end
     },
