@@ -406,7 +406,9 @@ export function columnJson(profile: ColumnProfile, limits: JsonLimits): ColumnJs
   switch (profile.kind) {
     case "numbers": {
       const { nan, infinite, min, max, sum } = profile;
-      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: finite(sum[0]), ...bins };
+      // Of values near the largest float64, it depends on the order of the rows whether the sum overflows.
+      const total = Math.max(-min, max) < 1e290 ? sum : null;
+      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: total, ...bins };
     }
     case "values":
       return { ...counts, ...bins, names: namesJson(profile, limits) };
@@ -467,12 +469,16 @@ export function parseColumn(json: ColumnJson): ColumnProfile {
     return { ...profile, names: new Map((names ?? []).map(([index, name]) => [values.keys[index] as number, name])) };
   }
   if (profile.kind === "numbers") {
-    const { min, max, sum } = profile as unknown as Readonly<Record<"min" | "max" | "sum", number | null>>;
+    const { min, max, sum } = profile as unknown as {
+      readonly min: number | null;
+      readonly max: number | null;
+      readonly sum: NumberColumn["sum"] | null;
+    };
     return {
       ...profile,
       min: min ?? Number.POSITIVE_INFINITY,
       max: max ?? Number.NEGATIVE_INFINITY,
-      sum: [sum ?? Number.NaN, 0],
+      sum: sum ?? [Number.NaN, 0],
     };
   }
   const [least, largest] = profile.dimensions as readonly (number | null)[];
