@@ -204,6 +204,20 @@ function addSums([sum, rest]: NumberColumn["sum"], [more, moreRest]: NumberColum
   return Number.isFinite(rounded) ? [rounded, left - (rounded - total)] : [total, 0];
 }
 
+/**
+ * Leaves out the last of the digits, which depend on the order of the additions. What is kept depends on nothing else;
+ * null: on that order it depends even whether the sum overflows.
+ */
+function storedSum({ sum: [sum, rest], min, max, rows }: NumberColumn): NumberColumn["sum"] | null {
+  const largest = Math.max(0, -min, max) * rows;
+  if (largest > Number.MAX_VALUE) {
+    return null;
+  }
+  const unit = 2 ** (Math.floor(Math.log2(largest)) - 76);
+  const kept = unit === 0 ? 0 : Math.round(rest / unit) * unit;
+  return addSums([sum, 0], [kept, 0]);
+}
+
 function countValues(column: Column, name: string, bins: number): Pick<ValueColumn, "values" | "names"> {
   if (column.kind === "list") {
     return countValues(column.child, name, bins);
@@ -371,7 +385,7 @@ export function quantileOf(profile: ColumnProfile, share: number): number | unde
       : undefined;
 }
 
-/** The mean of finite numbers; NaN: there are none. */
+/** The mean of finite numbers; NaN: there are none, or their sum may be larger than any float64. */
 export function meanOf({ sum: [sum], values }: NumberColumn): number {
   return sum / rowsIn(values);
 }
@@ -405,10 +419,8 @@ export function columnJson(profile: ColumnProfile, limits: JsonLimits): ColumnJs
   const bins = { shift, steps, counts: profile.values.counts };
   switch (profile.kind) {
     case "numbers": {
-      const { nan, infinite, min, max, sum } = profile;
-      // Of values near the largest float64, it depends on the order of the rows whether the sum overflows.
-      const total = Math.max(-min, max) < 1e290 ? sum : null;
-      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: total, ...bins };
+      const { nan, infinite, min, max } = profile;
+      return { ...counts, nan, infinite, min: finite(min), max: finite(max), sum: storedSum(profile), ...bins };
     }
     case "values":
       return { ...counts, ...bins, names: namesJson(profile, limits) };
