@@ -2,15 +2,15 @@ import type { ColumnProfile } from "./profile/column.js";
 import type { RunProfile } from "./profile/run-profile.js";
 
 /**
- * A check: one sign that something is wrong with a night. Adding one is a file in `rules/`, and a line in `checks.ts`.
+ * A check: one sign that something is wrong with a night. Adding one is a file in `rules/`, a line in `checks.ts`, and its name.
  *
  * Most compare by one rule: a night is suspicious if it is less like the recent nights than any of them was like the others,
  * by a clear factor. So what is usual for a column says how far it may move, and no number of rows does.
  */
 export interface Check {
   readonly name: CheckName;
-  /** The keys of `checks` that change what it finds. */
-  readonly keys: readonly string[];
+  /** Whether `checks.factor` scales its limits. */
+  readonly isScaled: boolean;
   /** A result for each column that it judges, or one for the run. */
   judge(night: JudgedNight): Finding[];
   /** What it has found, without its column: "median 29.9, seen 990 to 1,040". */
@@ -239,6 +239,11 @@ export function levelFor(
         ? `fewer than ${leastRows} rows`
         : undefined;
   return lowered === undefined ? { level: mayHold ? "hold" : "warn" } : { level: "warn", lowered };
+}
+
+/** How far a result is, in times of what is allowed; 0: it has no distance. */
+export function timesLimit({ measured, limit }: Finding): number {
+  return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
 }
 
 /** The parts of a result that are about a column. */

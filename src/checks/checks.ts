@@ -14,13 +14,12 @@ import {
   type Verdict,
 } from "./check.js";
 import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
-import { onlyGrows } from "./rules/far.js";
 import { classCheck } from "./rules/class.js";
 import { columnCheck } from "./rules/column.js";
 import { constantCheck } from "./rules/constant.js";
 import { directionCheck } from "./rules/direction.js";
 import { driftCheck } from "./rules/drift.js";
-import { farCheck } from "./rules/far.js";
+import { farCheck, onlyGrows } from "./rules/far.js";
 import { inCheck } from "./rules/in.js";
 import { nullsCheck } from "./rules/nulls.js";
 import { rangeCheck } from "./rules/range.js";
@@ -60,6 +59,11 @@ export function say(finding: Finding, told: Told): string {
   return (checks.find(({ name }) => name === finding.check) as Check).say(finding, told);
 }
 
+/** Whether `checks.factor` scales the limits of the check that found this. */
+export function isScaled(finding: Finding): boolean {
+  return checks.some(({ name, isScaled: scales }) => name === finding.check && scales);
+}
+
 /** A longer gap than so many usual ones: what comes after it is judged as first nights are. */
 const longGap = 7;
 
@@ -90,8 +94,8 @@ export interface Judged {
 /** Judges a run. */
 export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const compared = comparedColumns(run, earlier, limits);
-  const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now)).map(({ name }) => name);
-  const columns = compared.filter(({ name, factor }) => !growing.includes(name) && factor < Number.POSITIVE_INFINITY);
+  const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now));
+  const columns = compared.filter((column) => !growing.includes(column) && column.factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
   const found = checks.flatMap((check) =>
     check.judge(night).concat(others.filter((finding) => finding.check === check.name)),
@@ -111,7 +115,7 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
     modelChanged:
       earlier.nights.length > 0 && !earlier.nights.some(({ modelSha256 }) => modelSha256 === run.modelSha256),
     results,
-    growing,
+    growing: growing.map(({ name }) => name),
   };
 }
 
@@ -119,11 +123,15 @@ function lowered(finding: Finding, why: string): Finding {
   return finding.level === "hold" ? { ...finding, level: "warn", lowered: why } : finding;
 }
 
-/** Checks that are absolute: no expectation excuses them. */
+/** Checks that need no earlier night: no expectation excuses them. */
 const absolute: ReadonlySet<string> = new Set(["rejects", "range", "in", "unique", "sql"]);
 
+function isAbsolute({ check, against }: Finding): boolean {
+  return absolute.has(check) || (check === "nulls" && against === null);
+}
+
 function excused(finding: Finding, { expected, onFail }: Limits): Finding {
-  if (expected === undefined || finding.level !== "hold" || absolute.has(finding.check)) {
+  if (expected === undefined || finding.level !== "hold" || isAbsolute(finding)) {
     return finding;
   }
   const excuse = lowered(finding, `expected to differ: ${expected.reason}`);
@@ -191,30 +199,34 @@ export interface PreviousModel {
 }
 
 /** Whether an output of a new model did not pass, so that the model of the last run can tell the cause. */
-export function asksForPrevious({ modelChanged, results }: Verdict): boolean {
-  return modelChanged && results.some(isOfOutput);
+export function asksForPrevious({ modelChanged, results }: Verdict, { outputs }: RunProfile): boolean {
+  return modelChanged && results.some((result) => isOfOutput(result, outputs));
 }
 
-function isOfOutput({ level, column, isFeature, check }: Finding): boolean {
-  return level !== "pass" && column !== null && isFeature !== true && check !== "unique" && check !== "sql";
+function isOfOutput({ level, column, isFeature, check }: Finding, outputs: ColumnProfiles): boolean {
+  return level !== "pass" && outputs.has(column ?? "") && isFeature !== true && check !== "unique" && check !== "sql";
 }
 
 /**
- * Judges a run with a new model, and says of each output that did not pass whether the model or the data are the cause:
+ * Adds to the verdict on a run with a new model, of each output that did not pass, whether the model or the data are the cause:
  * the predictions of the last run's model for rows of this run pass, or they do not.
  */
-export function judgeWithPrevious(judged: Judged, { modelSha256, rows, outputs }: PreviousModel): Verdict {
-  const verdict = judge(judged);
+export function judgeWithPrevious(
+  judged: Judged,
+  verdict: Verdict,
+  { modelSha256, rows, outputs }: PreviousModel,
+): Verdict {
   const before = judge({ ...judged, run: { ...judged.run, outputs } });
   const results = verdict.results.map((result) => {
     const other = before.results.find(
-      ({ check, column, isFeature, numbers }) =>
+      ({ check, column, isFeature, against, numbers }) =>
         check === result.check &&
         column === result.column &&
         isFeature === result.isFeature &&
+        (against === null) === (result.against === null) &&
         numbers["value"] === result.numbers["value"],
     );
-    if (!isOfOutput(result) || !outputs.has(result.column ?? "")) {
+    if (!isOfOutput(result, outputs)) {
       return result;
     }
     const isModel = other === undefined || other.level === "pass";

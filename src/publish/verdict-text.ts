@@ -1,5 +1,5 @@
 import { say } from "../checks/checks.js";
-import { enoughNights, type Finding, type Level, type Verdict } from "../checks/check.js";
+import { enoughNights, type Finding, type Level, timesLimit, type Verdict } from "../checks/check.js";
 import { printable } from "../util/printable.js";
 import { withSeparators } from "../util/shown-numbers.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
@@ -55,10 +55,6 @@ function columnKey({ check, column, isFeature }: Finding): string {
 /** How many times its limit a column is away. */
 function farthest(findings: readonly Finding[]): number {
   return Math.max(...findings.map(timesLimit));
-}
-
-function timesLimit({ measured, limit }: Finding): number {
-  return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
 }
 
 /** Signs that say less than another one of the same column. */

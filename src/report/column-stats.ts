@@ -29,7 +29,7 @@ interface NumberStats {
   readonly finite: number;
   readonly min: number | null;
   readonly max: number | null;
-  /** Infinite if it is larger than any float64; JSON has null for that. */
+  /** null if it may be larger than any float64. */
   readonly sum: number | null;
   readonly mean: number | null;
   readonly deviation: number | null;
@@ -75,7 +75,7 @@ function numberStats(profile: NumberColumn): NumberStats {
     finite,
     min: moments.min,
     max: moments.max,
-    sum: finite === 0 ? null : sum[0],
+    sum: finite === 0 || Number.isNaN(sum[0]) ? null : sum[0],
     mean: moments.mean,
     deviation: Number.isNaN(moments.deviation) ? null : moments.deviation,
     quantiles: quantilesOf(profile),

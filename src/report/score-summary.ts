@@ -67,10 +67,11 @@ export function momentsOf(profile: Extract<ColumnProfile, { kind: "numbers" | "v
   const squares = middles.reduce((sum, value, index) => sum + (value - middle) ** 2 * (counts[index] as number), 0);
   const [first, last] = [rangeOfBin(keys[0] ?? 0, shift), rangeOfBin(keys.at(-1) ?? 0, shift)];
   const numbers: NumberColumn | undefined = profile.kind === "numbers" ? profile : undefined;
+  const mean = numbers === undefined ? Number.NaN : meanOf(numbers);
   return {
     min: numbers?.min ?? Number(first[0].toPrecision(6)),
     max: numbers?.max ?? Number(last[1].toPrecision(6)),
-    mean: numbers === undefined ? middle : meanOf(numbers),
+    mean: Number.isNaN(mean) ? middle : mean,
     deviation: rows === 0 ? Number.NaN : Math.sqrt(squares / rows),
   };
 }

@@ -17,7 +17,7 @@ function topShare(column: ColumnProfile): number {
 /** Whether all values of a column are missing, or the same, and never were. */
 export const constantCheck: Check = {
   name: "constant",
-  keys: [],
+  isScaled: false,
   judge({ columns, earlier }) {
     const judged = columns.filter(
       ({ role, now }) => (role === "feature" || role === "output") && now.kind !== "rows" && now.rows >= leastRows,

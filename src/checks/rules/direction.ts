@@ -25,7 +25,7 @@ function distance(left: readonly number[], right: readonly number[]): number {
 /** Whether vectors point elsewhere than usual: 1 - cosine between their mean directions. */
 export const directionCheck: Check = {
   name: "direction",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     return night.columns.flatMap((column): Finding[] => {
       const now = directionOf(column.now);

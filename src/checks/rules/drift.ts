@@ -6,7 +6,7 @@ import { medians } from "./unseen.js";
 /** Whether an output has drifted since the four weeks before the last five, too slowly for a night to differ from the last ones. It only warns. */
 export const driftCheck: Check = {
   name: "drift",
-  keys: ["factor"],
+  isScaled: true,
   judge({ columns, earlier }) {
     return columns.flatMap((column): Finding[] => {
       const { now, older } = column;

@@ -19,7 +19,7 @@ function outside(median: number, [low, high]: Range): number {
 /** Whether the median is outside of all that was seen. */
 export const farCheck: Check = {
   name: "far",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     return night.columns.flatMap((column): Finding[] => {
       const { now, nights: all, factor } = column;

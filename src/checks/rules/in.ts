@@ -10,7 +10,7 @@ const shownStrangers = 5;
 /** Whether an output has values that are not in the list of the spec. */
 export const inCheck: Check = {
   name: "in",
-  keys: ["outputs.NAME.in"],
+  isScaled: false,
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([name, now]): Finding[] => {
       const list = limits.outputs.get(name)?.in;

@@ -6,7 +6,7 @@ import { rowsText } from "./rows.js";
 /** Whether an output has finite numbers outside of the range of the spec. */
 export const rangeCheck: Check = {
   name: "range",
-  keys: ["outputs.NAME.range"],
+  isScaled: false,
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([name, now]): Finding[] => {
       const range = limits.outputs.get(name)?.range;

@@ -11,13 +11,15 @@ function shareOf({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): num
 /** Whether more rows are rejected than the limit, and than is usual. */
 export const rejectsCheck: Check = {
   name: "rejects",
-  keys: ["rejects"],
+  isScaled: false,
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));
     const found = nearness(share, nights, (left, right) => Math.abs(left - right));
     const isUsual =
-      found !== undefined && found.near <= limitFor(found.usual, least, { factor: limits.factor, earlier });
+      found !== undefined &&
+      shareOf(found.nearest) > limits.rejects &&
+      found.near <= limitFor(found.usual, least, { factor: limits.factor, earlier });
     return [
       {
         check: "rejects",

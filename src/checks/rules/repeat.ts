@@ -18,16 +18,17 @@ function contentOf({ rows, rejected, outputs, features }: RunProfile): string | 
 /** Whether the run has exactly the rows of an earlier one, where no two earlier runs have the same. */
 export const repeatCheck: Check = {
   name: "repeat",
-  keys: [],
+  isScaled: false,
   judge(night) {
     const { run, earlier } = night;
     const now = contentOf(run);
     const before = earlier.nights.map(contentOf);
+    const known = before.filter((each) => each !== undefined);
     if (earlier.nights.length === 0 || earlier.isFile || now === undefined) {
       return [];
     }
     const equal = before.lastIndexOf(now);
-    const isNew = new Set(before).size === before.length;
+    const isNew = new Set(known).size === known.length;
     return [
       {
         check: "repeat",

@@ -13,7 +13,7 @@ function size({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number
 /** Whether the number of rows is far from that of each earlier night. */
 export const rowsCheck: Check = {
   name: "rows",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     const { run, earlier, limits } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: size(each) }));

@@ -150,7 +150,7 @@ export function shapeLimit({ usual, bins }: ShapeDistance, { now, factor }: Comp
 /** Whether the values of a column are distributed otherwise than usual. */
 export const shapeCheck: Check = {
   name: "shape",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     return night.columns.flatMap((column): Finding[] => {
       const found = shapeDistance(column.now, column.nights);

@@ -4,7 +4,7 @@ import type { Check, Finding } from "../check.js";
 /** Whether the conditions of the spec are true. DuckDB decides them. */
 export const sqlCheck: Check = {
   name: "sql",
-  keys: ["sql"],
+  isScaled: false,
   judge: () => [],
   say: ({ measured, limit, numbers }) =>
     [`${String(limit).trim().replaceAll(/\s+/g, " ")} is ${measured}`, ...aggregateTexts(numbers)].join(": "),

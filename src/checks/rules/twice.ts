@@ -6,7 +6,7 @@ const least = { usually: 0.25, first: 0.25 };
 /** Whether many rows are there twice. */
 export const twiceCheck: Check = {
   name: "twice",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     const { run, earlier, limits } = night;
     const nights = earlier.nights.flatMap((each) =>

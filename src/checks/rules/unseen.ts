@@ -20,7 +20,7 @@ function unseenShare(column: ColumnProfile, known: (key: number) => boolean): nu
 /** Whether many rows have values that no earlier run had. */
 export const unseenCheck: Check = {
   name: "unseen",
-  keys: ["factor"],
+  isScaled: true,
   judge(night) {
     return night.columns.flatMap((column): Finding[] => {
       const { now, nights: all, factor } = column;

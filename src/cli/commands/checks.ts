@@ -1,9 +1,10 @@
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { judgeNights, type JudgedNights, timesLimit } from "../../run/judging/judged-nights.js";
+import { judgeNights, type JudgedNights } from "../../run/judging/judged-nights.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface ChecksOptions extends JobOptions {
@@ -47,10 +48,9 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
   );
   const dates = `${nights[0]?.date} to ${nights.at(-1)?.date}`;
-  const rows = columns.map(({ column, isFeature, held: holds, warned: warns, farthest, date }) => {
-    const times = timesLimit(farthest);
+  const rows = columns.map(({ column, isFeature, held: holds, warned: warns, farthest, factor: most, date }) => {
     const name = column === null ? "(the run)" : `${column}${isFeature ? "" : " (output)"}`;
-    const far = times === 0 ? "" : `factor ${Number((times * factor).toPrecision(2))}`;
+    const far = most === undefined ? "" : `factor ${Number(most.toPrecision(2))}`;
     return [name, String(holds), String(warns), far, date, say(farthest, { dateOf: (runId) => dateOf(nights, runId) })];
   });
   return [

@@ -4,9 +4,10 @@ import {
   type Finding,
   type Limits,
   olderNights,
+  timesLimit,
   type Verdict,
 } from "../../checks/check.js";
-import { earlierThan, judge } from "../../checks/checks.js";
+import { earlierThan, isScaled, judge } from "../../checks/checks.js";
 import { limitsOf } from "../../publish/check-options.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
@@ -29,6 +30,8 @@ export interface JudgedColumn {
   readonly warned: number;
   /** The farthest of its results, and the date of its night. */
   readonly farthest: Finding;
+  /** With a larger factor than this, that one would have passed; undefined: no factor changes it. */
+  readonly factor: number | undefined;
   readonly date: string;
 }
 
@@ -62,10 +65,14 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
     const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.leftOut === undefined);
     return judge({ run, earlier: earlierThan(run.date, before), limits: { ...limits(run.date), onFail: "hold" } });
   });
-  return { factor: spec.checks?.factor ?? defaultLimits.factor, nights, columns: columnsOf(nights) };
+  return {
+    factor: spec.checks?.factor ?? defaultLimits.factor,
+    nights,
+    columns: columnsOf(nights, limits(nights.at(-1)?.date ?? "")),
+  };
 }
 
-function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
+function columnsOf(nights: readonly Verdict[], limits: Limits): JudgedColumn[] {
   const byColumn = new Map<string, { readonly date: string; readonly finding: Finding }[]>();
   for (const { date, results } of nights) {
     for (const finding of results.filter(({ level }) => level !== "pass")) {
@@ -81,12 +88,11 @@ function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
     const warned = [...datesOf("warn")].filter((day) => !held.has(day)).length;
-    return { column: farthest.column, isFeature: farthest.isFeature === true, held: held.size, warned, farthest, date };
+    const { column } = farthest;
+    const isFeature = farthest.isFeature === true;
+    const given = (isFeature ? limits.inputs : limits.outputs).get(column ?? "")?.factor ?? limits.factor;
+    const factor = isScaled(farthest) && timesLimit(farthest) > 0 ? timesLimit(farthest) * given : undefined;
+    return { column, isFeature, held: held.size, warned, farthest, factor, date };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
-}
-
-/** How far a result is, in times of what is allowed; 0: it has no distance. */
-export function timesLimit({ measured, limit }: Finding): number {
-  return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
 }

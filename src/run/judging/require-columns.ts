@@ -61,7 +61,7 @@ function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, con
     const wanted = given === "ignore" ? {} : given;
     const found = columns.get(name);
     const unfit = found === undefined ? undefined : limitWithoutValues(wanted, found);
-    requireValues({ where }, { name, values: wanted.in, type: found?.type });
+    requireValues({ where }, { name, values: wanted.in, found });
     if (found === undefined || unfit !== undefined) {
       const names = [...columns.keys()];
       const [what, hint] =
@@ -80,15 +80,23 @@ const valueForms: readonly { readonly of: (type: string) => boolean; readonly fo
     { of: (type) => type === "bool", form: /^(?:true|false)$/, what: "boolean" },
   ];
 
+/** Profiles keep the first 21 bits of a number: from here on, whole numbers share bins. */
+const exactNumbers = 2 ** 21;
+
 /** Refuses a list of values of which the column can never have one. @throws JobError SPEC_INVALID */
 function requireValues(
   { where }: Pick<JobContext, "where">,
   {
     name,
     values = [],
-    type,
-  }: { readonly name: string; readonly values?: readonly string[] | undefined; readonly type: ColumnType | undefined },
+    found,
+  }: {
+    readonly name: string;
+    readonly values?: readonly string[] | undefined;
+    readonly found: CheckedColumn | undefined;
+  },
 ): void {
+  const type = found?.type;
   const known = type === undefined ? undefined : valueForms.find(({ of }) => of(showType(type)));
   const strange = known && values.find((value) => !known.form.test(value));
   if (type !== undefined && strange !== undefined) {
@@ -96,6 +104,14 @@ function requireValues(
       "SPEC_INVALID",
       `reading ${where(["checks", "outputs", name, "in"])}: ${strange} is no ${known?.what}, and \`${name}\` is ${showType(type)}`,
       { hint: `list values that \`${name}\` may have` },
+    );
+  }
+  const large = found?.kind === "numbers" ? values.find((value) => Math.abs(Number(value)) >= exactNumbers) : undefined;
+  if (large !== undefined) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading ${where(["checks", "outputs", name, "in"])}: ${large} is too large: numbers from ${exactNumbers} on are not counted one by one`,
+      { hint: `write a condition of checks.sql: bad: count(case when "${name}" not in (…) then 1 end) = 0` },
     );
   }
 }

@@ -243,10 +243,13 @@ test("the model of the last run tells whether a new model or the data are the ca
   const earlier = nightsBefore(28, (ago) => ({ rows, ...usual(ago) }));
   const run = runProfile({ rows, modelSha256: "new", ...usual(0), outputs: { score: score(3, 0.8) } });
   const judgedRun = { run, earlier: earlierThan(run.date, earlier), limits: defaultLimits };
+  const verdict = judge(judgedRun);
   const causeOf = (before: ColumnProfile): string | undefined =>
-    judgeWithPrevious(judgedRun, { modelSha256: "a", rows: 1000, outputs: new Map([["score", before]]) }).results.find(
-      ({ check, column }) => check === "shape" && column === "score",
-    )?.cause?.of;
+    judgeWithPrevious(judgedRun, verdict, {
+      modelSha256: "a",
+      rows: 1000,
+      outputs: new Map([["score", before]]),
+    }).results.find(({ check, column }) => check === "shape" && column === "score")?.cause?.of;
   expect([causeOf(score(9)), causeOf(score(9, 0.8))]).toEqual(["model", "data"]);
 });
 
