@@ -6,7 +6,7 @@ import { type Decision, decisionText } from "./decision.js";
 import { logicalDateOf } from "./published-run.js";
 import type { Pruning } from "./pruned-run.js";
 import type { RunVerdict } from "./run-verdict.js";
-import type { RunState } from "./state.js";
+import type { RunState } from "./lifecycle.js";
 import { resultLines } from "./verdict-text.js";
 
 /**

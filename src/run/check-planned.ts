@@ -1,4 +1,5 @@
 import type { Model } from "../models/port.js";
+import type { LatestRun } from "../publish/lifecycle.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
@@ -14,6 +15,11 @@ export interface PlannedRun {
   readonly stored: StoredPlan;
   readonly run: RunSink;
   readonly listing: Listing;
+}
+
+/** What is known of a run that decides what becomes of it. */
+export function latestRun({ stored, run }: Omit<PlannedRun, "listing">): LatestRun {
+  return { state: run.state, isErasure: stored.plan.erasure !== undefined, isWhole: !run.committed.includes(0) };
 }
 
 /** What an attempt that resumes a run needs to know. */

@@ -1,13 +1,15 @@
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobContext } from "../scoring/context.js";
+import { runStep } from "../publish/lifecycle.js";
 import type { StoredPlan } from "../sink/port.js";
+import { unfinishedErasure } from "./erasing/refuse-scoring.js";
 import { assertNever, JobError } from "../util/errors.js";
-import { checkPublished, checkResumable, type PlannedRun } from "./check-planned.js";
+import { checkPublished, checkResumable, latestRun, type PlannedRun } from "./check-planned.js";
 import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
-import { hasOnlyFailed, refuseKept, refuseOthers } from "./resume.js";
+import { hasOnlyFailed, refuseElsewhere, refuseKept } from "./resume.js";
 import { spellOut } from "./spell-out.js";
 import { type RunState, runState } from "./state.js";
 
@@ -103,26 +105,24 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
   }
   const run = await context.sink.open(stored);
   const { plan } = stored;
-  const { state } = run;
-  refuseOthers(context, plan, run);
-  switch (state.kind) {
-    case "held":
-    case "discarded":
-      throw await decidedError(context, { plan, run, state });
-    case "published":
+  refuseElsewhere(context, plan, run);
+  const step = runStep(latestRun({ stored, run }), false);
+  switch (step.kind) {
+    case "refuse":
+      throw unfinishedErasure(context, plan);
+    case "report":
+      throw await decidedError(context, { plan, run, state: step.state });
+    case "compare with plan":
       await checkPublished(context, { stored, run, listing: await listInput(context) });
       return "end";
-    case "unfinished":
-      if (plan.erasure !== undefined) {
-        return "finish";
-      }
+    case "score":
       return await nextOfUnfinished(context, { stored, run, listing: await listInput(context) });
-    case "approved":
+    case "publish":
       return "finish";
-    case "superseded":
+    case "open next":
       return "plan";
     default:
-      return assertNever(state);
+      return assertNever(step);
   }
 }
 

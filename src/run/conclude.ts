@@ -5,7 +5,7 @@ import { spanCount } from "../plan/spans.js";
 import { byChecks } from "../publish/decision.js";
 import { requireApproved } from "../publish/require-approved.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/state.js";
+import type { RunState } from "../publish/lifecycle.js";
 import { columnNotes, resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";

@@ -5,12 +5,13 @@ import { spanCount } from "../plan/spans.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import { prunedError } from "../publish/pruned-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
+import { approveStep, discardStep } from "../publish/lifecycle.js";
 import { count } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { assertNever, JobError } from "../util/errors.js";
+import { JobError } from "../util/errors.js";
 import { runFacts, rowsOfRun } from "./attempt.js";
 import { countCommitted } from "./conclude.js";
 import { notPlanned, openOwn, refuseKept } from "./resume.js";
@@ -60,49 +61,35 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const { stored, run } = await findRun(context, "approving", request);
   const { runId } = stored.plan;
   const { state } = run;
-  switch (state.kind) {
-    case "published": {
-      refuseRolledBack(context, "approving", { stored, run });
-      await run.tidy?.(); // of an approval that was killed when it had published the run
-      const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
-      await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
-      const held = await heldOthers(context, stored.plan);
-      const facts = {
-        isNeighbour: isNeighbour(stored.plan, decision),
-        held,
-        rows: rowsOfRun(run),
-        decision,
-      };
-      return { runId, state: "published", already: true, carriedOut: false, ...facts };
-    }
-    case "unfinished":
-      throw await notHeld(context, { stored, run });
-    case "approved":
-    case "discarded":
-    case "superseded":
-      return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
-    case "held": {
-      const lost = await lostSpans(context, stored.plan, run);
-      if (lost !== undefined) {
-        throw lost; // an approval is final, and could not be carried out
-      }
-      const asked = decisionOf(context, "approved", request);
-      const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
-        run.decide(asked),
-      );
-      return await publishIfApproved(context, { stored, run, decision, already: false, request });
-    }
-    default:
-      return assertNever(state);
+  const step = approveStep(state);
+  if (step === "tell") {
+    refuseRolledBack(context, "approving", { stored, run });
+    await run.tidy?.(); // of an approval that was killed when it had published the run
+    const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
+    await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
+    const held = await heldOthers(context, stored.plan);
+    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: rowsOfRun(run), decision };
+    return { runId, state: "published", already: true, carriedOut: false, ...facts };
   }
+  if ("decision" in state) {
+    return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
+  }
+  if (step === "refuse") {
+    throw await notHeld(context, { stored, run });
+  }
+  const lost = await lostSpans(context, stored.plan, run);
+  if (lost !== undefined) {
+    throw lost; // an approval is final, and could not be carried out
+  }
+  const asked = decisionOf(context, "approved", request);
+  const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
+    run.decide(asked),
+  );
+  return await publishIfApproved(context, { stored, run, decision, already: false, request });
 }
 
 /** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
-function refuseRolledBack(
-  { command, sink }: JobContext,
-  act: string,
-  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): void {
+function refuseRolledBack({ command, sink }: JobContext, act: string, { stored: { plan }, run }: OpenedRun): void {
   if (run.rolledBack === true) {
     throw new JobError(
       "ALREADY_DECIDED",
@@ -112,10 +99,13 @@ function refuseRolledBack(
   }
 }
 
-/** A run with its decision. `already`: another command made it. */
-interface DecidedRun {
+interface OpenedRun {
   readonly stored: StoredPlan;
   readonly run: RunSink;
+}
+
+/** A run with its decision. `already`: another command made it. */
+interface DecidedRun extends OpenedRun {
   readonly decision: Decision;
   readonly already: boolean;
   readonly request: DecisionRequest;
@@ -188,26 +178,34 @@ async function requireAsAsked(
 export async function discardRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
   const { stored, run } = await findRun(context, "discarding", request);
   const { runId, staged } = stored.plan;
-  if (run.state.kind === "published") {
-    refuseRolledBack(context, "discarding", { stored, run });
-    throw new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
-      hint: await scoringAgainText(context, stored.plan),
-    });
+  const { state } = run;
+  const known = "decision" in state ? state.decision : undefined;
+  const step = discardStep(state, staged);
+  if (step === "refuse" && known === undefined) {
+    throw await notDiscarded(context, { stored, run });
   }
-  if (!staged) {
-    throw await notStaged(context, stored.plan);
-  }
-  const known = "decision" in run.state ? run.state.decision : undefined;
   const decision = known ?? (await run.decide(decisionOf(context, "discarded", request)));
   if (decision.kind !== "discarded") {
     throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
   }
   await run.tidy?.();
-  const already = known !== undefined;
+  const already = step === "tell";
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);
   const facts = { isNeighbour: false, held: [], rows: rowsOfRun(run), readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
+}
+
+/** Makes the error for discarding a run that is published, or is not staged. */
+async function notDiscarded(context: JobContext, { stored, run }: OpenedRun): Promise<JobError> {
+  const { plan } = stored;
+  if (run.state.kind !== "published") {
+    return await notStaged(context, plan);
+  }
+  refuseRolledBack(context, "discarding", { stored, run });
+  return new JobError(plan.staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${plan.runId}: it is published`, {
+    hint: await scoringAgainText(context, plan),
+  });
 }
 
 /** Makes the error for discarding an unfinished run that was planned without checks that can hold it. */
@@ -224,7 +222,7 @@ async function findRun(
   context: JobContext,
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
-): Promise<{ stored: StoredPlan; run: RunSink }> {
+): Promise<OpenedRun> {
   const { spec, sink, sha256, command, record } = context;
   const base = runIdOf(spec.name, spec.params, sha256);
   const stored = await sink.find(base);
@@ -265,10 +263,7 @@ function decisionOf(
   return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline: !notNormal };
 }
 
-async function notHeld(
-  context: JobContext,
-  { stored: { plan }, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-): Promise<JobError> {
+async function notHeld(context: JobContext, { stored: { plan }, run }: OpenedRun): Promise<JobError> {
   const progress = `${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`;
   return new JobError("USAGE", `approving run ${plan.runId}: its checks do not hold it (${progress})`, {
     hint: await finishingHint(context, plan),

@@ -3,7 +3,7 @@ import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/state.js";
+import type { RunState } from "../publish/lifecycle.js";
 import { columnNotes, countsText, knownText, resultLines, toCorrect } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";

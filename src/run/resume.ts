@@ -8,7 +8,6 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Opening } from "../publish/opening.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted } from "./conclude.js";
-import { refuseUnfinishedErasure } from "./erasing/refuse-scoring.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import { type FoundDigests, tokenizerDifference } from "./model.js";
@@ -58,20 +57,10 @@ export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "
   refuseElsewhere(context, plan, run);
 }
 
-function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
+/** Refuses a run of the same name whose rows are elsewhere. @throws JobError PLAN_CHANGED */
+export function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   if (context.sink.isElsewhere?.(plan.target) === true) {
     checkSpec(context, plan, run);
-  }
-}
-
-/**
- * Refuses to continue, without `--new-run`, a run of an erasure or one whose rows are elsewhere. Call `refuseKept`
- * before opening the run: opening a damaged run fails. @throws JobError
- */
-export function refuseOthers(context: JobContext, plan: Plan, run: RunSink): void {
-  if (!context.newRun) {
-    refuseUnfinishedErasure(context, plan, run);
-    refuseElsewhere(context, plan, run);
   }
 }
 

@@ -3,15 +3,15 @@ import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
-import { byChecks } from "../publish/decision.js";
+import { runStep, type RunStep } from "../publish/lifecycle.js";
 import type { StoredPlan } from "../sink/port.js";
 import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
-import { checkPublished, checkResumable, type Resumable } from "./check-planned.js";
+import { checkPublished, checkResumable, latestRun, type PlannedRun, type Resumable } from "./check-planned.js";
 import { alreadyComplete, countCommitted } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { approveErasure } from "./erasing/copy-run.js";
-import { needsAnotherRun } from "./erasing/refuse-scoring.js";
+import { unfinishedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";
 import { withInput } from "./planning/input-wait.js";
@@ -20,7 +20,7 @@ import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, hasOnlyFailed, isPublished, refuseKept, refuseOthers } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, refuseElsewhere, refuseKept } from "./resume.js";
 import { spellOut } from "./spell-out.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 
@@ -116,11 +116,13 @@ async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Prom
       await using reloading =
         model === resolved.model ? undefined : await reload(context, { plan, listing, model, before: loading });
       const shardsUnplanned = checkPins(context, plan, created.run, { listed: listing.shards, ...digestsOf(model) });
-      const report = isPublished(created.run)
-        ? await alreadyComplete(context, created) // the other attempt has completed it
-        : await whereDecided(context, created);
-      if (report !== undefined) {
-        return report;
+      // The run that this command was to open is there: it is not to open another one after it.
+      const step = runStep(latestRun(created), false);
+      if (step.kind === "compare with plan") {
+        return await alreadyComplete(context, created); // the other attempt has completed it
+      }
+      if (step.kind !== "score") {
+        return await takeStep(context, created, step);
       }
       const engine = await (reloading ?? loading).engine;
       return await scoreAndFinish(context, { ...created, engine, decoder, shardsUnplanned });
@@ -137,24 +139,29 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
   return await recordingFailure(run, () => resume(context, { stored, run }));
 }
 
-/** Resumes a run; with `--new-run`, starts the next run if this one is finished or its plan no longer holds. */
+/** Goes on with a run that is planned. */
 async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
+  const { newRun } = context;
+  if (!newRun) {
+    refuseElsewhere(context, stored.plan, run);
+  }
+  const step = runStep(latestRun({ stored, run }), newRun);
+  if (step.kind !== "score" && step.kind !== "compare with plan") {
+    return await takeStep(context, { stored, run }, step);
+  }
+  const planned = { stored, run, listing: await listInput(context) };
+  if (step.kind === "score") {
+    return await resumeScoring(context, planned);
+  }
+  await checkPublished(context, planned);
+  return await alreadyComplete(context, { stored, run });
+}
+
+/** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
+async function resumeScoring(context: JobContext, planned: PlannedRun): Promise<RunReport> {
   const { log, newRun } = context;
+  const { stored, run, listing } = planned;
   const { plan } = stored;
-  refuseOthers(context, plan, run);
-  if (newRun && isPublished(run)) {
-    return await startAfter(context, plan.runId, "is complete");
-  }
-  const ended = await whereDecided(context, { stored, run });
-  if (ended !== undefined) {
-    return ended;
-  }
-  const listing = await listInput(context);
-  const planned = { stored, run, listing };
-  if (isPublished(run)) {
-    await checkPublished(context, planned);
-    return await alreadyComplete(context, { stored, run });
-  }
   let found: Resumable;
   try {
     found = await checkResumable(context, planned);
@@ -184,55 +191,40 @@ async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Pro
   return await scoreAndFinish(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
-/**
- * Carries out the decision on a staged run: publishes it if it is approved, opens the next run if `--new-run` replaces
- * it, or reports that it is held or discarded. undefined: there is no decision, and the run is no erasure.
- */
-async function whereDecided(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport | undefined> {
-  const { runId } = stored.plan;
-  const { state } = run;
-  switch (state.kind) {
-    case "unfinished":
-      return stored.plan.erasure === undefined ? undefined : await carryOutErasure(context, { stored, run });
-    case "published":
-      return undefined;
-    case "approved":
-      return await carryOutApproval(context, { stored, run, by: state.decision.by });
-    case "held":
-      return context.newRun
-        ? await startAfter(context, runId, "is held", { stored, run })
-        : await reportDecided(context, { stored, run, state });
-    case "discarded":
-      return context.newRun
-        ? await startAfter(context, runId, "was discarded")
-        : await reportDecided(context, { stored, run, state });
-    case "superseded":
-      return await startAfter(context, runId, stored.plan.erasure === undefined ? "was held" : "was superseded");
-    default:
-      return assertNever(state);
-  }
-}
-
-/** Publishes an unfinished erasure, or opens the next run in its place if it lacks spans. */
-async function carryOutErasure(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
-  const { runId } = stored.plan;
-  if (needsAnotherRun(run)) {
-    return await startAfter(context, runId, "is an erasure that is not finished", { stored, run });
-  }
-  const { by } = await approveErasure(context, { plan: stored.plan, run });
-  return await carryOutApproval(context, { stored, run, by });
-}
-
-/**
- * Publishes an approved run. With `--new-run`, the next run opens after an erasure or a run that a person approved; one
- * that passed its checks may be this command's own. The next run also replaces a run whose rows the target refuses, or
- * whose target the spec has changed: from then on, no attempt can publish that run.
- */
-async function carryOutApproval(
+/** Carries out a step for which no row is scored. */
+async function takeStep(
   context: JobContext,
-  { stored, run, by }: OpenedRun & { readonly by: string },
+  { stored, run }: OpenedRun,
+  step: Exclude<RunStep, { kind: "score" | "compare with plan" }>,
 ): Promise<RunReport> {
-  const { runId, target, erasure } = stored.plan;
+  const { plan } = stored;
+  switch (step.kind) {
+    case "refuse":
+      throw unfinishedErasure(context, plan);
+    case "report":
+      return await reportDecided(context, { stored, run, state: step.state });
+    case "open next":
+      return await startAfter(context, plan.runId, step.why, step.inItsPlace ? { stored, run } : undefined);
+    case "publish":
+      return await publish(context, { stored, run }, step);
+    default:
+      return assertNever(step);
+  }
+}
+
+/**
+ * Publishes an approved run, or an erasure whose rows are all there. With `--new-run`, the next run also replaces a run
+ * whose rows the target refuses, or whose target the spec has changed: from then on, no attempt can publish that run.
+ */
+async function publish(
+  context: JobContext,
+  { stored, run }: OpenedRun,
+  { approve, opensNext }: Extract<RunStep, { kind: "publish" }>,
+): Promise<RunReport> {
+  const { runId, target } = stored.plan;
+  if (approve) {
+    await approveErasure(context, { plan: stored.plan, run });
+  }
   const differences = context.sink.compareTarget?.(target) ?? [];
   if (context.newRun && differences.length > 0) {
     return await abandon(context, runId, differences.join("; "));
@@ -242,7 +234,5 @@ async function carryOutApproval(
   if (report instanceof JobError) {
     return await abandon(context, runId, report);
   }
-  return context.newRun && (by !== byChecks || erasure !== undefined)
-    ? await startAfter(context, runId, "was approved")
-    : report;
+  return opensNext ? await startAfter(context, runId, "was approved") : report;
 }

@@ -13,7 +13,7 @@ import type { PublishedRun, Series } from "../publish/published-run.js";
 import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/state.js";
+import type { RunState } from "../publish/lifecycle.js";
 import type { Opening } from "../publish/opening.js";
 import type { RunNotes } from "./run-notes.js";
 import type { UnfitValue } from "./unfit-value.js";

@@ -1,11 +1,11 @@
 import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
+import { eraseStep } from "../../publish/lifecycle.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
-import { countCommitted } from "../conclude.js";
+import { latestRun } from "../check-planned.js";
 import { isPublished } from "../resume.js";
 import { finishErasure, type Source } from "./copy-run.js";
 
@@ -18,27 +18,26 @@ export async function findSource(
   const { sink } = context;
   const { plan } = latest;
   const run = await sink.open(latest);
-  if (isPublished(run)) {
-    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
-    return { stored: latest, run, latest: plan.runId };
+  switch (eraseStep(latestRun({ stored: latest, run }))) {
+    case "erase":
+      await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
+      return { stored: latest, run, latest: plan.runId };
+    case "finish":
+      return await finishFirst(context, latest, { run, dryRun });
+    case "erase earlier": {
+      const before = await publishedBefore(context, plan.runId);
+      if (plan.erasure === undefined) {
+        return before;
+      }
+      return typeof before === "object"
+        ? { ...before, unfinished: run }
+        : (before ?? lostText(context, plan.erasure.of, plan));
+    }
+    case "refuse":
+      return run.state.kind === "held"
+        ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
+        : `it is not finished; to finish it: ${context.command(plan.params)}`;
   }
-  const { kind } = run.state;
-  const isComplete = kind === "unfinished" && countCommitted(run) === spanCount(plan);
-  if (plan.erasure !== undefined && (kind === "approved" || isComplete)) {
-    return await finishFirst(context, latest, { run, dryRun });
-  }
-  if (plan.erasure !== undefined) {
-    const before = await publishedBefore(context, plan.runId);
-    return typeof before === "object"
-      ? { ...before, unfinished: run }
-      : (before ?? lostText(context, plan.erasure.of, plan));
-  }
-  if (kind === "discarded") {
-    return await publishedBefore(context, plan.runId);
-  }
-  return kind === "held"
-    ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
-    : `it is not finished; to finish it: ${context.command(plan.params)}`;
 }
 
 /** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */

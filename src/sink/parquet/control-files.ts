@@ -6,7 +6,7 @@ import { type Decision, parseDecision } from "../../publish/decision.js";
 import { parseRunVerdict, type RunVerdict } from "../../publish/run-verdict.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
-import { type RunState, stateOf } from "../../publish/state.js";
+import { type RunState, stateOf } from "../../publish/lifecycle.js";
 import { namesIn, type ReadableStore, type Store, textAt } from "../../stores/store.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";

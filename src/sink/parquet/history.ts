@@ -10,7 +10,7 @@ import {
   statusOfRun,
   recordedSpending,
 } from "../../publish/recorded-run.js";
-import { stateOf } from "../../publish/state.js";
+import { stateOf } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
 import { readDecision, readVerdict } from "./control-files.js";

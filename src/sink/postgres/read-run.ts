@@ -6,7 +6,7 @@ import type { StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
-import { type RunState, stateOf } from "../../publish/state.js";
+import { type RunState, stateOf } from "../../publish/lifecycle.js";
 import { readDecision, readVerdict } from "./control/decisions.js";
 import { refuseSpansGone } from "./control/errors.js";
 import { damagedRun } from "./damage.js";

@@ -10,7 +10,7 @@ import {
   statusOfRun,
 } from "../../../publish/recorded-run.js";
 import type { RunVerdict } from "../../../publish/run-verdict.js";
-import { stateOf } from "../../../publish/state.js";
+import { stateOf } from "../../../publish/lifecycle.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
