@@ -18,26 +18,26 @@ export async function findSource(
   const { sink } = context;
   const { plan } = latest;
   const run = await sink.open(latest);
-  switch (eraseStep(latestRun({ stored: latest, run }))) {
-    case "erase":
-      await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
-      return { stored: latest, run, latest: plan.runId };
-    case "finish":
-      return await finishFirst(context, latest, { run, dryRun });
-    case "erase earlier": {
-      const before = await publishedBefore(context, plan.runId);
-      if (plan.erasure === undefined) {
-        return before;
-      }
-      return typeof before === "object"
-        ? { ...before, unfinished: run }
-        : (before ?? lostText(context, plan.erasure.of, plan));
-    }
-    case "refuse":
-      return run.state.kind === "held"
-        ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
-        : `it is not finished; to finish it: ${context.command(plan.params)}`;
+  const step = eraseStep(latestRun({ stored: latest, run }));
+  if (step === "erase") {
+    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
+    return { stored: latest, run, latest: plan.runId };
   }
+  if (step === "finish") {
+    return await finishFirst(context, latest, { run, dryRun });
+  }
+  if (step === "refuse") {
+    return run.state.kind === "held"
+      ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
+      : `it is not finished; to finish it: ${context.command(plan.params)}`;
+  }
+  const before = await publishedBefore(context, plan.runId);
+  if (plan.erasure === undefined) {
+    return before;
+  }
+  return typeof before === "object"
+    ? { ...before, unfinished: run }
+    : (before ?? lostText(context, plan.erasure.of, plan));
 }
 
 /** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */
