@@ -44,7 +44,7 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   const nth = chosen.length > 20 ? 12 : 1;
   const few = chosen.filter(
     (call, index) =>
-      torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)|profile\.key/.test(call),
+      torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
   );
   return killsOrCopies([...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`], copies);
 }
@@ -144,9 +144,9 @@ async function controlFiles({ out }: Night): Promise<string[]> {
   return await readdir(join(out, "_infer-batch"), { recursive: true });
 }
 
-/** Rows and keys of runs that are over. */
+/** Rows of runs that are over. */
 async function leftOf(night: Night): Promise<string[]> {
-  return (await controlFiles(night)).filter((name) => /profile\.key|\.staged$/.test(name));
+  return (await controlFiles(night)).filter((name) => name.endsWith(".staged"));
 }
 
 async function isDecided(night: Night): Promise<boolean> {
