@@ -43,8 +43,7 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   // In short: where the verdict, the decision and the published files are named, and some of the steps that any run does.
   const nth = chosen.length > 20 ? 12 : 1;
   const few = chosen.filter(
-    (call, index) =>
-      torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
+    (call, index) => torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
   );
   return killsOrCopies([...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`], copies);
 }
