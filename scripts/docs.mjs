@@ -24,9 +24,11 @@ function typeText(node) {
   if (node.anyOf !== undefined) {
     return [...new Set(node.anyOf.map(typeText))].filter((text) => text !== "text of a number").join(" or ");
   }
+  if (node.prefixItems !== undefined) return `[${node.prefixItems.map(typeText).join(", ")}]`;
   if (node.type === "array") return `list of ${typeText(node.items)}`;
   if (node.type === "object") return "mapping";
   if (node.type === "integer") {
+    if (node.minimum === Number.MIN_SAFE_INTEGER) return "whole number";
     const most = node.maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${node.maximum}`;
     return `number from ${node.minimum}${most}`;
   }

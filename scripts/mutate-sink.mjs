@@ -48,10 +48,8 @@ const likely = {
   "emptied-table": ["emptied"],
   "finish-run": ["locks", "new-runs"],
   locks: ["locks", "new-runs"],
-  "profile-key": ["profile-keys"],
   "read-run": ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],
-  "run-profile": ["profile-keys"],
   "run-sink": ["locks", "new-runs"],
   shape: ["changed-table"],
   sink: ["locks", "new-runs"],
@@ -89,7 +87,7 @@ const removals = [
   {
     what: "check",
     // Errors for what cannot happen are not removed, except the one for a wrong number of rows in a span.
-    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|lostKey|superseded|sizeNow|other)/g,
+    pattern: /throw (?=new JobError|new Error\(`\$\{written|new Committed|damaged|superseded)/g,
     instead: "void ",
     suites: [checks, damage, disk, rest, power, pipe],
   },
@@ -102,8 +100,7 @@ const removals = [
   {
     folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
     what: "check",
-    pattern:
-      /throw (?=new JobError|new Error\(`\$\{taken|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|lostKey|denied)/g,
+    pattern: /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },

@@ -43,8 +43,7 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   // In short: where the verdict, the decision and the published files are named, and some of the steps that any run does.
   const nth = chosen.length > 20 ? 12 : 1;
   const few = chosen.filter(
-    (call, index) =>
-      torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)|profile\.key/.test(call),
+    (call, index) => torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
   );
   return killsOrCopies([...few.map((call) => `before ${call}`), `after ${calls.at(-1) ?? ""}`], copies);
 }
@@ -144,9 +143,9 @@ async function controlFiles({ out }: Night): Promise<string[]> {
   return await readdir(join(out, "_infer-batch"), { recursive: true });
 }
 
-/** Rows and keys of runs that are over. */
+/** Rows of runs that are over. */
 async function leftOf(night: Night): Promise<string[]> {
-  return (await controlFiles(night)).filter((name) => /profile\.key|\.staged$/.test(name));
+  return (await controlFiles(night)).filter((name) => name.endsWith(".staged"));
 }
 
 async function isDecided(night: Night): Promise<boolean> {

@@ -79,7 +79,7 @@ s3.describe("a damaged output in S3", () => {
     { what: "manifest", checks: {}, gone: "_manifest.json" },
     { what: "part", checks: { on_fail: "warn" }, gone: partInS3(2) },
   ])(
-    "a run in S3 with sealed profiles that lost a $what is finished anew as the hint says, with the profile that it had and without a key",
+    "a run in S3 that lost a $what is finished anew as the hint says, with the profile that it had",
     async ({ checks, gone }) => {
       const bucket = await s3.server().createBucket();
       const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks });

@@ -167,7 +167,7 @@ export interface Scored {
   readonly record: AttemptRecord;
   /** Rows that the model was asked for. */
   readonly asked: number;
-  /** The profile of each span, as it is stored, but not sealed. */
+  /** The profile of each span, as it is stored. */
   readonly profiles: string[];
 }
 

@@ -83,7 +83,7 @@ export function sha256Of(text: string): string {
 }
 
 /**
- * Refuses a run that was superseded or discarded, which removes its key and parts. Returns the decision on a staged run.
+ * Refuses a run that was superseded or discarded, which removes its parts. Returns the decision on a staged run.
  * @throws JobError DISCARDED, PLAN_CHANGED
  */
 export async function refuseStopped({

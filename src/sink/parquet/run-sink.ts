@@ -148,9 +148,7 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
     });
   }
   if (shared !== undefined) {
-    warn(
-      `${folder}: ${shared}, so attempts at once could replace each other's parts and keys; run only one worker at a time`,
-    );
+    warn(`${folder}: ${shared}, so attempts at once could replace each other's parts; run only one worker at a time`);
   }
 }
 

@@ -40,7 +40,7 @@ s3.describe.each([
     expect(await commitSpan(beside.run, 1)).toBe("committed");
     expect(await commitSpan(run, 1)).toBe("adopted");
     expect(warnings).toContain(
-      `${at.uri}: the store does not honour If-None-Match, so attempts at once could replace each other's parts and keys; run only one worker at a time`,
+      `${at.uri}: the store does not honour If-None-Match, so attempts at once could replace each other's parts; run only one worker at a time`,
     );
     await carryOutS3(sink);
     await carryOutS3(other, 2);
