@@ -83,10 +83,10 @@ export interface Store {
 export interface Fence {
   /** The folder of the working files of a run. */
   readonly scope: string;
-  /** @throws JobError when nothing may be written any more: the run was superseded, or its plan is another one */
+  /** @throws JobError (66, 67) when nothing may be written any more: the run was superseded or discarded, or its plan is another one */
   readonly check: () => Promise<unknown>;
-  /** Whether what was created too late must be taken back, where that is only known afterwards. */
-  readonly takesBack: () => Promise<boolean>;
+  /** Whether what was created too late must be taken back, where that is only known afterwards. `why`: what `check` threw. */
+  readonly takesBack: (why: JobError) => Promise<boolean>;
 }
 
 export interface Entry {
@@ -135,18 +135,18 @@ export interface Withdrawal {
 }
 
 /**
- * Checks a fence after something was created. Where a later run was opened, takes it back if that must be: a later run
- * may have looked for it before.
+ * Checks a fence after something was created. Where the run is over, takes it back if that must be: a later run may have
+ * looked for it before.
  * @throws what `check` throws, if it was taken back
  */
 export async function takeBackIfLate({ check, takesBack }: Fence, takeBack: () => Promise<unknown>): Promise<void> {
   try {
     await check();
   } catch (error) {
-    if (!(error instanceof JobError) || error.exitCode !== 66) {
+    if (!(error instanceof JobError) || (error.exitCode !== 66 && error.exitCode !== 67)) {
       throw error;
     }
-    if (await takesBack()) {
+    if (await takesBack(error)) {
       await takeBack();
       throw error;
     }

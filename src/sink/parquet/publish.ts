@@ -4,7 +4,7 @@ import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import type { ProfileToWrite } from "./control-files.js";
+import { type ProfileToWrite, refuseStopped } from "./control-files.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
@@ -233,6 +233,18 @@ const never = (): Promise<boolean> => Promise.resolve(false);
 /** The fence of what readers do not see, and must not stay when it came too late. */
 export function hidden({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
   return { scope: layout.temporary, check, takesBack: () => Promise.resolve(true) };
+}
+
+/**
+ * The fence of a span's part and rejects. What came too late after a later run was opened is taken back as what readers
+ * see is: another attempt may have adopted it and published this run. A discarded run is never published.
+ */
+export function committing(run: RunFolder): Fence {
+  return {
+    scope: run.layout.temporary,
+    check: () => refuseStopped(run),
+    takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
+  };
 }
 
 /** The fence of what is written once about a run, such as the decision: whoever finds it may depend on it. */
