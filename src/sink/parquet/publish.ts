@@ -48,7 +48,7 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
   // they are found below.
   await store.clear(layout.temporary);
-  await store.remove(layout.rejects, await staleRejects(store, layout, parts));
+  await store.remove(layout.rejects, await staleRejects(store, layout, known.committed));
 
   await publishText(run, layout.profile, { text: known.profile.text, isSame: areEqual });
   const manifest = manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt });

@@ -62,10 +62,10 @@ export async function* readRejects(
 export async function staleRejects(
   store: ReadableStore,
   layout: Layout,
-  parts: readonly { readonly span: number; readonly rejects_sha256: string | null }[],
+  parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): Promise<string[]> {
   const wanted = new Set(
-    parts.map(({ span, rejects_sha256: sha256 }) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
+    [...parts].map(([span, { rejectsSha256: sha256 }]) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
   );
   const names = await namesIn(store, layout.rejects);
   return names.filter((name) => runOfPart(name) === layout.runId && !wanted.has(name));

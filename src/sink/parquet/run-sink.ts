@@ -38,7 +38,7 @@ import {
 } from "./parts.js";
 import { planCheck, refuseForeign } from "./plan-file.js";
 import { clearEarlierRuns, clearRun, hidden, lasting, publishRun } from "./publish.js";
-import { readRejects } from "./rejects.js";
+import { readRejects, staleRejects } from "./rejects.js";
 import { committedProfile } from "./run-profile.js";
 
 /** What a run of Parquet files is opened with. */
@@ -117,6 +117,10 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
       try {
         await clearRun(store, layout);
         await clearEarlierRuns(run, finished);
+        const stale = finished ? await staleRejects(store, layout, known.parts) : [];
+        if (stale.length > 0) {
+          await store.remove(layout.rejects, stale); // an attempt that died had created them in S3 after the finish
+        }
       } catch {
         // What may not be removed, as in an archive, stays: readers do not see it.
       }
