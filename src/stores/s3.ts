@@ -125,7 +125,9 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
         await spool.prepare();
         const group = names.slice(start, start + size).map((name) => ({ name, path: spool.newPath() }));
         try {
-          const fetched = await Promise.allSettled(group.map((file) => fetchOne(file, what)));
+          const fetched = await Promise.allSettled(
+            group.map((file) => withSpoolErrors(spool, () => fetchOne(file, what))),
+          );
           const failed = fetched.find(({ status }) => status === "rejected");
           if (failed?.status === "rejected") {
             throw failed.reason;
@@ -177,14 +179,16 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
       await spool.prepare();
       const path = spool.newPath();
       try {
-        await withSpoolErrors(spool, () => body(path));
-        const facts = await withSpoolErrors(spool, () => digestOfFile(path));
-        if (facts.sizeBytes > objectLimitBytes) {
-          throw new JobError("USAGE", `writing ${name}: it has ${facts.sizeBytes} bytes`, {
-            hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
-          });
-        }
-        return await put(facts, { path, ...facts });
+        return await withSpoolErrors(spool, async () => {
+          await body(path);
+          const facts = await digestOfFile(path);
+          if (facts.sizeBytes > objectLimitBytes) {
+            throw new JobError("USAGE", `writing ${name}: it has ${facts.sizeBytes} bytes`, {
+              hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
+            });
+          }
+          return await put(facts, { path, ...facts });
+        });
       } finally {
         await unlink(path).catch(() => undefined);
       }
@@ -223,7 +227,12 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
     // In a store that ignores `If-Match`, this may remove what another finisher has published since: it publishes again.
     withdraw: (name, { version }) => objects.remove(objectAt(name), version),
     async clear(folder) {
-      await removeAll((await list(folder)).map(({ name }) => `${folder}/${name}`));
+      const { bucket, key } = objectAt(folder);
+      const keys: string[] = [];
+      for await (const object of objects.list(bucket, `${key}/`)) {
+        keys.push(object.key);
+      }
+      await removeAll(keys.map((below) => `s3://${bucket}/${below}`));
     },
     flush: () => Promise.resolve(),
     within: (signal) => small(objects.until(signal)),

@@ -31,7 +31,7 @@ export interface Store {
   /**
    * Offers files on this machine, a group at a time: each group until the next is requested. With `footer`, files in
    * which all bytes but those of a Parquet footer may be holes.
-   * @throws JobError OUTPUT_DAMAGED for a name that is gone, or changed meanwhile
+   * @throws JobError OUTPUT_DAMAGED for a name that is gone, or changed meanwhile; on a disk, whoever opens the file finds out
    */
   fetch(names: readonly string[], what: "whole" | "footer"): AsyncIterable<readonly LocalFile[]>;
   /**

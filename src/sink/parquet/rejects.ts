@@ -65,7 +65,9 @@ export async function staleRejects(
   parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): Promise<string[]> {
   const wanted = new Set(
-    [...parts].map(([span, { rejectsSha256: sha256 }]) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
+    [...parts].map(([span, { rejectsSha256: sha256 }]) =>
+      sha256 === null ? undefined : layout.rejectsOf(span, sha256),
+    ),
   );
   const names = await namesIn(store, layout.rejects);
   return names.filter((name) => runOfPart(name) === layout.runId && !wanted.has(name));

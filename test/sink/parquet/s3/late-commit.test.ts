@@ -30,27 +30,28 @@ s3.describe("an attempt in S3 whose commit ends late", () => {
   test.each([
     { what: "part", request: /^PUT .*out\/part-00002/ },
     { what: "rejects", request: /^PUT .*_rejects/ },
-  ])("a late attempt leaves the $what that it created, and another attempt has published, while a later run is planned", async ({
-    request,
-  }) => {
-    await using at = await s3World(s3.server());
-    await using late = await at.open();
-    await using other = await at.open();
-    const { run } = await begun(late, s3Plan());
-    const { reached, go } = holdAfter(at.proxy, request);
-    const committing = commitSpan(run, 2);
-    await reached;
-    await carryOutS3(other);
-    await other.create(s3Plan(2));
-    go();
-    await committing.catch((error: unknown) => {
-      expect(error).toMatchObject(superseded);
-    });
-    await expect(run.finish()).rejects.toMatchObject(superseded);
-    expect(await at.faults()).toEqual([]);
-    await carryOutS3(other, 2);
-    expect(await at.faults(2)).toEqual([]);
-  });
+  ])(
+    "a late attempt leaves the $what that it created, and another attempt has published, while a later run is planned",
+    async ({ request }) => {
+      await using at = await s3World(s3.server());
+      await using late = await at.open();
+      await using other = await at.open();
+      const { run } = await begun(late, s3Plan());
+      const { reached, go } = holdAfter(at.proxy, request);
+      const committing = commitSpan(run, 2);
+      await reached;
+      await carryOutS3(other);
+      await other.create(s3Plan(2));
+      go();
+      await committing.catch((error: unknown) => {
+        expect(error).toMatchObject(superseded);
+      });
+      await expect(run.finish()).rejects.toMatchObject(superseded);
+      expect(await at.faults()).toEqual([]);
+      await carryOutS3(other, 2);
+      expect(await at.faults(2)).toEqual([]);
+    },
+  );
 
   test("an attempt removes the rejects that it created after another one had committed the span with others", async () => {
     await using at = await s3World(s3.server());
