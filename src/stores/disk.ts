@@ -2,7 +2,8 @@ import { constants } from "node:fs";
 import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
-import { type Created, type Digest, digestOfFile, digestOfText, type Fence, type Stat, type Store } from "./store.js";
+import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
+import { digestOfFile } from "../util/sha256.js";
 
 /**
  * The calls on a disk. Those on what does not exist fail with ENOENT. Tests pass in file systems that lose what was not

@@ -7,7 +7,6 @@ import { JobError } from "../util/errors.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
 import {
   type Digest,
-  digestOfFile,
   digestOfText,
   type Entry,
   type Fence,
@@ -15,6 +14,7 @@ import {
   type Store,
   takeBackIfLate,
 } from "./store.js";
+import { digestOfFile } from "../util/sha256.js";
 
 export interface ObjectStoreOptions {
   readonly objects: S3Store;

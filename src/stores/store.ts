@@ -1,6 +1,5 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { type ErrorCode, JobError } from "../util/errors.js";
+import { sha256Of } from "../util/sha256.js";
 
 /**
  * Bytes under names: a folder on a disk, or a prefix in S3. The only code that knows the technology. A name is a path on
@@ -196,17 +195,6 @@ export async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** @throws system errors */
-export async function digestOfFile(path: string): Promise<Digest> {
-  const hash = createHash("sha256");
-  let sizeBytes = 0;
-  for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
-    hash.update(piece);
-    sizeBytes += piece.length;
-  }
-  return { sizeBytes, sha256: hash.digest("hex") };
-}
-
 export function digestOfText(text: string): Digest {
-  return { sizeBytes: Buffer.byteLength(text), sha256: createHash("sha256").update(text).digest("hex") };
+  return { sizeBytes: Buffer.byteLength(text), sha256: sha256Of(text) };
 }

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { parseJson } from "../../plan/parse-plan.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
@@ -14,6 +13,7 @@ import type { ReviewedPlan } from "../port.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { readPlan } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** Reads the verdict on a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
 export async function readVerdict(store: ReadableStore, layout: Layout): Promise<RunVerdict | undefined> {
@@ -76,10 +76,6 @@ export function profileToWrite(
 ): ProfileToWrite {
   const file = profile.slice(folder === "/" ? 1 : folder.length + 1);
   return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
-}
-
-export function sha256Of(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }
 
 /**

@@ -6,10 +6,11 @@ import type { ReadersView } from "../../publish/readers-view.js";
 import { ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { UnfinishedRun } from "../port.js";
-import { readState, sha256Of } from "./control-files.js";
+import { readState } from "./control-files.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { type Manifest, publishedManifest, secondsOf, sizesIn } from "./manifest.js";
 import { latestRun, readPlan, runIdIn } from "./plan-file.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {

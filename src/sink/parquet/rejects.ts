@@ -2,10 +2,10 @@ import { z } from "../../util/zod.js";
 import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import { parseJson } from "../../plan/parse-plan.js";
-import { sha256Of } from "./control-files.js";
 import { namesIn, type ReadableStore, textAt } from "../../stores/store.js";
 import { type Layout, runOfPart } from "./layout.js";
 import type { CommittedPart } from "./part-label.js";
+import { sha256Of } from "../../util/sha256.js";
 
 const schema = z.object({
   shard: z.string(),
