@@ -4,6 +4,7 @@ import { writeAtOffset } from "../s3/read-range.js";
 import { creationIdOf, type S3Objects, type S3Store, type StoredObject } from "../s3/store.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
+import { mapBounded } from "../util/promises.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
 import {
   type Digest,
@@ -78,9 +79,7 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
   }
 
   async function removeAll(names: readonly string[]): Promise<void> {
-    for (let start = 0; start < names.length; start += atOnce) {
-      await Promise.all(names.slice(start, start + atOnce).map((name) => objects.remove(objectAt(name))));
-    }
+    await mapBounded(names, atOnce, (name) => objects.remove(objectAt(name)));
   }
 
   /** Fetches an object, or its footer into a sparse file. */

@@ -6,12 +6,12 @@ import { parseRunVerdict, type RunVerdict } from "../../publish/run-verdict.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
 import { type RunState, stateOf } from "../../publish/state.js";
-import { namesIn, type ReadableStore, type Store, textAt } from "../../stores/store.js";
+import { type ReadableStore, type Store, textAt } from "../../stores/store.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
 import type { ReviewedPlan } from "../port.js";
 import { type Layout, layoutOf } from "./layout.js";
-import { readPlan } from "./plan-file.js";
+import { readPlan, runIdsIn } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
@@ -79,7 +79,7 @@ export function profileToWrite(
 }
 
 /**
- * Refuses a run that was superseded or discarded, which removes its key and parts. Returns the decision on a staged run.
+ * Refuses a run that was superseded or discarded, which removes its key and parts.
  * @throws JobError DISCARDED, PLAN_CHANGED
  */
 export async function refuseStopped({
@@ -87,18 +87,17 @@ export async function refuseStopped({
   layout,
   stored,
   check,
-}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<Decision | undefined> {
+}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<void> {
   await check();
   const decision = stored.plan.staged ? await readDecision(store, layout) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, layout.runId);
   }
-  return decision;
 }
 
 /** Removes what the stored verdicts on runs of these params say of single rows. */
 export async function stripVerdicts(store: Store, folder: string, base: RunId): Promise<void> {
-  for (const name of (await namesIn(store, layoutOf(folder, base).runs)) as RunId[]) {
+  for (const name of await runIdsIn(store, layoutOf(folder, base))) {
     if (splitRunId(name).base !== base) {
       continue;
     }

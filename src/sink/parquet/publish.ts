@@ -1,8 +1,8 @@
-import type { RunId } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
+import { mapBounded } from "../../util/promises.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
 import { type ProfileToWrite, refuseStopped } from "./control-files.js";
 import { lostPart } from "./damage.js";
@@ -10,7 +10,7 @@ import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.j
 import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
 import { type CommittedParts, partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
-import { readPlan, runIdIn, successText } from "./plan-file.js";
+import { readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
 
 /** A run whose spans are all committed, as the attempt that finishes it knows it. */
@@ -40,7 +40,7 @@ const triesLimit = 10;
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
   const { store, layout, stored } = run;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts = await mapBounded(spans, (span) => manifestPart(store, { layout, stored, ...known }, span));
+  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(store, { layout, stored, ...known }, span));
 
   if (layout.staged) {
     await swapIn(run, spans);
@@ -71,7 +71,7 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   await clearEarlierRuns(run, false);
   await withdraw(run, layout.success);
 
-  const copied = await mapBounded(spans, async (span) => {
+  const copied = await mapBounded(spans, atOnce, async (span) => {
     const [from = "", to = from] = layout.pathsOf(span);
     return { from, outcome: await store.copy(from, to) };
   });
@@ -211,7 +211,7 @@ export async function clearEarlierRuns(
   if (splitRunId(layout.runId).number === 1) {
     return;
   }
-  for (const name of (await namesIn(store, layout.runs)) as RunId[]) {
+  for (const name of await runIdsIn(store, layout)) {
     if (isEarlier(name, layout)) {
       await clearRun(store, layoutOf(layout.folder, name));
     }
@@ -274,8 +274,7 @@ async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolea
   if ((await namesIn(store, layout.folder)).some(isPartOfLater)) {
     return true;
   }
-  const names = (await namesIn(store, layout.runs)) as RunId[];
-  for (const name of names.filter((run) => isLater(run, layout))) {
+  for (const name of (await runIdsIn(store, layout)).filter((run) => isLater(run, layout))) {
     if (await mayHaveNoParts(store, layoutOf(layout.folder, name))) {
       return true;
     }
@@ -293,13 +292,4 @@ async function mayHaveNoParts(store: Store, layout: Layout): Promise<boolean> {
     }
     throw error;
   }
-}
-
-/** Runs `work` for each item, a bounded number at a time. */
-async function mapBounded<T, R>(all: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
-  const results: R[] = [];
-  for (let start = 0; start < all.length; start += atOnce) {
-    results.push(...(await Promise.all(all.slice(start, start + atOnce).map(work))));
-  }
-  return results;
 }
