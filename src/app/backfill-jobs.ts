@@ -3,8 +3,8 @@ import type { RunId } from "../plan/plan.js";
 import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/date-range.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
-import { sha256 } from "./job-context.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "./reading/read-spec.js";
+import { sha256Of } from "../util/sha256.js";
 
 /** The job with one value of the range. */
 export interface BackfillJob {
@@ -49,7 +49,7 @@ export async function readBackfill(
     const { name, params: all } = load(params).spec;
     return {
       value: text,
-      runId: runIdOf(name, all, sha256),
+      runId: runIdOf(name, all, sha256Of),
       load: () => prepare(forBackfill(load(params))),
     };
   });

@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { totalmem } from "node:os";
 import { join } from "node:path";
@@ -9,6 +9,7 @@ import type { BatchLimitKey, BatchLimitCache } from "../scoring/batch-limit-cach
 import type { Log } from "../scoring/context.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import { componentVersions } from "./version.js";
+import { sha256Of } from "../util/sha256.js";
 
 /** A limit expires after this time: the program that used the memory may have ended. */
 const believedMs = 30 * 24 * 60 * 60 * 1000;
@@ -49,7 +50,7 @@ export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolde
 async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLimitKey): Promise<string> {
   const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];
-  return join(folder, `${createHash("sha256").update(key.join("\n")).digest("hex")}.json`);
+  return join(folder, `${sha256Of(key.join("\n"))}.json`);
 }
 
 /** The modules that inspect GPUs are loaded only if there is one in use. */

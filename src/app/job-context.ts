@@ -1,5 +1,4 @@
 import { partReaders } from "./duckdb/open-part-reader.js";
-import { createHash } from "node:crypto";
 import { dirname, resolve } from "node:path";
 import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";
@@ -36,6 +35,7 @@ import { actingUser } from "./acting-user.js";
 import { readGivenText } from "./reading/given-files.js";
 import { filesAtOnce } from "../duckdb/open-files.js";
 import { checkSeveral } from "./worker.js";
+import { sha256Of } from "../util/sha256.js";
 
 export interface ContextParts {
   readonly log?: Log;
@@ -109,7 +109,7 @@ export async function openLoaded(
     ...models,
     ...sharedModels(spec.model, models),
     batchLimits: openBatchLimitCache(log),
-    sha256,
+    sha256: sha256Of,
     ...clockOf(services),
     log,
     progress: withRecord(progress, record),
@@ -158,7 +158,7 @@ async function openEnds(
   { spec, variablesOf, outputPattern, where }: LoadedSpec,
   { folder, cores, memory, attempt, ...services }: AttemptServices & EndsOptions,
 ): Promise<{ source: Source; sink: Sink }> {
-  const output = writtenTo(spec, { folder, sha256 });
+  const output = writtenTo(spec, { folder, sha256: sha256Of });
   // The source first: a thread that reads from S3 takes longest to start.
   const golden = spec.checks?.golden?.path;
   const source = await openSource(spec.input, { folder, output, golden, ...services });
@@ -205,10 +205,6 @@ export function recordOf(
     dateMs: Date.now,
     onStage,
   });
-}
-
-export function sha256(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }
 
 /** The cores and the memory budget of each of several jobs at once. */

@@ -10,10 +10,11 @@ import { pipeName } from "../spec/pipe-spec.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./process-limits.js";
 import { attemptServices } from "./attempt-services.js";
-import { budgetOf, recordOf, sha256 } from "./job-context.js";
+import { budgetOf, recordOf } from "./job-context.js";
 import { type JobOptions, readSpec } from "./reading/read-spec.js";
 import { modelTools } from "./models/model-tools.js";
 import { programVersion } from "./version.js";
+import { sha256Of } from "../util/sha256.js";
 
 /** stdin and stdout of a pipe. */
 export interface Stdio extends Disposable {
@@ -57,7 +58,7 @@ export async function openPipe(
     ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
     memory,
     batchLimits: openBatchLimitCache(log),
-    sha256,
+    sha256: sha256Of,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
     log,

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, normalize } from "node:path";
 import { parseJson } from "../plan/parse-plan.js";
@@ -6,6 +5,7 @@ import { errnoOf, JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
 import { notOnnx, openModelFile, readModel, refuseOutside } from "./model-file.js";
 import type { ModelFile } from "./port.js";
+import { sha256Of } from "../util/sha256.js";
 
 export interface ModelCacheOptions {
   /** The folder of the cache. It holds models of all jobs, each in a folder named by its digest. */
@@ -90,7 +90,7 @@ export function openModelCache(options: ModelCacheOptions): ModelCache {
 }
 
 function notePath(folder: string, key: string): string {
-  return join(folder, "by-object", `${createHash("sha256").update(key).digest("hex")}.json`);
+  return join(folder, "by-object", `${sha256Of(key)}.json`);
 }
 
 async function find(

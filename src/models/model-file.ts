@@ -1,5 +1,3 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
@@ -8,6 +6,7 @@ import { checkModelFields } from "../onnx/check-model-fields.js";
 import { findTextTensors } from "../onnx/texts.js";
 import { readTraits } from "../onnx/traits.js";
 import type { ModelFile } from "./port.js";
+import { digestOfFile, sha256Of } from "../util/sha256.js";
 
 export interface OnnxFile extends ModelFile {
   /** The size of the file alone. */
@@ -24,7 +23,7 @@ export interface OnnxFile extends ModelFile {
 export async function openModelFile(path: string, refuse = notOnnx): Promise<OnnxFile> {
   const before = await statOf(path);
   const { bytes, proto } = await readModel(path, refuse);
-  const main = createHash("sha256").update(bytes).digest("hex");
+  const main = sha256Of(bytes);
   const files = [{ path, fingerprint: before }];
   const externalData: OnnxFile["externalData"][number][] = [];
   const digests = [`${main}  model`];
@@ -48,7 +47,7 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   };
   // The digest is valid only if nothing was written while the bytes were read.
   await check();
-  const sha256 = digests.length === 1 ? main : createHash("sha256").update(digests.join("\n")).digest("hex");
+  const sha256 = digests.length === 1 ? main : sha256Of(digests.join("\n"));
   const texts = findTextTensors(bytes, proto);
   const traits = readTraits(bytes, proto);
   return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
@@ -135,17 +134,11 @@ async function statOf(path: string): Promise<string> {
 }
 
 async function digestFile(path: string): Promise<{ sha256: string; sizeBytes: number }> {
-  const hash = createHash("sha256");
-  let sizeBytes = 0;
   try {
-    for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
-      hash.update(piece);
-      sizeBytes += piece.length;
-    }
+    return await digestOfFile(path);
   } catch (error) {
     throw unreadable(path, error);
   }
-  return { sha256: hash.digest("hex"), sizeBytes };
 }
 
 /** Refuses external data outside the model's folder. @throws JobError MODEL_INVALID */

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { unknownTraits } from "../binding/served-model.js";
 import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
@@ -8,6 +7,7 @@ import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { z } from "../util/zod.js";
 import type { FileKind } from "./cache.js";
 import type { ModelFile } from "./port.js";
+import { sha256Of } from "../util/sha256.js";
 
 /** How tokenizers are fetched: as models are. */
 export const tokenizerKind: FileKind = {
@@ -43,7 +43,7 @@ export async function readTokenizerFacts({ path, name, sha256 }: ModelFile): Pro
 
 async function openTokenizer(path: string): Promise<ModelFile> {
   const bytes = await read(path);
-  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  const sha256 = sha256Of(bytes);
   parseTokenizer(bytes, path);
   const { size, mtimeMs, ino } = await stat(path);
   return {

@@ -14,9 +14,7 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { Opening } from "../publish/opening.js";
 import type { RunNotes } from "./run-notes.js";
-import type { UnfitValue } from "./unfit-value.js";
 import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal, PaidRun } from "./answers.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
@@ -94,9 +92,9 @@ export interface Sink extends AsyncDisposable {
   open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
-   * where they are: at least the last eight, in any order. Of runs of one date it finds the last. Without `dateParam`, it
-   * finds the one run of these params. Default: the target
-   * can hold no run, and a spec with `checks` is refused. Writes nothing.
+   * where they are: at least the last 63, in any order. Of runs of one date it finds the last. Without `dateParam`, it
+   * finds the one run of these params. Default: the target can hold no run, and a spec with `checks` is refused. Writes
+   * nothing.
    */
   published?(series: Series): Promise<readonly PublishedRun[]>;
   /** Finds whose rows readers find where those of a plan go; undefined, and by default: it is not known. */
@@ -163,6 +161,12 @@ export interface UnfinishedRun {
   readonly held?: boolean;
   /** What took its committed rows out of the target, so that it cannot be finished, as a clause; absent: they are there. */
   readonly gone?: string | undefined;
+}
+
+/** How a run is opened. */
+export interface Opening {
+  /** Whether the run is opened only to discard it: missing or damaged rows of an unpublished run are then accepted. */
+  readonly toDiscard: boolean;
 }
 
 export type CommitOutcome = "committed" | "adopted";
@@ -249,6 +253,15 @@ export interface RunSink extends PaidRun {
    * published or a discarded run only. Does not fail where it may not remove something: readers never see it.
    */
   tidy?(): Promise<void>;
+}
+
+/** A value that the target cannot hold. */
+export interface UnfitValue {
+  /** Index of the row among those passed to `RunWriter.unfit`. */
+  readonly row: number;
+  readonly column: string;
+  /** What is wrong with the value. */
+  readonly found: string;
 }
 
 /** A run that has begun, for writing. */

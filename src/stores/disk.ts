@@ -2,7 +2,8 @@ import { constants } from "node:fs";
 import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
-import { type Created, type Digest, digestOfFile, digestOfText, type Fence, type Stat, type Store } from "./store.js";
+import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
+import { digestOfFile } from "../util/sha256.js";
 
 /**
  * The calls on a disk. Those on what does not exist fail with ENOENT. Tests pass in file systems that lose what was not
@@ -77,18 +78,21 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
     }
   }
 
-  /** Has `write` write a file in the scope, then `publish` give it its name. A file that stays has been published. */
-  async function staged<T>(
+  /**
+   * Has `write` write a file in the scope, then `publish` give it its name, with what `write` returned. A file that stays
+   * has been published.
+   */
+  async function staged<W, T>(
     fence: Fence,
     name: string,
-    { write, publish }: { write: (path: string) => Promise<void>; publish: (path: string) => Promise<T> },
+    { write, publish }: { write: (path: string) => Promise<W>; publish: (path: string, written: W) => Promise<T> },
   ): Promise<T> {
     return await fenced(fence.check, [dirname(name), fence.scope], async () => {
       const path = workPath(fence.scope, workName(name));
       try {
-        await write(path);
+        const written = await write(path);
         await fence.check(); // not before the file is there: see `Fence`
-        return await publish(path);
+        return await publish(path, written);
       } catch (error) {
         // On a full disk each attempt would leave one more.
         await fs.unlink(path).catch(() => undefined);
@@ -148,24 +152,23 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
         }),
       ),
     create: (name, body, fence) =>
-      atDisk(`writing ${name}`, async () => {
-        let digest: Digest | undefined;
-        return await staged<Created>(fence, name, {
+      atDisk(`writing ${name}`, () =>
+        staged<Digest, Created>(fence, name, {
           async write(path) {
             await (typeof body === "string" ? fs.writeText(path, body) : body(path));
-            digest = typeof body === "string" ? digestOfText(body) : await fs.digest(path);
+            return typeof body === "string" ? digestOfText(body) : await fs.digest(path);
           },
-          async publish(path) {
+          async publish(path, digest) {
             await fs.sync(path);
             const outcome = await linkOrRename(fs, path, name);
             await fs.sync(dirname(name)); // also if it exists: the attempt that made it may have died before that
             if (outcome !== "renamed") {
               await fs.unlink(path);
             }
-            return { outcome: outcome === "exists" ? "exists" : "created", ...(digest ?? digestOfText("")) };
+            return { outcome: outcome === "exists" ? "exists" : "created", ...digest };
           },
-        });
-      }),
+        }),
+      ),
     replace: (name, text, { fence }) =>
       atDisk(`writing ${name}`, async () => {
         await staged(fence, name, {

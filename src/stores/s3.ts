@@ -4,10 +4,10 @@ import { writeAtOffset } from "../s3/read-range.js";
 import { creationIdOf, type S3Objects, type S3Store, type StoredObject } from "../s3/store.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
+import { mapBounded } from "../util/promises.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
 import {
   type Digest,
-  digestOfFile,
   digestOfText,
   type Entry,
   type Fence,
@@ -15,6 +15,7 @@ import {
   type Store,
   takeBackIfLate,
 } from "./store.js";
+import { digestOfFile } from "../util/sha256.js";
 
 export interface ObjectStoreOptions {
   readonly objects: S3Store;
@@ -78,9 +79,7 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
   }
 
   async function removeAll(names: readonly string[]): Promise<void> {
-    for (let start = 0; start < names.length; start += atOnce) {
-      await Promise.all(names.slice(start, start + atOnce).map((name) => objects.remove(objectAt(name))));
-    }
+    await mapBounded(names, atOnce, (name) => objects.remove(objectAt(name)));
   }
 
   /** Fetches an object, or its footer into a sparse file. */
@@ -125,7 +124,9 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
         await spool.prepare();
         const group = names.slice(start, start + size).map((name) => ({ name, path: spool.newPath() }));
         try {
-          const fetched = await Promise.allSettled(group.map((file) => fetchOne(file, what)));
+          const fetched = await Promise.allSettled(
+            group.map((file) => withSpoolErrors(spool, () => fetchOne(file, what))),
+          );
           const failed = fetched.find(({ status }) => status === "rejected");
           if (failed?.status === "rejected") {
             throw failed.reason;
@@ -177,14 +178,16 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
       await spool.prepare();
       const path = spool.newPath();
       try {
-        await withSpoolErrors(spool, () => body(path));
-        const facts = await withSpoolErrors(spool, () => digestOfFile(path));
-        if (facts.sizeBytes > objectLimitBytes) {
-          throw new JobError("USAGE", `writing ${name}: it has ${facts.sizeBytes} bytes`, {
-            hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
-          });
-        }
-        return await put(facts, { path, ...facts });
+        return await withSpoolErrors(spool, async () => {
+          await body(path);
+          const facts = await digestOfFile(path);
+          if (facts.sizeBytes > objectLimitBytes) {
+            throw new JobError("USAGE", `writing ${name}: it has ${facts.sizeBytes} bytes`, {
+              hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
+            });
+          }
+          return await put(facts, { path, ...facts });
+        });
       } finally {
         await unlink(path).catch(() => undefined);
       }
@@ -223,7 +226,12 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
     // In a store that ignores `If-Match`, this may remove what another finisher has published since: it publishes again.
     withdraw: (name, { version }) => objects.remove(objectAt(name), version),
     async clear(folder) {
-      await removeAll((await list(folder)).map(({ name }) => `${folder}/${name}`));
+      const { bucket, key } = objectAt(folder);
+      const keys: string[] = [];
+      for await (const object of objects.list(bucket, `${key}/`)) {
+        keys.push(object.key);
+      }
+      await removeAll(keys.map((below) => `s3://${bucket}/${below}`));
     },
     flush: () => Promise.resolve(),
     within: (signal) => small(objects.until(signal)),

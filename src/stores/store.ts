@@ -1,6 +1,5 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { type ErrorCode, JobError } from "../util/errors.js";
+import { sha256Of } from "../util/sha256.js";
 
 /**
  * Bytes under names: a folder on a disk, or a prefix in S3. The only code that knows the technology. A name is a path on
@@ -31,7 +30,7 @@ export interface Store {
   /**
    * Offers files on this machine, a group at a time: each group until the next is requested. With `footer`, files in
    * which all bytes but those of a Parquet footer may be holes.
-   * @throws JobError OUTPUT_DAMAGED for a name that is gone, or changed meanwhile
+   * @throws JobError OUTPUT_DAMAGED for a name that is gone, or changed meanwhile; on a disk, whoever opens the file finds out
    */
   fetch(names: readonly string[], what: "whole" | "footer"): AsyncIterable<readonly LocalFile[]>;
   /**
@@ -83,10 +82,10 @@ export interface Store {
 export interface Fence {
   /** The folder of the working files of a run. */
   readonly scope: string;
-  /** @throws JobError when nothing may be written any more: the run was superseded, or its plan is another one */
+  /** @throws JobError (66, 67) when nothing may be written any more: the run was superseded or discarded, or its plan is another one */
   readonly check: () => Promise<unknown>;
-  /** Whether what was created too late must be taken back, where that is only known afterwards. */
-  readonly takesBack: () => Promise<boolean>;
+  /** Whether what was created too late must be taken back, where that is only known afterwards. `why`: what `check` threw. */
+  readonly takesBack: (why: JobError) => Promise<boolean>;
 }
 
 export interface Entry {
@@ -135,18 +134,18 @@ export interface Withdrawal {
 }
 
 /**
- * Checks a fence after something was created. Where a later run was opened, takes it back if that must be: a later run
- * may have looked for it before.
+ * Checks a fence after something was created. Where the run is over, takes it back if that must be: a later run may have
+ * looked for it before.
  * @throws what `check` throws, if it was taken back
  */
 export async function takeBackIfLate({ check, takesBack }: Fence, takeBack: () => Promise<unknown>): Promise<void> {
   try {
     await check();
   } catch (error) {
-    if (!(error instanceof JobError) || error.exitCode !== 66) {
+    if (!(error instanceof JobError) || (error.exitCode !== 66 && error.exitCode !== 67)) {
       throw error;
     }
-    if (await takesBack()) {
+    if (await takesBack(error)) {
       await takeBack();
       throw error;
     }
@@ -196,17 +195,6 @@ export async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** @throws system errors */
-export async function digestOfFile(path: string): Promise<Digest> {
-  const hash = createHash("sha256");
-  let sizeBytes = 0;
-  for await (const piece of createReadStream(path, { highWaterMark: 1 << 20 }) as AsyncIterable<Buffer>) {
-    hash.update(piece);
-    sizeBytes += piece.length;
-  }
-  return { sizeBytes, sha256: hash.digest("hex") };
-}
-
 export function digestOfText(text: string): Digest {
-  return { sizeBytes: Buffer.byteLength(text), sha256: createHash("sha256").update(text).digest("hex") };
+  return { sizeBytes: Buffer.byteLength(text), sha256: sha256Of(text) };
 }

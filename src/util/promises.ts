@@ -20,3 +20,16 @@ export async function ifOpened<T>(opening: Promise<T> | undefined): Promise<T | 
   const [result] = await Promise.allSettled([opening]);
   return result.status === "fulfilled" ? result.value : undefined;
 }
+
+/** Runs `work` for each item, at most `atOnce` at a time. Resolves to the results in the order of the items. */
+export async function mapBounded<T, R>(
+  items: readonly T[],
+  atOnce: number,
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const results: R[] = [];
+  for (let start = 0; start < items.length; start += atOnce) {
+    results.push(...(await Promise.all(items.slice(start, start + atOnce).map(work))));
+  }
+  return results;
+}

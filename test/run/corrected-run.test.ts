@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
-import { openJob, sha256 } from "#src/app/job-context.js";
+import { openJob } from "#src/app/job-context.js";
 import { runIdOf } from "#src/plan/identity.js";
 import { runJob } from "#src/run/run.js";
 import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
+import { sha256Of } from "#src/util/sha256.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
@@ -105,7 +106,7 @@ test("a failed run still ends with 66 when its spec changes while another attemp
 test("a run that was stopped by a signal before it committed anything still ends with 66 when its spec changes", async () => {
   const job = await failedRun(scratch.path, 500);
   await using stopped = await openJob(job.spec, { param: [`ds=${day}`] });
-  const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256));
+  const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256Of));
   const opened = await stopped.sink.open(stored as StoredPlan);
   await opened.recordFailure?.(new JobError("SIGTERM", "stopped by SIGTERM"));
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });

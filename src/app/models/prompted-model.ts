@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { unknownTraits } from "../../binding/served-model.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
 import {
@@ -20,6 +19,7 @@ import { parseTemplate, type PromptTemplate } from "../../text/prompt-template.j
 import { JobError } from "../../util/errors.js";
 import { type ServedOptions, type ServersFound, serversOf } from "./served-model.js";
 import type { ServerSpec } from "../../spec/server/server-spec.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** The keys of `model` of a language model. */
 export interface PromptedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "response" | "budget"> {
@@ -49,7 +49,7 @@ export async function findPrompted(
   const signature = promptSignature(task);
   const [{ model: name }] = servers;
   const identity = JSON.stringify(["openai", name, version ?? null, task]);
-  const sha256 = createHash("sha256").update(identity).digest("hex");
+  const sha256 = sha256Of(identity);
   const served = { signature, version, isVersionInPath: false, isBinary: false, mostRows: 1 };
   const model = { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned: planned !== undefined };
   return { model, version };

@@ -1,5 +1,4 @@
 import { posix } from "node:path";
-import { createHash } from "node:crypto";
 import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { TlsSettings } from "../../net/request.js";
@@ -15,6 +14,7 @@ import { refusedBy } from "./refusals.js";
 import { type LocatedModel, locate, type Registry } from "./registry.js";
 import { notOnnxError } from "./remedies.js";
 import { proxiedArtifacts, shownArtifacts } from "./served-artifacts.js";
+import { sha256Of } from "../../util/sha256.js";
 
 export interface MlflowServer {
   /** The tracking URI, without a slash at its end. */
@@ -68,7 +68,7 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
       }
       refuseOutside(uri, mlModel.onnxFile);
       // MLmodel contains an id and a time, which change when a model is logged again.
-      const state = createHash("sha256").update(text).digest("hex");
+      const state = sha256Of(text);
       const file = await fetchOnnx(cache, { uri, artifacts, state, onnxFile: mlModel.onnxFile });
       return { file, version: located.version, signature: mlModel.signature, origin: located.origin };
     },

@@ -1,5 +1,5 @@
-import { createHash } from "node:crypto";
 import type { KeptAnswer } from "../answers.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** Hex digits of the checksum of a record. */
 const checksumDigits = 16;
@@ -25,7 +25,7 @@ export function* answersIn(text: string): Generator<KeptAnswer> {
 }
 
 function checksumOf(content: string): string {
-  return createHash("sha256").update(content).digest("hex").slice(0, checksumDigits);
+  return sha256Of(content).slice(0, checksumDigits);
 }
 
 /** Divides the lines of answers into texts of at most `maxBytes`, but at least one line each. */

@@ -6,7 +6,6 @@ import { firstLine } from "../../duckdb/sql.js";
 import type { Span } from "../../plan/plan.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
 import type { Compression } from "../../spec/parquet-spec.js";
-import type { Fence } from "../../stores/store.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { awaitedLater } from "../../util/promises.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
@@ -16,6 +15,7 @@ import type { FinishedPart } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";
 import { isWholeSpan, partRows } from "./part-label.js";
 import { findPart, inspectParts, type RunFolder, type SpilledPiece } from "./parts.js";
+import { committing } from "./publish.js";
 import { textOfRejects } from "./rejects.js";
 
 export interface SpanCommit {
@@ -42,13 +42,9 @@ export async function commitSpan(
   const { span, output, spilled } = commit;
   const rejects = textOfRejects(output.rejects);
   const rejectsName = rejects.sha256 === null ? undefined : layout.rejectsOf(span.index, rejects.sha256);
-  const fence: Fence = {
-    scope: layout.temporary,
-    check: () => refuseStopped(run),
-    takesBack: () => Promise.resolve(true),
-  };
+  const fence = committing(run);
   const requireFree = async (): Promise<void> => {
-    await refuseStopped(run);
+    await fence.check();
     if ((await findPart(store, layout, span.index)) !== undefined) {
       throw new Committed();
     }
@@ -66,8 +62,8 @@ export async function commitSpan(
         if (rejectsName !== undefined) {
           // Where another attempt has committed the part, nothing is published: after the finish, nothing would remove it.
           const name = `${layout.rejects}/${rejectsName}`;
+          hasRejects = true; // also where the creation fails: in S3 it may come too late, and is there
           await store.create(name, rejects.text, { ...fence, check: requireFree });
-          hasRejects = true;
         }
       },
       fence,
@@ -80,8 +76,12 @@ export async function commitSpan(
       };
     }
   } catch (error) {
-    if (error instanceof JobError && error.exitCode === 66 && hasRejects && rejectsName !== undefined) {
-      await store.remove(layout.rejects, [rejectsName]); // no part names it
+    const isOver = error instanceof JobError && (error.code === "PLAN_CHANGED" || error.code === "DISCARDED");
+    if (isOver && hasRejects && rejectsName !== undefined) {
+      // Another attempt may have committed the same rejects with its part, and published the run before it was superseded.
+      if ((await findPart(store, layout, span.index)) === undefined) {
+        await store.remove(layout.rejects, [rejectsName]);
+      }
     }
     if (!(error instanceof Committed)) {
       throw error;

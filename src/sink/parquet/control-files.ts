@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { parseJson } from "../../plan/parse-plan.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
@@ -7,13 +6,14 @@ import { parseRunVerdict, type RunVerdict } from "../../publish/run-verdict.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { namesIn, type ReadableStore, type Store, textAt } from "../../stores/store.js";
+import { type ReadableStore, type Store, textAt } from "../../stores/store.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
 import type { ReviewedPlan } from "../port.js";
 import { type Layout, layoutOf } from "./layout.js";
-import { readPlan } from "./plan-file.js";
+import { readPlan, runIdsIn } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** Reads the verdict on a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
 export async function readVerdict(store: ReadableStore, layout: Layout): Promise<RunVerdict | undefined> {
@@ -78,12 +78,8 @@ export function profileToWrite(
   return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
 }
 
-export function sha256Of(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
-}
-
 /**
- * Refuses a run that was superseded or discarded, which removes its parts. Returns the decision on a staged run.
+ * Refuses a run that was superseded or discarded, which removes its parts.
  * @throws JobError DISCARDED, PLAN_CHANGED
  */
 export async function refuseStopped({
@@ -91,18 +87,17 @@ export async function refuseStopped({
   layout,
   stored,
   check,
-}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<Decision | undefined> {
+}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<void> {
   await check();
   const decision = stored.plan.staged ? await readDecision(store, layout) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, layout.runId);
   }
-  return decision;
 }
 
 /** Removes what the stored verdicts on runs of these params say of single rows. */
 export async function stripVerdicts(store: Store, folder: string, base: RunId): Promise<void> {
-  for (const name of (await namesIn(store, layoutOf(folder, base).runs)) as RunId[]) {
+  for (const name of await runIdsIn(store, layoutOf(folder, base))) {
     if (splitRunId(name).base !== base) {
       continue;
     }

@@ -17,9 +17,9 @@ import { readDecision, readVerdict } from "./control-files.js";
 import { ifPermitted, ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
 import { lastFailureOf, spendingOf } from "./notes.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { type Manifest, publishedManifest, secondsOf } from "./manifest.js";
-import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-runs.js";
-import { readPlan, runIdIn } from "./plan-file.js";
+import { type Manifest, secondsOf } from "./manifest.js";
+import { expand, foldersAtOnce, foldersLimit, type OtherFolders, publishedManifestIn } from "./other-runs.js";
+import { readPlan, runIdIn, runIdsIn } from "./plan-file.js";
 
 /** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
 export async function findHistory(
@@ -51,8 +51,8 @@ async function runsIn(
   folder: string,
   { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
-  const { claim, runs, success: successPath, manifest: manifestPath } = layoutOf(folder, "" as RunId);
-  const base = runIdIn(await read(textAt(store, claim)));
+  const layout = layoutOf(folder, "" as RunId);
+  const base = runIdIn(await read(textAt(store, layout.claim)));
   if (base === undefined) {
     return [];
   }
@@ -60,16 +60,14 @@ async function runsIn(
     others?.jobs.add(jobOf(base));
     return [];
   }
-  const names = ((await read(namesIn(store, runs))) ?? []) as RunId[];
-  const ids = names.filter((name) => splitRunId(name).base === base);
+  const ids = ((await read(runIdsIn(store, layout))) ?? []).filter((name) => splitRunId(name).base === base);
   const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last + 1);
-  const success = runIdIn(await read(textAt(store, successPath)));
-  const manifest = success === undefined ? undefined : publishedManifest(await read(textAt(store, manifestPath)));
+  const manifest = await publishedManifestIn(store, folder, read);
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;
   let isOver = false; // a later run whose folder has notes only was never opened
   for (const runId of latest) {
-    const published = runId === success && manifest?.run_id === runId ? manifest : undefined;
+    const published = manifest?.run_id === runId ? manifest : undefined;
     const run = await recordedRun(store, layoutOf(folder, runId), { published, isOver });
     isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;

@@ -50,14 +50,15 @@ interface NotesOf {
  */
 export function attemptNotes(
   store: Store,
-  { plan, errors, spending: paid }: Layout,
+  layout: Layout,
   { writer, committed, isDead }: NotesOf,
 ): Pick<
   RunSink,
   "lastFailure" | "isWorkedOn" | "recordBegun" | "recordFailure" | "recordSpending" | "recordedSpending"
 > {
+  const { plan, errors, spending: paid } = layout;
   return {
-    lastFailure: async () => parseNotes(await textAt(store, errors)).errors.at(-1),
+    lastFailure: () => lastFailureOf(store, layout),
     isWorkedOn: async () => parseNotes(await textAt(store, errors)).begun.some((begun) => !isDead(begun)),
     recordBegun: () =>
       bestEffort(async (stop) => {
@@ -92,7 +93,7 @@ export function attemptNotes(
     async recordedSpending() {
       let recorded: RecordedSpending | undefined;
       await bestEffort(async () => {
-        recorded = parseSpending(await ifReadable(textAt(store, paid)));
+        recorded = await spendingOf(store, layout);
       });
       return recorded;
     },

@@ -5,11 +5,13 @@ import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../..
 import type { ReadersView } from "../../publish/readers-view.js";
 import { ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
+import { mapBounded } from "../../util/promises.js";
 import type { UnfinishedRun } from "../port.js";
-import { readState, sha256Of } from "./control-files.js";
+import { readState } from "./control-files.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { type Manifest, publishedManifest, secondsOf, sizesIn } from "./manifest.js";
 import { latestRun, readPlan, runIdIn } from "./plan-file.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {
@@ -28,13 +30,8 @@ async function searchFolders<T>(
   folders: OtherFolders,
   read: (folder: string) => Promise<T | undefined>,
 ): Promise<T[]> {
-  const found: T[] = [];
-  const all = await expand(store, folders);
-  for (let start = 0; start < all.length; start += foldersAtOnce) {
-    const runs = await Promise.all(all.slice(start, start + foldersAtOnce).map(read));
-    found.push(...runs.filter((run) => run !== undefined));
-  }
-  return found;
+  const runs = await mapBounded(await expand(store, folders), foldersAtOnce, read);
+  return runs.filter((run) => run !== undefined);
 }
 
 /**
@@ -90,10 +87,15 @@ export async function readersAt(store: ReadableStore, folder: string): Promise<R
   };
 }
 
-async function publishedManifestIn(store: ReadableStore, folder: string): Promise<Manifest | undefined> {
+/** The manifest of the published run in a folder. @param read takes the result of a call, as in `expand` */
+export async function publishedManifestIn(
+  store: ReadableStore,
+  folder: string,
+  read = ifReadable,
+): Promise<Manifest | undefined> {
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
-  const run = runIdIn(await ifReadable(textAt(store, success)));
-  const manifest = run === undefined ? undefined : publishedManifest(await ifReadable(textAt(store, path)));
+  const run = runIdIn(await read(textAt(store, success)));
+  const manifest = run === undefined ? undefined : publishedManifest(await read(textAt(store, path)));
   return manifest?.run_id === run ? manifest : undefined;
 }
 

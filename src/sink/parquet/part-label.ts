@@ -68,8 +68,13 @@ export function parseLabel(text: string): PartLabel | undefined {
 /** The committed parts of a run, by span. */
 export type CommittedParts = ReadonlyMap<number, CommittedPart>;
 
-/** The fields of a part's label that are kept. */
+/** What is kept of a part's label. */
 export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
+
+/** Leaves out the other fields: of large runs, many labels are in memory. */
+export function keptOf({ rejected, rejectsSha256, filtered, erased, maker }: CommittedPart): CommittedPart {
+  return { rejected, rejectsSha256, filtered, erased, maker };
+}
 
 /** Counts of the rows of a span that are not in its part. */
 export type SpanCounts = Pick<PartLabel, "rejected" | "filtered" | "erased">;

@@ -6,14 +6,21 @@ import { firstLine } from "../../duckdb/sql.js";
 import type { Plan } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
-import type { Opening } from "../../publish/opening.js";
 import { namesIn, type Store } from "../../stores/store.js";
 import { messageOf } from "../../util/errors.js";
-import type { StoredPlan } from "../port.js";
+import type { Opening, StoredPlan } from "../port.js";
 import { type DamagedFile, refuseDamaged } from "./damage.js";
 import type { Layout } from "./layout.js";
 import { checkFinished, type FinishedPart, type Manifest } from "./manifest.js";
-import { type CommittedPart, isWholeSpan, type PartFacts, type PartLabel, partRows, partSchema } from "./part-label.js";
+import {
+  type CommittedPart,
+  isWholeSpan,
+  keptOf,
+  type PartFacts,
+  type PartLabel,
+  partRows,
+  partSchema,
+} from "./part-label.js";
 
 /** A run at a target of Parquet files. */
 export interface RunFolder {
@@ -106,10 +113,7 @@ async function isAnyGone(store: Store, paths: Iterable<string>): Promise<boolean
 
 function of({ parts }: Manifest): Map<number, CommittedPart> {
   return new Map(
-    parts.map(({ span, rejected, rejects_sha256: rejectsSha256, filtered, erased, maker }) => [
-      span,
-      { rejected, rejectsSha256, filtered, erased, maker },
-    ]),
+    parts.map(({ rejects_sha256: rejectsSha256, ...part }) => [part.span, keptOf({ ...part, rejectsSha256 })]),
   );
 }
 
@@ -199,8 +203,7 @@ export async function inspectParts(
     for (const { span, name, path } of files) {
       const checked = checkPart(stored, span, facts.get(path));
       if (typeof checked === "object") {
-        const { rejected, rejectsSha256, filtered, erased, maker } = checked;
-        parts.committed.set(span, { rejected, rejectsSha256, filtered, erased, maker });
+        parts.committed.set(span, keptOf(checked));
       } else {
         parts.damaged.push({ path: name, found: checked.replaceAll(path, name), cause: facts.get(path) });
       }
@@ -328,9 +331,9 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
 
 /** Adds committed parts to `known`. */
 export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
-  for (const [span, { rejected, rejectsSha256, filtered, erased, maker }] of parts) {
+  for (const [span, part] of parts) {
     known.committed[span] = 1;
-    known.parts.set(span, { rejected, rejectsSha256, filtered, erased, maker });
+    known.parts.set(span, keptOf(part));
   }
 }
 

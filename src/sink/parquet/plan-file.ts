@@ -79,9 +79,14 @@ export function planCheck(store: ReadableStore, layout: Layout, planId: string):
   };
 }
 
+/** The ids of the runs in a folder, and the names of what else is there. */
+export async function runIdsIn(store: ReadableStore, { runs }: Pick<Layout, "runs">): Promise<RunId[]> {
+  return (await namesIn(store, runs)) as RunId[];
+}
+
 /** The latest run in a folder of those that start with `base`: the planned one with the highest number. */
 export async function latestRun(store: ReadableStore, folder: string, base: RunId): Promise<RunId> {
-  const names = (await namesIn(store, layoutOf(folder, base).runs)) as RunId[];
+  const names = await runIdsIn(store, layoutOf(folder, base));
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
   for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
     const runId = numberedRunId(base, number);

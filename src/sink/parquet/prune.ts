@@ -7,7 +7,7 @@ import { JobError } from "../../util/errors.js";
 import { superseded } from "./damage.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
 import { sizesIn } from "./manifest.js";
-import { latestRun, readPlan, refuseForeign, runIdIn } from "./plan-file.js";
+import { latestRun, readPlan, refuseForeign, runIdIn, runIdsIn } from "./plan-file.js";
 import { clearEarlierRuns, clearRun, lasting, withdraw } from "./publish.js";
 
 /** Removes the output of all runs in a folder, and leaves a tombstone. */
@@ -83,7 +83,7 @@ async function earlierFiles(store: Store, layout: Layout): Promise<Removed> {
       sizes.push((await store.stat(path))?.sizeBytes ?? 0);
     }
   }
-  for (const name of (await namesIn(store, layout.runs)) as RunId[]) {
+  for (const name of await runIdsIn(store, layout)) {
     if (isSameJob(name, layout) && !isLater(name, layout)) {
       const { staging, temporary, withdrawn, answers } = layoutOf(layout.folder, name);
       for (const folder of [staging, temporary, withdrawn, answers]) {

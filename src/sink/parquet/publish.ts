@@ -1,16 +1,16 @@
-import type { RunId } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
+import { mapBounded } from "../../util/promises.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import type { ProfileToWrite } from "./control-files.js";
+import { type ProfileToWrite, refuseStopped } from "./control-files.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
 import { type CommittedParts, partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
-import { readPlan, runIdIn, successText } from "./plan-file.js";
+import { readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
 
 /** A run whose spans are all committed, as the attempt that finishes it knows it. */
@@ -40,7 +40,7 @@ const triesLimit = 10;
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
   const { store, layout, stored } = run;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts = await mapBounded(spans, (span) => manifestPart(store, { layout, stored, ...known }, span));
+  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(store, { layout, stored, ...known }, span));
 
   if (layout.staged) {
     await swapIn(run, spans);
@@ -48,7 +48,7 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
   // they are found below.
   await store.clear(layout.temporary);
-  await store.remove(layout.rejects, await staleRejects(store, layout, parts));
+  await store.remove(layout.rejects, await staleRejects(store, layout, known.committed));
 
   await publishText(run, layout.profile, { text: known.profile.text, isSame: areEqual });
   const manifest = manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt });
@@ -71,7 +71,7 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   await clearEarlierRuns(run, false);
   await withdraw(run, layout.success);
 
-  const copied = await mapBounded(spans, async (span) => {
+  const copied = await mapBounded(spans, atOnce, async (span) => {
     const [from = "", to = from] = layout.pathsOf(span);
     return { from, outcome: await store.copy(from, to) };
   });
@@ -211,7 +211,7 @@ export async function clearEarlierRuns(
   if (splitRunId(layout.runId).number === 1) {
     return;
   }
-  for (const name of (await namesIn(store, layout.runs)) as RunId[]) {
+  for (const name of await runIdsIn(store, layout)) {
     if (isEarlier(name, layout)) {
       await clearRun(store, layoutOf(layout.folder, name));
     }
@@ -233,6 +233,18 @@ const never = (): Promise<boolean> => Promise.resolve(false);
 /** The fence of what readers do not see, and must not stay when it came too late. */
 export function hidden({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
   return { scope: layout.temporary, check, takesBack: () => Promise.resolve(true) };
+}
+
+/**
+ * The fence of a span's part and rejects. What came too late after a later run was opened is taken back as what readers
+ * see is: another attempt may have adopted it and published this run. A discarded run is never published.
+ */
+export function committing(run: RunFolder): Fence {
+  return {
+    scope: run.layout.temporary,
+    check: () => refuseStopped(run),
+    takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
+  };
 }
 
 /** The fence of what is written once about a run, such as the decision: whoever finds it may depend on it. */
@@ -262,8 +274,7 @@ async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolea
   if ((await namesIn(store, layout.folder)).some(isPartOfLater)) {
     return true;
   }
-  const names = (await namesIn(store, layout.runs)) as RunId[];
-  for (const name of names.filter((run) => isLater(run, layout))) {
+  for (const name of (await runIdsIn(store, layout)).filter((run) => isLater(run, layout))) {
     if (await mayHaveNoParts(store, layoutOf(layout.folder, name))) {
       return true;
     }
@@ -281,13 +292,4 @@ async function mayHaveNoParts(store: Store, layout: Layout): Promise<boolean> {
     }
     throw error;
   }
-}
-
-/** Runs `work` for each item, a bounded number at a time. */
-async function mapBounded<T, R>(all: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
-  const results: R[] = [];
-  for (let start = 0; start < all.length; start += atOnce) {
-    results.push(...(await Promise.all(all.slice(start, start + atOnce).map(work))));
-  }
-  return results;
 }

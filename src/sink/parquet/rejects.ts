@@ -2,10 +2,10 @@ import { z } from "../../util/zod.js";
 import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import { parseJson } from "../../plan/parse-plan.js";
-import { sha256Of } from "./control-files.js";
 import { namesIn, type ReadableStore, textAt } from "../../stores/store.js";
 import { type Layout, runOfPart } from "./layout.js";
 import type { CommittedPart } from "./part-label.js";
+import { sha256Of } from "../../util/sha256.js";
 
 const schema = z.object({
   shard: z.string(),
@@ -62,10 +62,12 @@ export async function* readRejects(
 export async function staleRejects(
   store: ReadableStore,
   layout: Layout,
-  parts: readonly { readonly span: number; readonly rejects_sha256: string | null }[],
+  parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
 ): Promise<string[]> {
   const wanted = new Set(
-    parts.map(({ span, rejects_sha256: sha256 }) => (sha256 === null ? undefined : layout.rejectsOf(span, sha256))),
+    [...parts].map(([span, { rejectsSha256: sha256 }]) =>
+      sha256 === null ? undefined : layout.rejectsOf(span, sha256),
+    ),
   );
   const names = await namesIn(store, layout.rejects);
   return names.filter((name) => runOfPart(name) === layout.runId && !wanted.has(name));

@@ -1,20 +1,22 @@
 import { unlink } from "node:fs/promises";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
 import type { RejectedRow } from "../../columnar/types.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
-import type { Opening } from "../../publish/opening.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import type { Compression } from "../../spec/parquet-spec.js";
 import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
-import type { AttemptJson, RunSink, RunWriter, StoredPlan } from "../port.js";
+import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers, readAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { controlText, profileToWrite, readDecision, readState, readVerdict } from "./control-files.js";
+import { controlText, profileToWrite, readDecision, readState, readVerdict, refuseStopped } from "./control-files.js";
+import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { plannedLayout } from "./layout.js";
 import { checkFinished } from "./manifest.js";
@@ -30,6 +32,7 @@ import {
   filteredRows,
   listParts,
   outputRows,
+  partProfiles,
   readCommitted,
   readProfiles,
   rejectedRows,
@@ -38,8 +41,7 @@ import {
 } from "./parts.js";
 import { planCheck, refuseForeign } from "./plan-file.js";
 import { clearEarlierRuns, clearRun, hidden, lasting, publishRun } from "./publish.js";
-import { readRejects } from "./rejects.js";
-import { committedProfile } from "./run-profile.js";
+import { readRejects, staleRejects } from "./rejects.js";
 
 /** What a run of Parquet files is opened with. */
 export interface RunTools {
@@ -117,6 +119,10 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
       try {
         await clearRun(store, layout);
         await clearEarlierRuns(run, finished);
+        const stale = finished ? await staleRejects(store, layout, known.parts) : [];
+        if (stale.length > 0) {
+          await store.remove(layout.rejects, stale); // an attempt that died had created them in S3 after the finish
+        }
       } catch {
         // What may not be removed, as in an archive, stays: readers do not see it.
       }
@@ -153,7 +159,7 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
 }
 
 /** Yields files of this machine, a group at a time. A group is available until the next one is requested. */
-async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
+export async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
   for await (const group of store.fetch(names, "whole")) {
     yield group.map(({ path }) => path);
   }
@@ -232,6 +238,30 @@ function runWriter(
     finish: (attempt) => finishRun(run, { known, attempt }),
     answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
   };
+}
+
+/** Merges the profiles of all spans. @throws JobError OUTPUT_DAMAGED, DISCARDED, PLAN_CHANGED */
+async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<SpanProfile> {
+  const spans = spanCount(run.stored.plan);
+  const texts =
+    known.profiled.size === spans
+      ? new Map<number, string>()
+      : await partProfiles(run, (span) => !known.profiled.has(span));
+  if (known.profiled.size + texts.size < spans) {
+    await refuseStopped(run);
+    const { folder, runId } = run.layout;
+    throw damagedOutput(`checking ${folder}: committed parts are gone, or have no profile`, {
+      hint: "restore them",
+      damage: { runId },
+    });
+  }
+
+  let { profile } = known;
+  for (const text of texts.values()) {
+    const span = parseProfile(text);
+    profile = profile === undefined ? span : mergeProfiles(profile, span);
+  }
+  return profile ?? noRows;
 }
 
 async function finishRun(

@@ -18,7 +18,7 @@ import {
 } from "./other-runs.js";
 import { createPlan, findPlan, unfenced } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
-import { openRun, type RunTools } from "./run-sink.js";
+import { localPaths, openRun, type RunTools } from "./run-sink.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -56,7 +56,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     async readPublished({ run }) {
       const { place, rows, parts } = await findPublishedParts(store, folder, run);
       const other = options.storeAt(place);
-      return { format: "parquet", rows, folder: other.localFolder, groups: localGroups(other, parts) };
+      return { format: "parquet", rows, folder: other.localFolder, groups: localPaths(other, parts) };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
@@ -77,10 +77,4 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       await options.close();
     },
   };
-}
-
-async function* localGroups(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
-  for await (const group of store.fetch(names, "whole")) {
-    yield group.map(({ path }) => path);
-  }
 }

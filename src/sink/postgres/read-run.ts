@@ -1,8 +1,7 @@
 import { JobError } from "../../util/errors.js";
 import type { Plan } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { Opening } from "../../publish/opening.js";
-import type { StoredPlan } from "../port.js";
+import type { Opening, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";

@@ -1,8 +1,7 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { Plan, Span } from "../../plan/plan.js";
-import type { Opening } from "../../publish/opening.js";
-import type { RunSink, RunWriter, StoredPlan } from "../port.js";
+import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { BytesColumn, Column, ColumnType } from "#src/columnar/types.js";
-import type { UnfitValue } from "#src/sink/unfit-value.js";
+import type { UnfitValue } from "#src/sink/port.js";
 import { fits, type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";
 

@@ -1,5 +1,5 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
-import type { UnfitValue } from "../../unfit-value.js";
+import type { UnfitValue } from "../../port.js";
 import { microsPerDay } from "../../../columnar/dates-and-times.js";
 import { hasDay, hasMoment } from "./calendar.js";
 import { numbersOf } from "./fields.js";

@@ -9,7 +9,8 @@ import {
   runPlan,
   successOf,
 } from "../../../support/run-drive.js";
-import { driveSpans, openDriveSink } from "../../../support/sink-drive.js";
+import { rejectNames } from "../../../support/rejects.js";
+import { driveFolder, driveSpans, openDriveSink } from "../../../support/sink-drive.js";
 
 test("a run that is superseded while its parts are read for the manifest leaves the run before it to readers", async () => {
   await onRunDisk(2, async (root) => {
@@ -33,5 +34,28 @@ test("a run that is superseded while its parts are read for the manifest leaves 
     expect(refused).toMatchObject({ code: "PLAN_CHANGED" });
     expect(await successOf(root)).toBe(1);
     expect(await faultsForReaders(root)).toEqual([]);
+  });
+});
+
+test("an attempt that ends its commit after its run was published and superseded leaves the rejects of its part", async () => {
+  await onRunDisk(1, async (root) => {
+    let isPlanned = false;
+    const fs = hookedDisk(root, {
+      async after(_, call) {
+        if (!isPlanned && call === "link lake/out/part-00001") {
+          isPlanned = true;
+          await carryOutRun(root, 1);
+          await using next = await openDriveSink(root, nodeFileSystem);
+          await next.create(runPlan(2));
+        }
+      },
+    });
+    await using late = await openAttempt(root, 1, fs);
+
+    await expect(late.commit(1)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+
+    expect(isPlanned).toBe(true);
+    expect(await faultsForReaders(root)).toEqual([]);
+    expect(await rejectNames(driveFolder(root))).toHaveLength(1);
   });
 });

@@ -1,0 +1,169 @@
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
+import { openObjectStore } from "#src/stores/s3.js";
+import type { Fence, Store } from "#src/stores/store.js";
+import { JobError } from "#src/util/errors.js";
+import { openSpool } from "#src/util/spool.js";
+import { scratchFolder } from "../support/job.js";
+import { mayMount, smallDisk } from "../support/mounts.js";
+import { useS3 } from "../support/s3.js";
+import { s3Target } from "../support/s3-target.js";
+
+const s3 = useS3();
+
+/** A store, and the folder in it that a test has for itself. */
+interface StoreWorld extends AsyncDisposable {
+  readonly store: Store;
+  readonly root: string;
+  /** Puts a file there, as another program does. */
+  put(name: string, text: string): Promise<void>;
+  /** The names of all files below the root. */
+  names(): Promise<string[]>;
+}
+
+async function diskWorld(): Promise<StoreWorld> {
+  const scratch = await scratchFolder();
+  const root = join(scratch.path, "out");
+  await mkdir(root);
+  return {
+    store: openDiskStore({ root, fs: nodeFileSystem, writer: "host.1.abc", isDead: () => false }),
+    root,
+    async put(name, text) {
+      await mkdir(dirname(name), { recursive: true });
+      await writeFile(name, text);
+    },
+    async names() {
+      const entries = await readdir(root, { recursive: true, withFileTypes: true });
+      const files = entries.filter((entry) => entry.isFile());
+      return files.map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1)).toSorted();
+    },
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function s3World(spoolAt?: string): Promise<StoreWorld> {
+  const scratch = await scratchFolder();
+  const bucket = await s3.server().createBucket();
+  const objects = s3Target({ port: s3.server().port });
+  const writer = "host.1.abc";
+  const isDead = (): boolean => false;
+  const spool = openSpool({ root: spoolAt ?? scratch.path, writer, use: "out", isDead, maxBytes: 1e9 });
+  const root = `s3://${bucket.name}/lake/out`;
+  return {
+    store: openObjectStore({ objects, spool, writer, isDead }),
+    root,
+    put: (name, text) => bucket.put(name.slice(`s3://${bucket.name}/`.length), text),
+    names: async () => (await bucket.keys()).map((key) => key.slice("lake/out/".length)).toSorted(),
+    async [Symbol.asyncDispose]() {
+      await spool[Symbol.asyncDispose]();
+      objects[Symbol.dispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** A fence that `close` closes. */
+function fenceAt(root: string): Fence & { close: () => void } {
+  let isOver = false;
+  return {
+    scope: `${root}/scope`,
+    check: () => (isOver ? Promise.reject(new JobError("PLAN_CHANGED", "a later run was opened")) : Promise.resolve()),
+    takesBack: () => Promise.resolve(true),
+    close() {
+      isOver = true;
+    },
+  };
+}
+
+function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
+  describe(what, () => {
+    test("a name has one creator, whose bytes stay; what is not there is undefined", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const part = `${root}/part`;
+      expect([await store.stat(part), await store.digest(part), await store.readText(part)]).toEqual([
+        undefined,
+        undefined,
+        undefined,
+      ]);
+      const first = await store.create(part, "rows", fenceAt(root));
+      const second = await store.create(part, async (path) => await writeFile(path, "others"), fenceAt(root));
+      expect([first.outcome, second.outcome]).toEqual(["created", "exists"]);
+      expect(await store.readText(part)).toMatchObject({ text: "rows" });
+      const { outcome: _, ...digest } = first;
+      expect(await store.digest(part)).toEqual(digest);
+      expect(await at.names()).toEqual(["part"]);
+    });
+
+    test("nothing is created when the fence is closed, before or while a file is written", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const fence = fenceAt(root);
+      const write = async (path: string): Promise<void> => {
+        await writeFile(path, "rows");
+        fence.close();
+      };
+      await expect(store.create(`${root}/part`, write, fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      await expect(store.create(`${root}/text`, "rows", fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      expect(await at.names()).toEqual([]);
+    });
+
+    test("clearing a folder removes all that is below it, and nothing beside it", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const names = ["scope/a", "scope/below/b", "scope/below/deeper/c", "scope-2/d", "scope.e", "f"];
+      for (const name of names) {
+        await at.put(`${root}/${name}`, "x");
+      }
+      await store.clear(`${root}/scope`);
+      expect(await at.names()).toEqual(["f", "scope-2/d", "scope.e"]);
+      expect(await store.list(`${root}/scope`)).toEqual([]);
+      await store.clear(`${root}/scope`);
+      expect(await at.names()).toEqual(["f", "scope-2/d", "scope.e"]);
+    });
+
+    test("files are fetched whole, in the order of their names", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const names = Array.from({ length: 9 }, (_, index) => `${root}/file-${index}`);
+      for (const name of names) {
+        await at.put(name, `bytes of ${name}`);
+      }
+      const fetched: string[] = [];
+      for await (const group of store.fetch(names, "whole")) {
+        for (const { name, path } of group) {
+          expect(await readFile(path, "utf8")).toBe(`bytes of ${name}`);
+          fetched.push(name);
+        }
+      }
+      expect(fetched).toEqual(names);
+    });
+  });
+}
+
+storeContractOf("a folder on a disk", diskWorld);
+s3.describe("a prefix in S3", () => {
+  storeContractOf("as a store", s3World);
+
+  test.skipIf(!mayMount)(
+    "a file that does not fit into the spool is an error of that disk, not of the store",
+    async () => {
+      await using scratch = await scratchFolder();
+      await using disk = await smallDisk(join(scratch.path, "disk"), "size=64k");
+      await using at = await s3World(join(disk.path, "spool"));
+      await at.put(`${at.root}/large`, "x".repeat(1e6));
+      const fetch = async (): Promise<void> => {
+        for await (const _ of at.store.fetch([`${at.root}/large`], "whole")) {
+          throw new Error("it does not fit");
+        }
+      };
+      await expect(fetch()).rejects.toMatchObject({
+        code: "DISK",
+        message: expect.stringContaining(`spooling to ${disk.path}/spool/host.1.abc.out: the disk is full (ENOSPC)`),
+        hint: expect.stringContaining("output.parquet.spool.path"),
+      });
+    },
+  );
+});
