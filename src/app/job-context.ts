@@ -100,6 +100,7 @@ export async function openLoaded(
     where,
     dateParam,
     writer: services.writer,
+    isDead: services.isDead,
     ...namesIn(spec, specPath, attempt),
     sink,
     source,

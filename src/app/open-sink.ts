@@ -157,7 +157,6 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
     },
     close: () => Promise.resolve(),
     writer,
-    isDead,
     warn,
   });
 }
@@ -199,7 +198,6 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
       objects[Symbol.dispose]();
     },
     writer,
-    isDead,
     warn,
   });
 }

@@ -1,4 +1,3 @@
-import { parseJson } from "../plan/parse-plan.js";
 import { z } from "../util/zod.js";
 
 /** The error that an attempt at a run ended with, as the target keeps it for people. */
@@ -14,17 +13,17 @@ export interface AttemptFailure {
   readonly spansCommitted: number;
 }
 
-/** Failures, and attempts that have begun, that a target of files keeps of a run: the latest. */
+/** Failures, and attempts that have begun, that are kept of a run: the latest. */
 const mostNotes = 8;
 const longestMessage = 1000;
 
 /** A message as it is stored: not too long, and without the character that texts of Postgres cannot hold. */
-export function storedMessage(message: string): string {
+function storedMessage(message: string): string {
   const text = message.replaceAll("\u0000", "\u2400");
   return text.length > longestMessage ? `${text.slice(0, longestMessage - 1)}…` : text;
 }
 
-/** What a target of files keeps of a run's attempts: it informs people, and says whether a run may be abandoned. */
+/** What a target keeps of a run's attempts: it informs people, and says whether a run may be abandoned. */
 export interface AttemptNotes {
   /** The latest last. */
   readonly errors: readonly AttemptFailure[];
@@ -33,7 +32,6 @@ export interface AttemptNotes {
 }
 
 const schema = z.object({
-  format: z.literal("infer-batch-errors"),
   errors: z.array(
     z.object({
       at: z.string(),
@@ -46,27 +44,20 @@ const schema = z.object({
   begun: z.array(z.string()).default([]),
 });
 
-/** Reads the text of a file of notes; empty for another text, or none. */
-export function parseNotes(text: string | undefined): AttemptNotes {
-  return (text === undefined ? undefined : schema.safeParse(parseJson(text)).data) ?? { errors: [], begun: [] };
+/** Reads stored notes; empty for anything else. */
+export function parseNotes(json: unknown): AttemptNotes {
+  return schema.safeParse(json).data ?? { errors: [], begun: [] };
 }
 
-/** The text of a file that keeps one more failure, and the latest of those before. */
-export function failureText({ errors, begun }: AttemptNotes, failure: AttemptFailure): string {
-  return notesText({
-    errors: [...errors, { ...failure, message: storedMessage(failure.message) }],
-    begun: begun.filter((writer) => writer !== failure.writer),
-  });
+/** Adds a failure to what is known, of which the latest stay. */
+export function withFailure({ errors, begun }: AttemptNotes, failure: AttemptFailure): AttemptNotes {
+  const told = { ...failure, message: storedMessage(failure.message) };
+  return { errors: [...errors, told].slice(-mostNotes), begun: begun.filter((writer) => writer !== failure.writer) };
 }
 
-/** The text of a file that keeps one more attempt that has begun. */
-export function begunText({ errors, begun }: AttemptNotes, writer: string): string {
-  return notesText({ errors, begun: [...begun, writer] });
-}
-
-function notesText({ errors, begun }: AttemptNotes): string {
-  const kept = { errors: errors.slice(-mostNotes), begun: begun.slice(-mostNotes) };
-  return `${JSON.stringify({ format: "infer-batch-errors", ...kept }, undefined, 1)}\n`;
+/** Adds an attempt that has begun. */
+export function withBegun({ errors, begun }: AttemptNotes, writer: string): AttemptNotes {
+  return { errors, begun: [...begun, writer].slice(-mostNotes) };
 }
 
 /** The error that an attempt ended with, under its JSON names. */

@@ -1,5 +1,4 @@
 import { splitRunId } from "../plan/identity.js";
-import { parseJson } from "../plan/parse-plan.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "./attempt-failure.js";
 import { type Decision, decisionText } from "./decision.js";
@@ -71,14 +70,9 @@ export function recordedSpending(attempt: Readonly<Record<string, unknown>> | un
     : undefined;
 }
 
-/** What a run has paid for, as the text of a file. */
-export function spendingText(spending: RecordedSpending): string {
-  return `${JSON.stringify(spending)}\n`;
-}
-
-/** Reads what `spendingText` wrote; undefined: it is something else, or there is none. */
-export function parseSpending(text: string | undefined): RecordedSpending | undefined {
-  return text === undefined ? undefined : recordedSpending({ spending: { run: parseJson(text) } });
+/** Reads what was stored of a run's spending; undefined: it is something else. */
+export function parseSpending(json: unknown): RecordedSpending | undefined {
+  return recordedSpending({ spending: { run: json } });
 }
 
 function fieldsOf(json: unknown): Readonly<Record<string, unknown>> {

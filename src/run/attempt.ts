@@ -6,10 +6,12 @@ import type { DueCall } from "../report/report.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import type { RunNote, RunNotes } from "../sink/run-notes.js";
+import type { RunNote } from "../sink/ledger.js";
+import type { RunId } from "../plan/plan.js";
 import type { AttemptFacts } from "../publish/committed-by.js";
 import { bestEffort } from "../util/best-effort.js";
 import { firstError, JobError, messageOf } from "../util/errors.js";
+import { addNote, recordFailure, timeOfNote } from "./notes.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
@@ -50,14 +52,18 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
 const recorded = new WeakSet<JobError>();
 
 /** Records a failure at the target, where `status` shows it. Nested calls record it once. */
-export async function recordingFailure<T>(run: RunSink, work: () => Promise<T>): Promise<T> {
+export async function recordingFailure<T>(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+  work: () => Promise<T>,
+): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
     const error = firstError(thrown);
     if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
       recorded.add(error);
-      await run.recordFailure?.(error);
+      await recordFailure(context, stored.plan.runId, { error, spansCommitted: countCommitted(run) });
     }
     throw error;
   }
@@ -71,9 +77,9 @@ interface CalledAbout {
   readonly at: string;
 }
 
-/** Which note says that the call was made, and what it contains. */
+/** Which note on which run says that the call was made, and what it contains. */
 interface CallNote {
-  readonly notes: RunNotes | undefined;
+  readonly runId: RunId;
   readonly note: RunNote;
   readonly text: string;
   /** Whether the call counts as made if the target cannot say it. */
@@ -87,10 +93,11 @@ interface CallNote {
  * event does not call.
  */
 export async function dueCall(
-  { record, log }: Pick<JobContext, "record" | "log">,
+  context: JobContext,
   { isOwn, at }: CalledAbout,
-  { notes, note, text, otherwise }: CallNote,
+  { runId, note, text, otherwise }: CallNote,
 ): Promise<DueCall | undefined> {
+  const { record, log } = context;
   if (!isOwn && record.startedMs <= Date.parse(at)) {
     return undefined;
   }
@@ -99,7 +106,7 @@ export async function dueCall(
   };
   const isMade = async (): Promise<boolean> => {
     try {
-      return notes === undefined ? otherwise : (await notes.timeOf(note)) !== undefined;
+      return (await timeOfNote(context, runId, note)) !== undefined;
     } catch (error) {
       failed(error);
       return otherwise;
@@ -108,30 +115,30 @@ export async function dueCall(
   if (!isOwn && (await isMade())) {
     return undefined;
   }
-  return { done: () => bestEffort(async () => await notes?.add(note, text).catch(failed)) };
+  return { done: () => bestEffort(() => addNote(context, { runId, note, text }).catch(failed)) };
 }
 
 /**
  * Returns the call of `report.on_late` that this attempt is to make. The first attempt or worker that is late records it
  * at the target, also before the run is planned. A target that cannot record it does not keep the call from being made.
  */
-async function dueLateCall(
-  context: Pick<JobContext, "record" | "log">,
-  notes: RunNotes,
-  text: string,
-): Promise<DueCall | undefined> {
-  const isOwn = await notes.add("late", text);
-  const at = isOwn ? undefined : await notes.timeOf("late");
+async function dueLateCall(context: JobContext, runId: RunId, text: string): Promise<DueCall | undefined> {
+  const isOwn = await addNote(context, { runId, note: "late", text });
+  const at = isOwn ? undefined : await timeOfNote(context, runId, "late");
   const about = { isOwn: at === undefined, at: at ?? "" };
-  return await dueCall(context, about, { notes, note: "late_told", text, otherwise: false });
+  return await dueCall(context, about, { runId, note: "late_told", text, otherwise: false });
 }
 
-/** Has the attempt record in these notes that its run is late. */
-export function recordLateness(context: Pick<JobContext, "record" | "log">, notes: RunNotes | undefined): void {
-  context.record.lateCall = notes && ((text) => dueLateCall(context, notes, text));
+/** Has the attempt record that its run is late. */
+export function recordLateness(context: JobContext, runId: RunId): void {
+  context.record.lateCall = (text) => dueLateCall(context, runId, text);
 }
 
 /** What became of the rows of all committed spans. */
 export function rowsOfRun({ outputRows, rejectedRows, filteredRows }: RunSink): RowsOfRun {
   return { output: outputRows, rejected: rejectedRows, filtered: filteredRows };
+}
+
+export function countCommitted(run: RunSink): number {
+  return run.committed.reduce((sum, flag) => sum + flag, 0);
 }

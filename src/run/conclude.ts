@@ -13,9 +13,10 @@ import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
+import { decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
-import { rowsOfRun } from "./attempt.js";
+import { countCommitted, rowsOfRun } from "./attempt.js";
 import { rolledBackReport } from "./judging/readers.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
@@ -108,7 +109,7 @@ async function discardedMeanwhile(
   context: JobContext,
   { stored: { plan }, run }: Pick<EndingRun, "stored" | "run">,
 ): Promise<AttemptEnd | undefined> {
-  const decision = plan.staged ? await run.decision() : undefined;
+  const decision = plan.staged ? await context.sink.ledger.read(plan.runId, decisionDocument) : undefined;
   if (decision?.kind !== "discarded") {
     return undefined;
   }
@@ -117,7 +118,7 @@ async function discardedMeanwhile(
     plan,
     run,
     state: { kind: "discarded", decision },
-    verdict: await run.verdict(),
+    verdict: await context.sink.ledger.read(plan.runId, verdictDocument),
   });
 }
 
@@ -222,10 +223,6 @@ async function decidedState(
  */
 export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
-}
-
-export function countCommitted(run: RunSink): number {
-  return run.committed.reduce((sum, flag) => sum + flag, 0);
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */

@@ -5,6 +5,7 @@ import { spanCount } from "../plan/spans.js";
 import { type Decision, supersededBy } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
+import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
 import { JobError } from "../util/errors.js";
@@ -79,7 +80,8 @@ async function storePlan(
   if (sink.createInPlace !== undefined) {
     return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
   }
-  const first = (await run.decision()) ?? (await orLaterRun(run.decide(decision)));
+  const first =
+    (await sink.ledger.read(stored.plan.runId, decisionDocument)) ?? (await orLaterRun(run.decide(decision)));
   return first?.kind === "approved" ? { approved: stored } : await sink.create(plan);
 }
 

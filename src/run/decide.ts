@@ -10,10 +10,10 @@ import { count } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
+import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { runFacts, rowsOfRun } from "./attempt.js";
-import { countCommitted } from "./conclude.js";
+import { countCommitted, rowsOfRun, runFacts } from "./attempt.js";
 import { notPlanned, openOwn, refuseKept } from "./resume.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
@@ -65,7 +65,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   if (step === "tell") {
     refuseRolledBack(context, "approving", { stored, run });
     await run.tidy?.(); // of an approval that was killed when it had published the run
-    const decision = (stored.plan.staged ? await run.decision() : undefined) ?? null;
+    const decision = (stored.plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
     await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
     const held = await heldOthers(context, stored.plan);
     const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: rowsOfRun(run), decision };

@@ -1,3 +1,4 @@
+import { countCommitted } from "./attempt.js";
 import {
   type Agreement,
   type ComparedRows,
@@ -18,7 +19,6 @@ import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { LocalParts, StoredTable } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted } from "./conclude.js";
 import { openOwn } from "./resume.js";
 
 /** A column of a side. Type undefined: no type that is known. */

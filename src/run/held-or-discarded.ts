@@ -15,6 +15,7 @@ import {
   type VerdictReport,
 } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
+import { verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
@@ -47,7 +48,7 @@ export async function decidedReport(
     decided: {
       error,
       isOwnVerdict: state.verdict.writer === context.writer,
-      heldCall: await heldCall(context, { run, verdict: state.verdict, error }),
+      heldCall: await heldCall(context, { plan, verdict: state.verdict, error }),
       commands,
     },
   };
@@ -97,14 +98,14 @@ interface DecidedRun {
 /** The call of `report.on_held` that this attempt is to make. */
 async function heldCall(
   context: JobContext,
-  { run: { notes }, verdict, error }: { readonly run: RunSink; readonly verdict: RunVerdict; readonly error: JobError },
+  { plan, verdict, error }: { readonly plan: Plan; readonly verdict: RunVerdict; readonly error: JobError },
 ): Promise<DueCall | undefined> {
   if (context.spec.report.on_held === "") {
     return undefined;
   }
   const [text = ""] = error.message.split("\n");
   const about = { isOwn: verdict.writer === context.writer, at: verdict.at };
-  return await dueCall(context, about, { notes, note: "told", text, otherwise: true });
+  return await dueCall(context, about, { runId: plan.runId, note: "told", text, otherwise: true });
 }
 
 /** The verdict for reports. */
@@ -141,8 +142,8 @@ export async function reportDecided(
   context: JobContext,
   { stored, run, state }: { readonly stored: StoredPlan; readonly run: RunSink; readonly state: DecidedState },
 ): Promise<RunReport> {
-  const verdict = state.kind === "held" ? state.verdict : await run.verdict();
   const { plan } = stored;
+  const verdict = state.kind === "held" ? state.verdict : await context.sink.ledger.read(plan.runId, verdictDocument);
   if (state.kind === "held") {
     await reviewForReports(context, { stored, run, kept: keptPlaceOf(context.spec) }, verdict);
   } else {
@@ -174,7 +175,7 @@ export async function publishApproved(
 ): Promise<RunReport> {
   const { record, log, sink } = context;
   const { plan } = stored;
-  const verdict = await run.verdict();
+  const verdict = await sink.ledger.read(plan.runId, verdictDocument);
   if (context.spec.report.openlineage !== undefined) {
     await reviewForReports(context, { stored, run }, verdict); // its events count the published rows
   }
@@ -184,7 +185,7 @@ export async function publishApproved(
   if (plan.erasure !== undefined) {
     await sink.stripVerdicts?.(splitRunId(plan.runId).base);
   }
-  await recordingFailure(run, () =>
+  await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
   );
   record.finish();

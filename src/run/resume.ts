@@ -1,3 +1,4 @@
+import { countCommitted } from "./attempt.js";
 import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
@@ -6,7 +7,7 @@ import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
-import { countCommitted } from "./conclude.js";
+import { isWorkedOn, lastFailure } from "./notes.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import { type FoundDigests, tokenizerDifference } from "./model.js";
@@ -110,8 +111,8 @@ export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSin
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
     (sink.compareTarget?.(plan.target) ?? []).length === 0 &&
-    isCorrectable(await run.lastFailure?.()) &&
-    (await run.isWorkedOn?.()) !== true
+    isCorrectable(await lastFailure(sink, plan.runId)) &&
+    !(await isWorkedOn(context, plan.runId))
   );
 }
 

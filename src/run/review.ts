@@ -9,6 +9,7 @@ import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
+import { verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
@@ -37,7 +38,10 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   const { checks } = context.spec;
   const { run, seconds } = committed;
   const { plan } = committed.stored;
-  const known = plan.checks === null || checks === undefined ? undefined : await run.verdict();
+  const known =
+    plan.checks === null || checks === undefined
+      ? undefined
+      : await context.sink.ledger.read(plan.runId, verdictDocument);
   if (plan.checks === null || checks === undefined || known !== undefined) {
     await reviewForReports(context, committed, known);
     return known;

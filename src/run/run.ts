@@ -5,10 +5,10 @@ import { spanCount } from "../plan/spans.js";
 import { count, type RunReport } from "../report/report.js";
 import { runStep, type RunStep } from "../publish/lifecycle.js";
 import type { StoredPlan } from "../sink/port.js";
-import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { countCommitted, recordLateness, recordingFailure, runFacts } from "./attempt.js";
 import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.js";
 import { checkPublished, checkResumable, latestRun, type PlannedRun, type Resumable } from "./check-planned.js";
-import { alreadyComplete, countCommitted } from "./conclude.js";
+import { alreadyComplete } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
 import { approveErasure } from "./erasing/copy-run.js";
 import { unfinishedErasure } from "./erasing/refuse-scoring.js";
@@ -21,6 +21,7 @@ import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
 import { checkPins, checkSpec, hasOnlyFailed, refuseElsewhere, refuseKept } from "./resume.js";
+import { recordBegun } from "./notes.js";
 import { spellOut } from "./spell-out.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 
@@ -87,7 +88,7 @@ type OpenedRun = Pick<IdleRun, "stored" | "run">;
  * @param held the held run, or the unfinished erasure, that it takes the place of
  */
 async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Promise<RunReport> {
-  recordLateness(context, context.sink.notes?.(runId));
+  recordLateness(context, runId);
   const others = await unfinishedRuns(context);
   const notBegun = others.filter((other) => context.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
   for (const line of unfinishedLines(context, notBegun)) {
@@ -107,7 +108,7 @@ async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Prom
       return created;
     }
     context.record.setRun(runFacts(created.stored));
-    return await recordingFailure(created.run, async () => {
+    return await recordingFailure(context, created, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
       refuseKept(plan);
@@ -135,8 +136,8 @@ async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Prom
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
   context.record.setRun(runFacts(stored));
   const run = await context.sink.open(stored);
-  recordLateness(context, run.notes);
-  return await recordingFailure(run, () => resume(context, { stored, run }));
+  recordLateness(context, stored.plan.runId);
+  return await recordingFailure(context, { stored, run }, () => resume(context, { stored, run }));
 }
 
 /** Goes on with a run that is planned. */
@@ -183,7 +184,7 @@ async function resumeScoring(context: JobContext, planned: PlannedRun): Promise<
 async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
   const { stored, run, listing, model, shardsUnplanned } = rest;
   const { plan } = stored;
-  await (countCommitted(run) === 0 ? run.recordBegun?.() : undefined);
+  await (countCommitted(run) === 0 ? recordBegun(context, plan.runId) : undefined);
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
   const engine = await loading.engine;

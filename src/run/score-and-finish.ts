@@ -11,9 +11,9 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
-import { attemptFacts, recordLateness } from "./attempt.js";
+import { attemptFacts, countCommitted, recordLateness } from "./attempt.js";
 import { openChallenger } from "./challenger/open-challenger.js";
-import { checkRejects, conclude, countCommitted, unlessDiscarded } from "./conclude.js";
+import { checkRejects, conclude, unlessDiscarded } from "./conclude.js";
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
 import { askFirstRows } from "./paid/ask-first-rows.js";
@@ -51,7 +51,7 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   const { run, engine } = parts;
   const { plan } = parts.stored;
   const share = shareOf(spanCount(plan), worker);
-  recordLateness(context, run.notes);
+  recordLateness(context, plan.runId);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.committed, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });
@@ -60,7 +60,7 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
-  await using paying = await beginPaying(context, { engine, writer, run });
+  await using paying = await beginPaying(context, { engine, writer, runId: plan.runId });
   record.startScoring(engineFacts(engine, sizer));
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);

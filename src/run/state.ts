@@ -7,18 +7,19 @@ import type { Decision } from "../publish/decision.js";
 import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { spanAt, spanCount } from "../plan/spans.js";
+import { decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
-import { rowsOfRun } from "./attempt.js";
-import { countCommitted } from "./conclude.js";
+import { countCommitted, rowsOfRun } from "./attempt.js";
 import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
 import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
 import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
+import { lastFailure as lastFailureOf } from "./notes.js";
 import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
 
@@ -120,7 +121,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     return { ...nothing, ...planned, ...damagedBy(context, run), ...about };
   }
   const lost = await lostSpans(context, plan, run);
-  const lastFailure = await lastFailureOf(run);
+  const lastFailure = openKinds.has(run.state.kind) ? ((await lastFailureOf(sink, plan.runId)) ?? null) : null;
   return {
     ...nothing,
     ...planned,
@@ -177,11 +178,6 @@ async function continuing(
   return { commands: [command], purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause` };
 }
 
-/** The error that the last attempt at an unfinished or approved run ended with; null: none is recorded. */
-async function lastFailureOf(run: RunSink): Promise<AttemptFailure | null> {
-  return openKinds.has(run.state.kind) ? ((await run.lastFailure?.()) ?? null) : null;
-}
-
 async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
   const kept = run.keptAnswers?.();
   return kept && context.lookAtPaid && (await paidReport(context.lookAtPaid, kept));
@@ -194,8 +190,11 @@ async function reviewOf(
   run: RunSink,
 ): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "readers" | "commands" | "purpose">> {
   const { state } = run;
-  const verdict = plan.checks === null ? undefined : await run.verdict();
-  const stored = plan.staged && state.kind === "published" ? await run.decision() : undefined;
+  const verdict = plan.checks === null ? undefined : await context.sink.ledger.read(plan.runId, verdictDocument);
+  const stored =
+    plan.staged && state.kind === "published"
+      ? await context.sink.ledger.read(plan.runId, decisionDocument)
+      : undefined;
   return {
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     ...(await decidingTexts(context, plan, run)),

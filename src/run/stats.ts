@@ -1,3 +1,4 @@
+import { countCommitted } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { decisionText } from "../publish/decision.js";
@@ -8,7 +9,6 @@ import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
-import { countCommitted } from "./conclude.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { leftRows } from "./review.js";

@@ -71,6 +71,8 @@ export interface JobContext extends ScoringContext {
   readonly dateParam: string | undefined;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
+  /** Whether the process of an attempt has ended, as far as this machine knows. */
+  readonly isDead: (writer: string) => boolean;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
   readonly actingUser: () => string;
   /** The command line that carries out the run of these params; or that decides on one of their runs, shows the last, or lists all. */

@@ -1,5 +1,3 @@
-import type { RecordedSpending } from "../publish/recorded-run.js";
-
 /** An answer that was paid for, kept before the span of its row is committed. */
 export interface KeptAnswer {
   /** Hex SHA-256 of the whole request as it was sent, without headers. */
@@ -19,17 +17,4 @@ export interface AnswerJournal extends AsyncDisposable {
   read(): AsyncIterable<KeptAnswer>;
   /** Makes answers durable; resolves when they are. Calls never overlap. @throws JobError DISK, OBJECT_STORE, DATABASE */
   keep(answers: readonly KeptAnswer[]): Promise<void>;
-}
-
-/** What a target knows of a run whose answers are paid for. Offered where answers are kept. */
-export interface PaidRun {
-  /** Yields the answers that attempts of the run have kept, as `AnswerJournal.read` does. Writes nothing. */
-  keptAnswers?(): AsyncIterable<KeptAnswer>;
-  /**
-   * Records what the run has paid for so far, as this attempt knows it, for `history`: the record with the most answers
-   * counts. It stays when the answers are removed. Never fails, and takes a few seconds at most.
-   */
-  recordSpending?(spending: RecordedSpending): Promise<void>;
-  /** Reads the record that counts. undefined: there is none, or it cannot be read */
-  recordedSpending?(): Promise<RecordedSpending | undefined>;
 }

@@ -1,10 +1,8 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
-import type { JobError } from "../util/errors.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import type { KeyCounts } from "../checks/rules/unique.js";
 import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
@@ -14,9 +12,9 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { RunNotes } from "./run-notes.js";
 import type { SpanFile } from "../publish/span-file.js";
-import type { AnswerJournal, PaidRun } from "./answers.js";
+import type { AnswerJournal, KeptAnswer } from "./answers.js";
+import type { Ledger } from "./ledger.js";
 import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
 
 /** A plan that is stored at the target: the first writer's. */
@@ -45,6 +43,8 @@ export interface Sink extends AsyncDisposable {
   readonly planTarget: PlanTarget;
   /** Whether a new run's rows are added to those of earlier runs. False: they replace those. */
   readonly newRunAdds: boolean;
+  /** The documents of the runs here. */
+  readonly ledger: Ledger;
   /** Returns a line for each setting in which the spec's target differs from the planned one. Default: none can. */
   compareTarget?(planned: PlanTarget): readonly string[];
   /** Whether the rows of a planned run are elsewhere: another job may have the same name. Default: they never are. */
@@ -76,8 +76,6 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError the errors of `create` and `begin`
    */
   rehearse?(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
-  /** Notes on a run that is not planned yet; once it is, `RunSink.notes` has them. Default: the target keeps none. */
-  notes?(runId: RunId): RunNotes;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
@@ -172,7 +170,7 @@ export interface Opening {
 export type CommitOutcome = "committed" | "adopted";
 
 /** A run at its target, for reading. */
-export interface RunSink extends PaidRun {
+export interface RunSink {
   /** The state when the run was opened. */
   readonly state: RunState;
   /** Whether a person has put back the table that this published run had replaced. Default: no. */
@@ -197,6 +195,8 @@ export interface RunSink extends PaidRun {
    * @param isWanted which spans; default: all
    */
   spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
+  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. Offered where they are kept. */
+  keptAnswers?(): AsyncIterable<KeptAnswer>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -213,8 +213,6 @@ export interface RunSink extends PaidRun {
    * @throws JobError MEMORY, DISK, OBJECT_STORE, DATABASE
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
-  /** Reads the stored verdict. */
-  verdict(): Promise<RunVerdict | undefined>;
   /**
    * Stores the verdict on a run whose spans are all committed, unless there is one. Returns the stored verdict, which is
    * the first writer's. Durable when it returns. Never called for a plan without checks.
@@ -225,24 +223,6 @@ export interface RunSink extends PaidRun {
    * Durable when it returns.
    */
   decide(decision: Decision): Promise<Decision>;
-  /** Reads the stored decision, also that on a published run. Not called for a plan that is not staged. */
-  decision(): Promise<Decision | undefined>;
-  /** Reads the last error that an attempt has recorded; undefined: none is recorded. */
-  lastFailure?(): Promise<AttemptFailure | undefined>;
-  /**
-   * Whether another attempt may be working on the run: it has begun, and no error of it is recorded. Attempts that began
-   * before the first error may be unknown. Default: no.
-   */
-  isWorkedOn?(): Promise<boolean>;
-  /** Records for `isWorkedOn` that this attempt resumes the run. Never fails. Default: `begin` records it. */
-  recordBegun?(): Promise<void>;
-  /**
-   * Records the error that this attempt ends with, for `status` and `history`. Never fails, takes a few seconds at
-   * most, and does nothing if the error is that the target is unreachable. Default: the target stores no errors.
-   */
-  recordFailure?(error: JobError): Promise<void>;
-  /** Notes on the run. Default: the target keeps none. */
-  notes?: RunNotes;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there

@@ -30,7 +30,7 @@ async function lateJob(
 /** Whether an attempt has recorded its call of on_late. */
 function isRecorded(out: string): boolean {
   const runs = join(out, "_infer-batch");
-  return readdirSync(runs).some((run) => existsSync(join(runs, run, "late-told.json")));
+  return readdirSync(runs).some((run) => existsSync(join(runs, run, "late_told.json")));
 }
 
 /** Runs an attempt that stands still before its fourth part, until `isOver`; then kills it. */

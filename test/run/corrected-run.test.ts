@@ -10,6 +10,7 @@ import { type CliResult, runHere } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { lastJson } from "../support/nights.js";
+import { toldAt } from "../support/told.js";
 
 const day = "2026-01-01";
 const reject = { on_bad_row: "reject", max_rejects: 5 };
@@ -107,8 +108,7 @@ test("a run that was stopped by a signal before it committed anything still ends
   const job = await failedRun(scratch.path, 500);
   await using stopped = await openJob(job.spec, { param: [`ds=${day}`] });
   const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256Of));
-  const opened = await stopped.sink.open(stored as StoredPlan);
-  await opened.recordFailure?.(new JobError("SIGTERM", "stopped by SIGTERM"));
+  await toldAt(stopped.sink, (stored as StoredPlan).plan.runId).failed(new JobError("SIGTERM", "stopped by SIGTERM"));
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
   await job.damage(day);
   expect(await run(job)).toMatchObject({ code: 66 });

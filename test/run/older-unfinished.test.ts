@@ -6,6 +6,7 @@ import { scratch } from "../support/job.js";
 import { heldNight, nightlyJob, type Nights } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
+import { approvalSql } from "../support/pg-staged.js";
 
 const postgres = usePostgres();
 
@@ -120,9 +121,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     const held = await heldNight(job);
     await job.rewrite({});
     await succeed(job, "run", "2026-11-22");
-    await database.query(
-      `INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ('${held}', 'approved', 'ana', now(), false)`,
-    );
+    await database.query(approvalSql(held));
     await job.rewrite({ input: { where: "id < 50" } });
     const ends = await job.endsOf("2026-11-21");
     expect(ends).toEqual(Array.from(ends, () => [66, expect.stringContaining("and has published to this table")]));

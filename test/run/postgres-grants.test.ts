@@ -153,7 +153,7 @@ postgres.describe("a person with a role of their own", () => {
     }
     await database.query(`GRANT CONNECT ON DATABASE ${database.name} TO keeper; GRANT USAGE ON SCHEMA scores, infer_batch TO keeper;
       GRANT INSERT ON scores.predictions TO keeper; GRANT SELECT, INSERT ON infer_batch.runs, infer_batch.version,
-        infer_batch.attempts, infer_batch.spans, infer_batch.errors, infer_batch.verdicts, infer_batch.decisions,
+        infer_batch.attempts, infer_batch.spans, infer_batch.documents, infer_batch.verdicts, infer_batch.decisions,
         infer_batch.finishes TO keeper`);
     expect(await decide("keeper", "approve", "2026-11-20")).toMatchObject({
       code: 64,

@@ -12,6 +12,7 @@ import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
 import { collect } from "../support/sinks.js";
 import { fixtureNamed } from "../support/world.js";
 import { scratch, writeSpec } from "../support/job.js";
+import { memoryLedger } from "../support/told.js";
 
 interface MemoryRun {
   readonly text: string;
@@ -34,8 +35,6 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     },
     profile: () => Promise.resolve(noRows),
     countKeys: () => Promise.reject(new Error("no plan of this target has checks")),
-    verdict: () => Promise.resolve(undefined),
-    decision: () => Promise.resolve(undefined),
     judge: () => Promise.reject(new Error("no plan of this target has checks")),
     decide: () => Promise.reject(new Error("no run of this target is staged")),
     get committed() {
@@ -65,6 +64,7 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     target: "memory",
     planTarget: { kind: "memory", shelf: ["a", 1] },
     newRunAdds: false,
+    ledger: memoryLedger(),
     find: () => Promise.resolve(runs.map(stored).at(-1)),
     unfinished: () => Promise.resolve([]),
     create(plan) {

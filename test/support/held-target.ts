@@ -6,6 +6,7 @@ import { heldNight, lastJson, type Nights, nightlyJob } from "./nights.js";
 import type { PostgresServer } from "./postgres.js";
 import type { S3Server } from "./s3.js";
 import { useCredentials } from "./s3-output.js";
+import { approvalSql } from "./pg-staged.js";
 
 export const date = "2026-11-21";
 
@@ -117,9 +118,7 @@ export async function heldInTable(
       await database.query(`DROP TABLE ${String(staging?.["name"])}`);
     },
     async approve() {
-      await database.query(
-        `INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ('${runId}', 'approved', 'ann', now(), false)`,
-      );
+      await database.query(approvalSql(runId));
     },
     async [Symbol.asyncDispose]() {
       await database[Symbol.asyncDispose]();

@@ -6,9 +6,9 @@ import type { Sink } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { commitProfiled } from "./staging-contract.js";
-import { alone } from "./sink-drive.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+import { toldAt } from "./told.js";
 
 const everySpan = (): boolean => true;
 
@@ -37,17 +37,8 @@ const spendingOf = (answers: number): RecordedSpending => ({
 });
 const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 
-interface HistoryContractOptions {
-  /** Whether an attempt that asks again is told the same: the answer to a COMMIT may be lost. Default: no answer is lost. */
-  readonly repeatsAnswers?: boolean;
-}
-
 /** The contract of every sink that keeps what became of its runs. */
-export function historyContractOf(
-  name: string,
-  worldOf: () => Promise<SinkWorld>,
-  { repeatsAnswers = false }: HistoryContractOptions = {},
-): void {
+export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   describe(name, () => {
     test("a target without a run has no history", async () => {
       await using world = await worldOf();
@@ -61,13 +52,14 @@ export function historyContractOf(
       const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
       await commitSpans(run, stored, (index) => index === 0);
       expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spansCommitted: 1, failure: undefined });
-      await run.recordFailure?.(badRow("row 3 is bad"));
-      await run.recordFailure?.(badRow(`row 4 is \u0000${"x".repeat(5000)}`));
+      const told = toldAt(sink, stored.plan.runId);
+      await told.failed(badRow("row 3 is bad"), 1);
+      await told.failed(badRow(`row 4 is \u0000${"x".repeat(5000)}`), 1);
       const failed = await onlyRun(sink);
       expect(failed).toMatchObject({ status: "failed", failure: { code: "BAD_ROW", spansCommitted: 1 } });
       expect(failed?.failure?.message).toMatch(/^row 4 is .x+…$/s);
       expect(failed?.failure?.message).toHaveLength(1000);
-      expect(await (await sink.open(stored)).lastFailure?.()).toEqual(failed?.failure);
+      expect(await told.lastFailure()).toEqual(failed?.failure);
       await commitSpans(run, stored, (index) => index === 1);
       expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", failure: { code: "BAD_ROW" } });
       await commitSpans(run, stored, (index) => index === 2);
@@ -78,35 +70,36 @@ export function historyContractOf(
     test("an attempt that has begun after a failure is at work on the run until an error of it is recorded", async () => {
       await using world = await worldOf();
       await using first = await world.open();
-      const { stored, run } = await begun(first, ofJob(planFor(first.planTarget)));
-      await run.recordFailure?.(badRow("row 3 is bad"));
-      expect(await run.isWorkedOn?.()).toBe(false);
+      const { stored } = await begun(first, ofJob(planFor(first.planTarget)));
+      const told = toldAt(first, stored.plan.runId, "w1");
+      await told.begun();
+      expect(await told.isWorkedOn()).toBe(false);
+      await told.failed(badRow("row 3 is bad"));
+      expect(await told.isWorkedOn()).toBe(false);
       await using second = await world.open();
-      const again = await second.open(stored);
-      await again.recordBegun?.();
-      await again.begin(alone);
-      expect(await run.isWorkedOn?.()).toBe(true);
-      await again.recordFailure?.(badRow("row 3 is bad"));
-      expect(await run.isWorkedOn?.()).toBe(false);
+      const again = toldAt(second, stored.plan.runId, "w2");
+      await again.begun();
+      expect(await told.isWorkedOn()).toBe(true);
+      await again.failed(badRow("row 3 is bad"));
+      expect(await told.isWorkedOn()).toBe(false);
     });
 
     test("one attempt of a run is the first to note that the run is late, and no error is recorded with it", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
-      const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
+      const { stored } = await begun(sink, ofJob(planFor(sink.planTarget)));
       await using other = await world.open();
-      const again = await other.open(stored);
+      const told = toldAt(sink, stored.plan.runId, "w1");
+      const again = toldAt(other, stored.plan.runId, "w2");
       const late = "the run will miss 06:00";
-      const found = await Promise.all([run.notes?.add("late", late), again.notes?.add("late", late)]);
-      expect(found.filter((isFirst) => isFirst === true)).toHaveLength(1);
-      expect(await run.notes?.add("late", "the run missed 06:00")).toBe(false);
-      const first = found[0] === true ? run : again;
-      expect(await first.notes?.add("late", late)).toBe(repeatsAnswers);
-      const times = [await again.notes?.timeOf("late"), await again.notes?.timeOf("told")];
+      const found = await Promise.all([told.add("late", late), again.add("late", late)]);
+      expect(found.filter((isFirst) => isFirst)).toHaveLength(1);
+      expect(await told.add("late", "the run missed 06:00")).toBe(false);
+      const times = [await again.timeOf("late"), await again.timeOf("told")];
       expect(times).toEqual([expect.any(String), undefined]);
-      expect(await again.notes?.add("told", "it is held")).toBe(true);
-      expect(await run.notes?.timeOf("told")).toBeDefined();
-      expect([await onlyRun(sink), await again.lastFailure?.()]).toMatchObject([{ failure: undefined }, undefined]);
+      expect(await again.add("told", "it is held")).toBe(true);
+      expect(await told.timeOf("told")).toBeDefined();
+      expect([await onlyRun(sink), await again.lastFailure()]).toMatchObject([{ failure: undefined }, undefined]);
     });
 
     test("a staged run is held, approved by a person, and published in its history", async () => {
@@ -142,8 +135,8 @@ export function historyContractOf(
       await using world = await worldOf();
       await using sink = await world.open();
       const plan = ofJob(planFor(sink.planTarget));
-      const { run } = await begun(sink, plan);
-      await run.recordFailure?.(badRow("row 3 is bad"));
+      await begun(sink, plan);
+      await toldAt(sink, plan.runId).failed(badRow("row 3 is bad"));
       const next = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
       await commitSpans(next.run, next.stored, everySpan);
       await next.run.finish();
@@ -172,13 +165,13 @@ export function historyContractOf(
       const plan = ofPrompt(planFor(sink.planTarget));
       const { stored, run } = await begun(sink, plan);
       expect((await onlyRun(sink))?.spending).toBeUndefined();
-      await run.recordSpending?.(spendingOf(20));
-      await run.recordSpending?.(spendingOf(7));
+      await toldAt(sink, stored.plan.runId).spent(spendingOf(20));
+      await toldAt(sink, stored.plan.runId).spent(spendingOf(7));
       expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spending: spendingOf(20) });
       await commitProfiled(run, stored);
       await run.finish();
       const second = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
-      await second.run.recordSpending?.(spendingOf(3));
+      await toldAt(sink, second.stored.plan.runId).spent(spendingOf(3));
       await commitProfiled(second.run, second.stored);
       await second.run.finish({ spending: { run: spendingOf(4) } });
       expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
@@ -194,7 +187,7 @@ export function historyContractOf(
         const plan = ofPrompt(stagedPlan(sink.planTarget, { params: { ds: `2026-11-2${number}` } }));
         const { stored, run } = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, number + 1) });
         await commitSpans(run, stored, everySpan);
-        await run.recordSpending?.(spendingOf(9));
+        await toldAt(sink, stored.plan.runId).spent(spendingOf(9));
         await run.judge(verdictOf("hold"));
         await run.decide(decisionOf(kind as "approved"));
         await (kind === "approved" ? run.finish() : run.tidy?.());

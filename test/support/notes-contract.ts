@@ -1,12 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
-import type { RunId } from "#src/plan/plan.js";
-import type { Sink } from "#src/sink/port.js";
-import type { RunNotes } from "#src/sink/run-notes.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { begun, carryOut, planFor } from "./sinks.js";
-
-const notesOf = (sink: Sink, runId: RunId): RunNotes => sink.notes?.(runId) ?? expect.fail("the sink keeps no notes");
+import { toldAt } from "./told.js";
 
 /** The contract of every sink that keeps notes on a run before it is planned. */
 export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
@@ -16,7 +12,7 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       await using one = await world.open();
       await using other = await world.open();
       const plan = planFor(one.planTarget);
-      const [first, second] = [notesOf(one, plan.runId), notesOf(other, plan.runId)];
+      const [first, second] = [toldAt(one, plan.runId, "w1"), toldAt(other, plan.runId, "w2")];
       expect(await second.timeOf("late")).toBeUndefined();
       const before = Date.now();
       expect([await first.add("late", "a"), await second.add("late", "b")]).toEqual([true, false]);
@@ -25,7 +21,7 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       expect(await second.timeOf("late_told")).toBeUndefined();
       expect(await other.find(plan.runId), "the plan").toBeUndefined();
       const { run } = await begun(other, plan);
-      expect([await run.notes?.add("late", "c"), await run.notes?.timeOf("late")]).toEqual([false, at]);
+      expect([await second.add("late", "c"), await second.timeOf("late")]).toEqual([false, at]);
       expect(run.state.kind).toBe("unfinished");
     });
 
@@ -37,7 +33,7 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       const request = { job: plan.job, last: 10 };
       const before = await sink.history?.(request);
       expect(before?.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
-      expect(await notesOf(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
+      expect(await toldAt(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
       expect(await sink.history?.(request)).toEqual(before);
     });
 
@@ -47,12 +43,12 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       const plan = planFor(sink.planTarget);
       await carryOut(sink, plan);
       const next = numberedRunId(plan.runId, 2);
-      expect(await notesOf(sink, next).add("late", "a")).toBe(true);
+      expect(await toldAt(sink, next).add("late", "a")).toBe(true);
       const found = (await sink.find(plan.runId)) ?? expect.fail("no plan");
       expect(found.plan.runId).toBe(plan.runId);
       const run = await sink.open(found);
       expect(run.state.kind).toBe("published");
-      expect(await run.notes?.timeOf("late")).toBeUndefined();
+      expect(await toldAt(sink, plan.runId).timeOf("late")).toBeUndefined();
       await carryOut(sink, { ...plan, runId: next });
       expect((await sink.find(plan.runId))?.plan.runId).toBe(next);
     });

@@ -79,3 +79,10 @@ export async function changeAt(
     await step();
   }
 }
+
+/** SQL that stores that a person has approved a run, and publishes nothing. */
+export function approvalSql(runId: string, by = "ann"): string {
+  const decision = { kind: "approved", by, at: "2026-11-21T06:00:00.000Z", reason: null, asBaseline: false };
+  return `INSERT INTO infer_batch.documents (run_id, name, version, document, writer)
+    VALUES ('${runId}', 'decision', 1, '${JSON.stringify(decision)}', 'w')`;
+}

@@ -29,11 +29,12 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
   readonly folder: string;
   readonly writer: string;
   readonly fs?: FileSystem;
+  readonly isDead?: (writer: string) => boolean;
 }
 
 /** Opens a target of Parquet files in a folder. */
-export function openDiskSink({ fs = nodeFileSystem, ...options }: DiskSinkOptions): Sink {
-  const { writer, isDead = () => false } = options;
+export function openDiskSink({ fs = nodeFileSystem, isDead = () => false, ...options }: DiskSinkOptions): Sink {
+  const { writer } = options;
   const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
-  return openParquetSink({ ...sinkOptions, storeAt, isDead, ...options });
+  return openParquetSink({ ...sinkOptions, storeAt, ...options });
 }

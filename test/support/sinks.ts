@@ -132,7 +132,6 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
         objects[Symbol.dispose]();
       },
       writer,
-      isDead,
       warn,
     }),
   );

@@ -8,6 +8,7 @@ import type { SinkWorld } from "./sink-contract.js";
 import { type BegunRun, beginRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, whole } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+import { toldAt } from "./told.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 
@@ -172,7 +173,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         }),
       );
       expect(new Set(verdicts.map(({ writer }) => writer)).size).toBe(1);
-      expect(await (await sink.open(stored)).verdict()).toEqual(verdicts[0]);
+      expect(await toldAt(sink, stored.plan.runId).verdict()).toEqual(verdicts[0]);
     });
 
     test("a sink keeps the first decision, and gives it to all that decide at once", async () => {

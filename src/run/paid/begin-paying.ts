@@ -3,12 +3,14 @@ import { bestEffort } from "../../util/best-effort.js";
 import { count } from "../../report/report.js";
 import { spentOfRecord, runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { RunSink, RunWriter } from "../../sink/port.js";
+import { recordedSpending, recordSpending } from "../notes.js";
+import type { RunId } from "../../plan/plan.js";
+import type { RunWriter } from "../../sink/port.js";
 
 interface PayingParts {
   readonly engine: Engine;
   readonly writer: RunWriter;
-  readonly run: Pick<RunSink, "recordSpending" | "recordedSpending">;
+  readonly runId: RunId;
 }
 
 /** An attempt whose answers are kept. Disposing keeps what is left, and records at the target what the run has paid for. */
@@ -27,8 +29,8 @@ export interface PayingAttempt extends AsyncDisposable {
  * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
  */
 export async function beginPaying(
-  { worker, log }: Pick<JobContext, "worker" | "log">,
-  { engine: { paid }, writer, run }: PayingParts,
+  { worker, log, sink }: Pick<JobContext, "worker" | "log" | "sink">,
+  { engine: { paid }, writer, runId }: PayingParts,
 ): Promise<PayingAttempt | undefined> {
   if (paid === undefined) {
     return undefined;
@@ -45,30 +47,30 @@ export async function beginPaying(
     log.info(`${count(answers, "answer")} of earlier attempts are kept, and not asked for again`);
   }
   let recorded = 0; // a run that paid for nothing has nothing to record
-  const recordSpending = async (): Promise<void> => {
+  const record = async (): Promise<void> => {
     const { spending } = paid;
     const known = spending.run.answers;
     if (known > recorded) {
       recorded = known;
-      await run.recordSpending?.(runSpending(spending));
+      await recordSpending(sink, runId, runSpending(spending));
     }
   };
   const recount = (): Promise<void> =>
     paid.recount(async () => {
-      const record = await run.recordedSpending?.();
-      return record && spentOfRecord(record);
+      const told = await recordedSpending(sink, runId);
+      return told && spentOfRecord(told);
     });
   return {
     async settle() {
       await (worker.count === 1 ? undefined : recount());
-      await recordSpending();
+      await record();
     },
     async [Symbol.asyncDispose]() {
       await begun[Symbol.asyncDispose]();
       if (recorded === 0 && worker.count > 1) {
         await bestEffort(recount); // an attempt that ends with an error counts what the others have paid, too
       }
-      await recordSpending();
+      await record();
       await journal?.[Symbol.asyncDispose]();
     },
   };

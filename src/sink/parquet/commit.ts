@@ -9,7 +9,7 @@ import type { Compression } from "../../spec/parquet-spec.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { awaitedLater } from "../../util/promises.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
-import { refuseStopped } from "./control-files.js";
+import { refuseStopped } from "./ledger.js";
 import { joinPieces } from "./join-pieces.js";
 import type { FinishedPart } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";

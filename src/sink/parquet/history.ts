@@ -13,9 +13,9 @@ import {
 import { stateOf } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
-import { readDecision, readVerdict } from "./control-files.js";
+import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
+import { readDocument } from "./ledger.js";
 import { ifPermitted, ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
-import { lastFailureOf, spendingOf } from "./notes.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
 import { type Manifest, secondsOf } from "./manifest.js";
 import { expand, foldersAtOnce, foldersLimit, type OtherFolders, publishedManifestIn } from "./other-runs.js";
@@ -130,9 +130,10 @@ async function plannedRun(
 ): Promise<RecordedRun> {
   const { runId, staged, checks } = plan;
   const layout = plannedLayout(unstaged.folder, plan);
-  const verdict = checks === null ? undefined : await readVerdict(store, layout);
-  const decision = staged ? await readDecision(store, layout) : undefined;
-  const paid = plan.request.prompt === undefined ? undefined : await spendingOf(store, layout);
+  const verdict = checks === null ? undefined : await readDocument(store, layout, verdictDocument);
+  const decision = staged ? await readDocument(store, layout, decisionDocument) : undefined;
+  const paid =
+    plan.request.prompt === undefined ? undefined : await ifReadable(readDocument(store, layout, spendingDocument));
   const known = { runId, place: layout.folder, plan, verdict, decision, spending: paid };
   const common = { ...known, failure: undefined, at: decision?.at ?? null };
   if (published !== undefined) {
@@ -149,7 +150,7 @@ async function plannedRun(
   }
   const { kind } = stateOf({ published: false, staged, verdict, decision, isErasure: plan.erasure !== undefined });
   const committed = isOver ? null : await countCommitted(store, layout);
-  const failure = await lastFailureOf(store, layout);
+  const failure = (await readDocument(store, layout, errorsDocument))?.errors.at(-1);
   const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;
   return {
     ...common,

@@ -1,6 +1,6 @@
 import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import type { RunNote } from "../run-notes.js";
+import type { DocumentKind } from "../ledger.js";
 
 /**
  * Names under `output.parquet.path`: paths on a disk, URIs in S3. All names but those of parts start with `_` and do
@@ -22,16 +22,8 @@ export interface Layout {
   readonly runs: string;
   readonly control: string;
   readonly plan: string;
-  /** The verdict on the run, created once. */
-  readonly verdict: string;
-  /** The decision on the run, created once. */
-  readonly decision: string;
-  /** The last errors of the run's attempts, which only inform people. */
-  readonly errors: string;
-  /** What the run has paid for, which only informs people. */
-  readonly spending: string;
-  /** Notes on the run, each with the attempt that has recorded it. */
-  readonly notes: Readonly<Record<RunNote, string>>;
+  /** The file of a document of the run. */
+  readonly document: (name: DocumentKind<unknown>["name"]) => string;
   /** The profile of the run, which stays after it is published. */
   readonly profile: string;
   readonly temporary: string;
@@ -102,15 +94,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     runs,
     control,
     plan: `${control}/plan.json`,
-    verdict: `${control}/verdict.json`,
-    decision: `${control}/decision.json`,
-    errors: `${control}/errors.json`,
-    spending: `${control}/spending.json`,
-    notes: {
-      late: `${control}/late.json`,
-      late_told: `${control}/late-told.json`,
-      told: `${control}/told.json`,
-    },
+    document: (name) => `${control}/${name}.json`,
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
     answers: `${control}/answers`,

@@ -7,7 +7,7 @@ import { ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/st
 import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
 import type { UnfinishedRun } from "../port.js";
-import { readState } from "./control-files.js";
+import { readState } from "./ledger.js";
 import { type Layout, layoutOf } from "./layout.js";
 import { type Manifest, publishedManifest, secondsOf, sizesIn } from "./manifest.js";
 import { latestRun, readPlan, runIdIn } from "./plan-file.js";
@@ -135,8 +135,8 @@ async function publishedIn(
 }
 
 /** Who decided on a run; undefined: it is not known, and nothing depends on it. */
-async function decidedBy(store: ReadableStore, { decision }: Layout): Promise<string | undefined> {
-  return parseDecision(parseJson((await ifReadable(textAt(store, decision))) ?? ""))?.by;
+async function decidedBy(store: ReadableStore, { document }: Layout): Promise<string | undefined> {
+  return parseDecision(parseJson((await ifReadable(textAt(store, document("decision")))) ?? ""))?.by;
 }
 
 /** Reads a pinned profile. @throws JobError `store.failure` when it is gone, or another one than was pinned */

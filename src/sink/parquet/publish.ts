@@ -4,7 +4,7 @@ import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/st
 import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import { type ProfileToWrite, refuseStopped } from "./control-files.js";
+import { type ProfileToWrite, refuseStopped } from "./ledger.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";

@@ -15,12 +15,12 @@ import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers, readAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { controlText, profileToWrite, readDecision, readState, readVerdict, refuseStopped } from "./control-files.js";
+import { decisionDocument, verdictDocument } from "../ledger.js";
+import { createDocument, profileToWrite, readDocument, readState, refuseStopped } from "./ledger.js";
 import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { plannedLayout } from "./layout.js";
 import { checkFinished } from "./manifest.js";
-import { attemptNotes, runNotes } from "./notes.js";
 import {
   addOwnPart,
   addOwnProfile,
@@ -55,15 +55,13 @@ export interface RunTools {
   readonly compression: Compression;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
-  /** Whether the process of a writer has ended, as far as this machine knows. */
-  readonly isDead: (writer: string) => boolean;
   /** Warns the user of what needs no action. */
   readonly warn: (message: string) => void;
 }
 
 /** Opens a run of Parquet parts. @throws JobError OUTPUT_DAMAGED */
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
-  const { store, folder, duckdb, writer, isDead } = tools;
+  const { store, folder, duckdb, writer } = tools;
   const layout = plannedLayout(folder, stored.plan);
   const run: RunFolder = { store, layout, stored, duckdb, how, check: planCheck(store, layout, stored.planId) };
   const { finished, parts } = await committedParts(run, () => true);
@@ -101,16 +99,8 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
-    verdict: () => readVerdict(store, layout),
-    async judge(verdict) {
-      await store.create(layout.verdict, controlText(verdict), lasting(run));
-      return requireStored(await readVerdict(store, layout), layout.verdict);
-    },
-    async decide(decision) {
-      await store.create(layout.decision, controlText(decision), lasting(run));
-      return requireStored(await readDecision(store, layout), layout.decision);
-    },
-    decision: () => readDecision(store, layout),
+    judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
+    decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, { known, maker: { writer, ...attempt } });
@@ -127,18 +117,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
         // What may not be removed, as in an archive, stays: readers do not see it.
       }
     },
-    notes: runNotes(store, layout, { fence: lasting(run), writer }),
-    ...attemptNotes(store, layout, { writer, committed: known.committed, isDead }),
   };
-}
-
-function requireStored<T>(value: T | undefined, name: string): T {
-  if (value === undefined) {
-    throw new JobError("OUTPUT_DAMAGED", `writing ${name}: it is gone since it was written`, {
-      hint: "something else removes files here; run the same command again",
-    });
-  }
-  return value;
 }
 
 /** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
@@ -287,7 +266,7 @@ async function finishRun(
     await clearRun(store, layout);
     return;
   }
-  const decision = stored.plan.staged ? await readDecision(store, layout) : undefined;
+  const decision = stored.plan.staged ? await readDocument(store, layout, decisionDocument) : undefined;
   if (stored.plan.staged) {
     requireApproved(decision, layout.runId);
   }

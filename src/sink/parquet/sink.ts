@@ -4,10 +4,9 @@ import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
-import { reviewedPlan, stripVerdicts } from "./control-files.js";
+import { openLedger, reviewedPlan, stripVerdicts } from "./ledger.js";
 import { findHistory } from "./history.js";
-import { layoutOf, plannedLayout } from "./layout.js";
-import { runNotes } from "./notes.js";
+import { plannedLayout } from "./layout.js";
 import {
   findPublished,
   findPublishedParts,
@@ -16,7 +15,7 @@ import {
   readersAt,
   readPinned,
 } from "./other-runs.js";
-import { createPlan, findPlan, unfenced } from "./plan-file.js";
+import { createPlan, findPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
 import { localPaths, openRun, type RunTools } from "./run-sink.js";
 
@@ -41,13 +40,14 @@ export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
  * commit. The folder need not exist.
  */
 export function openParquetSink(options: ParquetSinkOptions): Sink {
-  const { folder, duckdb, writer, otherRunFolders: folders } = options;
+  const { folder, duckdb, otherRunFolders: folders } = options;
   const store = options.storeAt(folder);
   const tools: RunTools = { ...options, store };
   return {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
+    ledger: openLedger(store, folder),
     find: (base) => findPlan(store, folder, base),
     unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
     published: (series) => findPublished(store, { folder, folders }, series),
@@ -65,10 +65,6 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     rehearse: (plan) => options.rehearse(plan),
     expect() {
       loadEncoder(duckdb);
-    },
-    notes(runId) {
-      const layout = layoutOf(folder, runId);
-      return runNotes(store, layout, { fence: unfenced(layout), writer });
     },
     create: (plan) => createPlan(store, plannedLayout(folder, plan), plan),
     open: async (stored, how) => await openRun(tools, requireKept(stored), how),

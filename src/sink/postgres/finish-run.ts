@@ -8,8 +8,9 @@ import type { AttemptJson, StoredPlan } from "../port.js";
 import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
 import { damagedRun, spansMissing } from "./damage.js";
 import type { Session } from "./connections.js";
-import { readDecision, readVerdict } from "./control/decisions.js";
-import { spansGone } from "./control/errors.js";
+import { decisionDocument, verdictDocument } from "../ledger.js";
+import { readDocument } from "./control/documents.js";
+import { forgetSpansGone } from "./control/spans-gone.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
 import { sha256Of } from "./control/profiles.js";
 import { committedProfile } from "./control/run-profile.js";
@@ -48,7 +49,7 @@ async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> 
   const profile = await committedProfile(tools, stored.plan);
   const [spans, decision] = await transact(tools, async (session) => [
     await readSpans(session, tools.control, stored),
-    await readDecision(session, tools.control, stored.plan.runId),
+    await readDocument(session, tools.control, { runId: stored.plan.runId, kind: decisionDocument }),
   ]);
   const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
   return runProfileText(runProfileOf(stored.plan, { profile, rejected, decision }));
@@ -71,7 +72,9 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
     return;
   }
   await refuseSuperseded(session, control, plan.runId);
-  const decision = plan.staged ? await readDecision(session, control, plan.runId) : undefined;
+  const decision = plan.staged
+    ? await readDocument(session, control, { runId: plan.runId, kind: decisionDocument })
+    : undefined;
   if (decision !== undefined) {
     requireApproved(decision, plan.runId);
   }
@@ -113,10 +116,9 @@ export async function requireSpans(session: Session, tools: RunTools, plan: Plan
   const mode = tools.modeOf(plan);
   const message = `${doing} run ${runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
   if (mode.checkRows === undefined) {
-    const again = `DELETE FROM ${control.table("errors")} WHERE run_id = '${runId}' AND code = '${spansGone}'`;
-    throw spansMissing(message, { runId, target, notThere: again });
+    throw spansMissing(message, { runId, target, notThere: forgetSpansGone(control, runId) });
   }
-  if (plan.staged && (await readVerdict(session, control, runId)) !== undefined) {
+  if (plan.staged && (await readDocument(session, control, { runId, kind: verdictDocument })) !== undefined) {
     throw damagedRun(message, { hint: "restore the control tables from a backup", runId });
   }
   await refuseSwappedOut(session, { control, mode, name: tools.name, plan });

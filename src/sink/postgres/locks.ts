@@ -4,7 +4,8 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
-import { readDecision } from "./control/decisions.js";
+import { decisionDocument } from "../ledger.js";
+import { readDocument } from "./control/documents.js";
 
 /** Waits for a lock by name. The lock belongs to the transaction: behind a pooler, a session may be shared. */
 export async function lock(
@@ -55,7 +56,7 @@ export async function refuseSuperseded(session: Session, control: Control, runId
  */
 export async function refuseStopped(session: Session, control: Control, { runId, staged }: Plan): Promise<void> {
   await refuseSuperseded(session, control, runId);
-  const decision = staged ? await readDecision(session, control, runId) : undefined;
+  const decision = staged ? await readDocument(session, control, { runId, kind: decisionDocument }) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, runId);
   }

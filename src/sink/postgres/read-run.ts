@@ -6,8 +6,9 @@ import type { Session } from "./connections.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import type { Control } from "./control/control.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { readDecision, readVerdict } from "./control/decisions.js";
-import { refuseSpansGone } from "./control/errors.js";
+import { decisionDocument, verdictDocument } from "../ledger.js";
+import { readDocument } from "./control/documents.js";
+import { refuseSpansGone } from "./control/spans-gone.js";
 import { damagedRun } from "./damage.js";
 import { changedFiles } from "./control/emptied-table.js";
 import { swapSince } from "./control/swaps.js";
@@ -98,8 +99,8 @@ async function readState(
   { published }: { readonly published: boolean },
 ): Promise<RunState> {
   const isOpen = staged && !published;
-  const verdict = isOpen ? await readVerdict(session, control, runId) : undefined;
-  const decision = isOpen ? await readDecision(session, control, runId) : undefined;
+  const verdict = isOpen ? await readDocument(session, control, { runId, kind: verdictDocument }) : undefined;
+  const decision = isOpen ? await readDocument(session, control, { runId, kind: decisionDocument }) : undefined;
   return stateOf({ published, staged, verdict, decision });
 }
 

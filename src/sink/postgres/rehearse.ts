@@ -137,12 +137,10 @@ function trialsOf(session: Session, { mode, plan, name, columns }: Tried): Trial
 function writtenControlTables(plan: Plan): readonly ControlTableName[] {
   return [
     "attempts",
-    "errors",
+    "documents",
     "finishes",
     "rejects",
     "spans",
-    ...(plan.checks === null ? [] : (["verdicts"] as const)),
-    ...(plan.staged ? (["decisions"] as const) : []),
     ...(plannedTarget(plan).mode === "replace" ? (["swaps"] as const) : []),
   ];
 }

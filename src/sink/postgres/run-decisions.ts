@@ -2,11 +2,11 @@ import type { Plan } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
+import { decisionDocument, verdictDocument } from "../ledger.js";
 import type { RunSink } from "../port.js";
 import { tablesToDrop } from "./other-runs/abandoned-runs.js";
 import type { Session } from "./connections.js";
-import type { Control } from "./control/control.js";
-import { readDecision, readVerdict, storeDecision, storeVerdict } from "./control/decisions.js";
+import { createDocument, readDocument } from "./control/documents.js";
 import { committedProfile } from "./control/run-profile.js";
 import { countKeys } from "./control/key-counts.js";
 import { dropTables, finishSeconds, requireSpans, warnOfKeptTables } from "./finish-run.js";
@@ -20,7 +20,7 @@ import { transact } from "./transaction.js";
 export function runDecisions(
   tools: RunTools,
   plan: Plan,
-): Pick<Required<RunSink>, "profile" | "countKeys" | "verdict" | "judge" | "decide" | "decision" | "tidy"> {
+): Pick<Required<RunSink>, "profile" | "countKeys" | "judge" | "decide" | "tidy"> {
   const { control, retry, target } = tools;
   return {
     profile: () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan)),
@@ -32,14 +32,6 @@ export function runDecisions(
           { last, silentSeconds: finishSeconds },
         ),
       ),
-    async verdict() {
-      if (plan.checks === null) {
-        return undefined;
-      }
-      return await retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => readVerdict(session, control, plan.runId)),
-      );
-    },
     judge: (verdict) =>
       retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
         transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last, silentSeconds: finishSeconds }),
@@ -51,10 +43,6 @@ export function runDecisions(
           ...(decision.kind === "approved" ? { silentSeconds: finishSeconds } : {}),
         }),
       ),
-    decision: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => readDecision(session, control, plan.runId)),
-      ),
     async tidy() {
       await dropTables(tools, (session) => tablesToDrop(session, control, plan));
       await warnOfKeptTables(tools, plan);
@@ -63,11 +51,8 @@ export function runDecisions(
 }
 
 async function judgeRun(session: Session, tools: RunTools, plan: Plan, verdict: RunVerdict): Promise<RunVerdict> {
-  const { control } = tools;
-  const { runId } = plan;
   await requireSpans(session, tools, plan, "judging");
-  await storeVerdict(session, control, runId, verdict);
-  return (await readVerdict(session, control, runId)) ?? verdict;
+  return await createDocument(session, tools, { runId: plan.runId, kind: verdictDocument, value: verdict });
 }
 
 /**
@@ -79,7 +64,7 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
   const { control } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
-  const before = await readDecision(session, control, runId);
+  const before = await readDocument(session, control, { runId, kind: decisionDocument });
   if (before !== undefined) {
     return before;
   }
@@ -92,8 +77,7 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
       return since;
     }
   }
-  await storeDecision(session, control, runId, decision);
-  return (await readDecision(session, control, runId)) ?? decision;
+  return await createDocument(session, tools, { runId, kind: decisionDocument, value: decision });
 }
 
 /**
@@ -102,13 +86,12 @@ async function decideRun(session: Session, tools: RunTools, plan: Plan, decision
  */
 export async function supersede(
   session: Session,
-  control: Control,
+  tools: RunTools,
   { runId, decision }: SupersededRun,
 ): Promise<boolean> {
   await lockRuns(session, runId, { shared: false });
-  await storeDecision(session, control, runId, decision);
-  const first = await readDecision(session, control, runId);
-  return first?.kind !== "approved" || (await control.laterRun(session, runId)) !== undefined;
+  const { kind } = await createDocument(session, tools, { runId, kind: decisionDocument, value: decision });
+  return kind !== "approved" || (await tools.control.laterRun(session, runId)) !== undefined;
 }
 
 /**
@@ -129,7 +112,7 @@ async function refuseUnpublishable(
     await tools.refuseNewer(session, plan);
   }
   await lockRun(session, plan.runId);
-  const since = await readDecision(session, tools.control, plan.runId);
+  const since = await readDocument(session, tools.control, { runId: plan.runId, kind: decisionDocument });
   if (since !== undefined) {
     return since; // the staging table of a published run is gone
   }

@@ -1,5 +1,6 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
+import { JobError } from "../../util/errors.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
@@ -8,7 +9,7 @@ import type { Session } from "./connections.js";
 import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
 import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
-import { isWorkedOn, lastFailure, notesOf, recordFailure, recordSpansGone } from "./control/errors.js";
+import { recordSpansGone } from "./control/spans-gone.js";
 import { type Charset, knowing, openCharset, storableRejects } from "./copy/charset.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
@@ -17,7 +18,6 @@ import { finishAndClear, finishSeconds } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { type Mode, writesTarget } from "./modes/mode.js";
-import { recordedSpendingOf, recordSpending } from "./control/spending.js";
 import { scoredSeconds } from "./control/profiles.js";
 import { readRejects } from "./control/reject-rows.js";
 import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
@@ -66,19 +66,28 @@ function runSink(
   const { connections, control, retry, target, writer } = tools;
   const { plan } = stored;
   const { known, state, rolledBack } = opened;
+  const remembering: Remembering = async (work) => {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
+        await recordSpansGone(tools, plan.runId, known.spans.keys());
+      }
+      throw error;
+    }
+  };
+  const decisions = runDecisions(tools, plan);
   return {
     state,
     rolledBack,
-    ...runDecisions(tools, plan),
-    ...failuresOf(tools, plan, known),
+    ...decisions,
+    profile: () => remembering(decisions.profile),
+    judge: (verdict) => remembering(() => decisions.judge(verdict)),
     keptAnswers: () => keptAnswers(tools, plan),
-    recordSpending: (spending) => recordSpending(tools, plan.runId, spending),
     scoredSeconds: () =>
       retrying(`reading ${target}`, retry, () =>
         transact(tools, (session) => scoredSeconds(session, control, plan.runId)),
       ),
-    recordedSpending: () => recordedSpendingOf(tools, plan.runId),
-    notes: notesOf(tools, plan.runId),
     committed: known.committed,
     get rejectedRows() {
       return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
@@ -94,46 +103,36 @@ function runSink(
     },
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
-      retrying(`reading ${target}`, retry, async () => {
-        addSpans(known, await transact(tools, (session) => readSpans(session, control, stored)));
-      }),
+      remembering(() =>
+        retrying(`reading ${target}`, retry, async () => {
+          addSpans(known, await transact(tools, (session) => readSpans(session, control, stored)));
+        }),
+      ),
     async begin(attempt) {
       const start = { stored, known, attempt };
-      const prepared = await retrying(`preparing ${target}`, retry, async (last) => {
-        await tools.ensureControlTables(last);
-        return await transact(tools, (session) => beginRun(session, tools, start), { last });
-      });
-      return runWriter(tools, stored, { known, begun: { ...prepared, committedBy: { writer, ...attempt } } });
+      const prepared = await remembering(() =>
+        retrying(`preparing ${target}`, retry, async (last) => {
+          await tools.ensureControlTables(last);
+          return await transact(tools, (session) => beginRun(session, tools, start), { last });
+        }),
+      );
+      const begun = { ...prepared, committedBy: { writer, ...attempt } };
+      return runWriter(tools, stored, { known, begun, remembering });
     },
   };
 }
 
-/** Reads and records the errors of a run's attempts. */
-function failuresOf(
-  tools: RunTools,
-  plan: Plan,
-  known: CommittedSpans,
-): Pick<Required<RunSink>, "lastFailure" | "isWorkedOn" | "recordFailure"> {
-  const { control, retry, target } = tools;
-  const { runId } = plan;
-  return {
-    lastFailure: () =>
-      retrying(`reading ${target}`, retry, () => transact(tools, (session) => lastFailure(session, control, runId))),
-    isWorkedOn: () =>
-      retrying(`reading ${target}`, retry, () => transact(tools, (session) => isWorkedOn(session, control, runId))),
-    async recordFailure(error) {
-      await recordFailure(tools, runId, error);
-      if (error.code === "OUTPUT_DAMAGED") {
-        await recordSpansGone(tools, runId, known.spans.keys());
-      }
-    },
-  };
-}
+/** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
+type Remembering = <T>(work: () => Promise<T>) => Promise<T>;
 
 function runWriter(
   tools: RunTools,
   stored: StoredPlan,
-  { known, begun }: { readonly known: CommittedSpans; readonly begun: Begun },
+  {
+    known,
+    begun,
+    remembering,
+  }: { readonly known: CommittedSpans; readonly begun: Begun; readonly remembering: Remembering },
 ): RunWriter {
   const { charset } = begun;
   return {
@@ -151,16 +150,16 @@ function runWriter(
           : await retrying(`reading ${tools.target}`, tools.retry, () => storableRejects(charset, rejected));
       const output = { ...rows, rejects };
       const commit = spanCommit(tools, stored, begun, { span, output });
-      const { outcome, committed } = await retrying(
-        `writing span ${span.index} to ${tools.target}`,
-        tools.retry,
-        (last) => commitSpan(tools, commit, last),
+      const { outcome, committed } = await remembering(() =>
+        retrying(`writing span ${span.index} to ${tools.target}`, tools.retry, (last) =>
+          commitSpan(tools, commit, last),
+        ),
       );
       addSpans(known, [committed]);
       await tools.spilled.drop(span);
       return outcome;
     },
-    finish: (attempt) => finishAndClear(tools, stored, attempt),
+    finish: (attempt) => remembering(() => finishAndClear(tools, stored, attempt)),
     answers: () => openAnswers(tools, stored.plan),
   };
 }

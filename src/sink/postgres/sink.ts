@@ -11,8 +11,8 @@ import { openConnections, type Session } from "./connections.js";
 import { hasControlTables, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
-import { notesOf } from "./control/errors.js";
-import { readReviewedPlan } from "./control/decisions.js";
+import { readReviewedPlan } from "./control/documents.js";
+import { openLedger } from "./ledger.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { refuseDuplicates } from "./duplicates.js";
 import { dropLeftovers } from "./other-runs/abandoned-runs.js";
@@ -83,6 +83,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   return {
     target,
     planTarget,
+    ledger: openLedger(tools),
     newRunAdds: options.spec.mode === "append",
     compareTarget: (planned) => compareTargets(planned, planTarget),
     isElsewhere: (planned) => planned["table"] !== planTarget.table,
@@ -92,11 +93,10 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       ),
     admitNewRun: (runId) =>
       inControlTables(`reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
-    notes: (runId) => notesOf(tools, runId),
     create: (plan) => creating(tools, (session) => createRun(session, tools, plan)),
     createInPlace: (plan, held) =>
       creating(tools, async (session) =>
-        (await supersede(session, control, held)) ? await createRun(session, tools, plan) : undefined,
+        (await supersede(session, tools, held)) ? await createRun(session, tools, plan) : undefined,
       ),
     rehearse: (plan, state) => rehearseRun(tools, { plan, ...state, program: options.program }),
     open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),

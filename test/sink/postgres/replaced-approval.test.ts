@@ -5,7 +5,7 @@ import type { Plan } from "#src/plan/plan.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { modes, plainTable } from "../../support/pg-amid.js";
 import { connect, type Database } from "../../support/pg-database.js";
-import { holdStaged, publishStaged, stagedSink, statesIn } from "../../support/pg-staged.js";
+import { approvalSql, holdStaged, publishStaged, stagedSink, statesIn } from "../../support/pg-staged.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
@@ -124,10 +124,7 @@ postgres.describe("two attempts that approve a run", () => {
       while (!(await isWaited(database))) {
         await sleep(10);
       }
-      await publishing.query({
-        text: "INSERT INTO infer_batch.decisions (run_id, kind, by, at, as_baseline) VALUES ($1, 'approved', 'other', now(), true)",
-        values: [runId],
-      });
+      await publishing.query(approvalSql(runId, "other"));
       await publishing.query(`DROP TABLE ${String(staging)}`);
       await publishing.query("COMMIT");
       expect(await decided).toMatchObject({ kind: "approved", by: "other" });

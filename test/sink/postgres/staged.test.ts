@@ -11,6 +11,7 @@ import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
 import { begun, commitSpans, idsOf, outputOf, whole } from "../../support/sinks.js";
+import { toldAt } from "../../support/told.js";
 
 const postgres = usePostgres();
 const oldRows =
@@ -119,12 +120,13 @@ postgres.describe("a staged run in Postgres", () => {
     await using sink = stagedSink(database, { mode: "append" });
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
     await commitSpans(run, stored);
-    expect(await run.verdict()).toBeUndefined();
-    const first = { ...verdictOf("hold"), thresholds: { b: 1e-7, a: "ä \u2028 \ud800", z: -0 } };
+    const told = toldAt(sink, stored.plan.runId);
+    expect(await told.verdict()).toBeUndefined();
+    const first = { ...verdictOf("hold"), thresholds: { b: 1e-7, a: "ä \u2028 \\u0000", z: -0 } };
     expect(await run.judge(first)).toEqual(JSON.parse(JSON.stringify(first)));
     expect(await run.judge(verdictOf("publish", "other"))).toEqual(JSON.parse(JSON.stringify(first)));
-    expect(JSON.stringify(await (await sink.open(stored)).verdict())).toBe(JSON.stringify(first));
-    await database.query("UPDATE infer_batch.verdicts SET verdict = '{}'");
+    expect(JSON.stringify(await told.verdict())).toBe(JSON.stringify(first));
+    await database.query("UPDATE infer_batch.documents SET document = '{}'");
     await expect(sink.open(stored)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
   });
 

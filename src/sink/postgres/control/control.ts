@@ -18,10 +18,9 @@ export type ControlTableName =
   | "spans"
   | "rejects"
   | "finishes"
+  | "documents"
   | "verdicts"
   | "decisions"
-  | "errors"
-  | "spending"
   | "swaps";
 
 /** Reads and inserts rows of the control tables. Each call is one or two statements on the given session. */

@@ -12,12 +12,11 @@ import {
 import type { RunVerdict } from "../../../publish/run-verdict.js";
 import { stateOf } from "../../../publish/lifecycle.js";
 import { JobError } from "../../../util/errors.js";
+import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../../ledger.js";
 import type { Session } from "../connections.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "./control.js";
-import { readDecision, readVerdict } from "./decisions.js";
-import { lastFailure } from "./errors.js";
+import { readDocument } from "./documents.js";
 import { secondsSql } from "./profiles.js";
-import { spendingSql } from "./spending.js";
 import { isTombstone } from "./tombstones.js";
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
@@ -48,7 +47,7 @@ export async function readHistory(
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id,
         EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
-        ${utcText("f.finished_at")} AS finished_at, coalesce(f.spending, ${spendingSql(control, "r.run_id")}) AS spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
+        ${utcText("f.finished_at")} AS finished_at, f.spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
         EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback') AS rolled_back,
         ${secondsSql(control, "r.run_id")} AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
@@ -106,7 +105,9 @@ async function readOthers(
 async function recordedRun(session: Session, control: Control, row: HistoryRow): Promise<Omit<RecordedRun, "place">> {
   const { run_id: runId } = row;
   const published = row.finished_at !== null;
-  const failure = published ? undefined : await lastFailure(session, control, runId);
+  const failure = published
+    ? undefined
+    : (await readDocument(session, control, { runId, kind: errorsDocument }))?.errors.at(-1);
   const common = {
     runId,
     rows: Number(row.rows ?? 0),
@@ -124,11 +125,13 @@ async function recordedRun(session: Session, control: Control, row: HistoryRow):
   }
   const { plan } = stored;
   const { verdict, decision } = review;
+  const isPaid = plan.request.prompt !== undefined && common.spending === undefined;
+  const spending = isPaid ? await readDocument(session, control, { runId, kind: spendingDocument }) : common.spending;
   const { kind } = stateOf({ published, staged: plan.staged, verdict, decision });
   const hasStopped = failure !== undefined && failure.spansCommitted >= row.spans;
   const at = row.finished_at ?? decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? row.last_commit_at;
   const status = statusOfRun(kind, { isOver: row.later, hasStopped });
-  return { ...common, status, plan, at, verdict, decision, adds: plan.target["mode"] === "append" };
+  return { ...common, spending, status, plan, at, verdict, decision, adds: plan.target["mode"] === "append" };
 }
 
 /** Reads the verdict and the decision on a run; undefined: they are damaged, which must not hide other runs. */
@@ -139,8 +142,13 @@ async function reviewOf(
 ): Promise<{ verdict: RunVerdict | undefined; decision: Decision | undefined } | undefined> {
   try {
     return {
-      verdict: plan.checks === null ? undefined : await readVerdict(session, control, plan.runId),
-      decision: plan.staged ? await readDecision(session, control, plan.runId) : undefined,
+      verdict:
+        plan.checks === null
+          ? undefined
+          : await readDocument(session, control, { runId: plan.runId, kind: verdictDocument }),
+      decision: plan.staged
+        ? await readDocument(session, control, { runId: plan.runId, kind: decisionDocument })
+        : undefined,
     };
   } catch (error) {
     if (error instanceof JobError) {

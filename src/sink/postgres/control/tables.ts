@@ -1,6 +1,6 @@
 import { rejectReasons } from "../../../columnar/types.js";
 import { quoteName } from "../names.js";
-import { progressView } from "./progress-view.js";
+import { views } from "./views.js";
 
 /** The layout of the control tables. */
 export const layoutVersion = 1;
@@ -124,51 +124,18 @@ const tables: readonly ControlTable[] = [
     constraints: "UNIQUE (target, publication)",
   },
   {
-    table: "verdicts",
-    comment: "A row for each run that checks have judged",
-    columns: {
-      run_id: ["text PRIMARY KEY", "the run"],
-      outcome: ["text NOT NULL", "publish or hold"],
-      verdict: ["text NOT NULL", "the checks with their measured values and limits, JSON"],
-      writer: ["text NOT NULL", "the attempt that judged it"],
-      judged_at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
-    },
-  },
-  {
-    table: "decisions",
-    comment: "A row for each run that was approved, discarded or superseded; the first decision stands",
-    columns: {
-      run_id: ["text PRIMARY KEY", "the run"],
-      kind: ["text NOT NULL", "approved, discarded or superseded"],
-      by: ["text NOT NULL", "who decided: checks, or a person"],
-      at: ["timestamptz NOT NULL", "when"],
-      reason: ["text", "why; NULL: none was given"],
-      as_baseline: ["boolean NOT NULL", "whether later runs are compared with this one"],
-      successor: ["text", "the run that superseded it"],
-    },
-    constraints: "CHECK (kind IN ('approved', 'discarded', 'superseded'))",
-  },
-  {
-    table: "errors",
-    comment: "A row for each attempt that ended with an error it could still tell",
+    table: "documents",
+    comment:
+      "The documents of runs: verdict, decision, errors, what was paid, notes. Rows are added, and none is changed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
-      writer: ["text NOT NULL", "the attempt"],
-      code: ["text NOT NULL", "name of the error"],
-      message: ["text NOT NULL", "its text"],
+      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told or spans_gone"],
+      version: ["integer NOT NULL", "from 1: the first counts, and of errors and spending the last"],
+      document: ["json NOT NULL", "what it says"],
+      writer: ["text NOT NULL", "the attempt that wrote it"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
     },
-  },
-  {
-    table: "spending",
-    comment: "A row for each time that an attempt has told what its run had paid for by then; the most answers count",
-    columns: {
-      run_id: ["text NOT NULL", "the run"],
-      writer: ["text NOT NULL", "the attempt"],
-      answers: ["bigint NOT NULL", "answers of a language model"],
-      spending: ["json NOT NULL", "these answers, their tokens and cost"],
-      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
-    },
+    constraints: "PRIMARY KEY (run_id, name, version)",
   },
   {
     table: "swaps",
@@ -188,7 +155,7 @@ const tables: readonly ControlTable[] = [
 /** SQL that makes the control tables, for one transaction. */
 export function creation(schema: string, program: string): string {
   const comment = `COMMENT ON SCHEMA @ IS 'Control tables of infer-batch: plans, progress and rejects';`;
-  return inSchema(schema, [...tables.map(tableSql), progressView.trim(), comment, versionSql(program)]);
+  return inSchema(schema, [...tables.map(tableSql), views.trim(), comment, versionSql(program)]);
 }
 
 function tableSql({ table, comment, columns, constraints }: ControlTable): string {

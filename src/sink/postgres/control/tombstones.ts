@@ -4,8 +4,10 @@ import type { RunId } from "../../../plan/plan.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
 import type { Session } from "../connections.js";
+import type { RunTools } from "../run-tools.js";
 import type { Control } from "./control.js";
-import { storeDecision } from "./decisions.js";
+import { decisionDocument } from "../../ledger.js";
+import { createDocument } from "./documents.js";
 import type { PastRun } from "./other-runs.js";
 
 /** SQL for whether a row of the table of runs is a tombstone. It takes the number of a run, and its text takes the plan's place. */
@@ -19,7 +21,7 @@ export function isTombstone(row: string): string {
  */
 export async function storeTombstone(
   session: Session,
-  control: Control,
+  { control, writer }: Pick<RunTools, "control" | "writer">,
   { pruning, target, mode }: { readonly pruning: Pruning; readonly target: string; readonly mode: string },
 ): Promise<void> {
   const { tombstone, plan, by, at } = pruning;
@@ -42,7 +44,8 @@ export async function storeTombstone(
     ],
   });
   const reason = `pruned: stands for ${plan.runId} and the runs before it`;
-  await storeDecision(session, control, tombstone, { kind: "discarded", by, at, reason, asBaseline: false });
+  const value = { kind: "discarded", by, at, reason, asBaseline: false } as const;
+  await createDocument(session, { control, writer }, { runId: tombstone, kind: decisionDocument, value });
 }
 
 /** Whether a run is pruned. */

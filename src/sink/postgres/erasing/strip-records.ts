@@ -1,6 +1,7 @@
 import { parseJson } from "../../../plan/parse-plan.js";
 import { profileWithoutRows, verdictWithoutRows } from "../../../publish/erasure.js";
 import { parseRunVerdict } from "../../../publish/run-verdict.js";
+import { documentText } from "../control/documents.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
 
@@ -32,16 +33,16 @@ export async function stripRecords(session: Session, { control: { table } }: Run
     after = [last.run_id, last.span];
   }
   const { rows } = await session.query<{ run_id: string; verdict: string }>({
-    text: `SELECT run_id, verdict FROM ${table("verdicts")} WHERE ${ofTarget}
-      AND (verdict LIKE '%"challenger":%' OR verdict LIKE '%"examples":%')`,
+    text: `SELECT run_id, document::text AS verdict FROM ${table("documents")} WHERE name = 'verdict' AND ${ofTarget}
+      AND (document::text LIKE '%"challenger":%' OR document::text LIKE '%"examples":%')`,
     values: [target],
   });
   for (const { run_id: runId, verdict: text } of rows) {
     const verdict = parseRunVerdict(parseJson(text));
-    const stripped = verdict === undefined ? text : JSON.stringify(verdictWithoutRows(verdict));
+    const stripped = verdict === undefined ? text : documentText(verdictWithoutRows(verdict));
     if (stripped !== text) {
       await session.query({
-        text: `UPDATE ${table("verdicts")} SET verdict = $2 WHERE run_id = $1`,
+        text: `UPDATE ${table("documents")} SET document = $2 WHERE run_id = $1 AND name = 'verdict'`,
         values: [runId, stripped],
       });
     }

@@ -4,7 +4,8 @@ import { splitTable } from "../../../spec/postgres-spec.js";
 import { answersTable } from "../answers/table.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
-import { readDecision } from "../control/decisions.js";
+import { decisionDocument } from "../../ledger.js";
+import { readDocument } from "../control/documents.js";
 import { abandonedRuns, closedRuns, type PastRun } from "../control/other-runs.js";
 import { stagingTable } from "../modes/replace.js";
 import { stagedRowsTable } from "../modes/staged.js";
@@ -57,7 +58,8 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
 
 async function isClosed(session: Session, control: Control, runId: RunId): Promise<boolean> {
   return (
-    (await control.isFinished(session, runId)) || (await readDecision(session, control, runId))?.kind === "discarded"
+    (await control.isFinished(session, runId)) ||
+    (await readDocument(session, control, { runId, kind: decisionDocument }))?.kind === "discarded"
   );
 }
 

@@ -98,7 +98,7 @@ async function pruneInTransaction(
   const tables = [...found].filter(([, { keptBy }]) => !dryRun || keptBy === null);
   const counts = await countControlRows(session, control, ids);
   if (!dryRun) {
-    await (now.isTombstone ? undefined : storeTombstone(session, control, { pruning: record, target, mode }));
+    await (now.isTombstone ? undefined : storeTombstone(session, tools, { pruning: record, target, mode }));
     await removeControlRows(session, control, ids);
   }
   const bytes = counts.bytes + sizeOf(tables.map(([, table]) => table));

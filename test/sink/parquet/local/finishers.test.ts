@@ -17,7 +17,7 @@ import { torture } from "../../../support/torture.js";
 import { latch } from "../../../support/waiting.js";
 
 function sinkOf(folder: string, writer: string, fs: FileSystem = nodeFileSystem): Sink {
-  return openDiskSink({ folder, fs, writer, isDead: () => false });
+  return openDiskSink({ folder, fs, writer });
 }
 
 /** What two attempts that finish a run leave, and the calls of the second one. */

@@ -35,7 +35,7 @@ test.each(lucks)("a verdict and a decision that were reported survive a power fa
     await run.judge(verdictOf("hold"));
   }
   await asStored(async (run) => {
-    expect([run.state.kind, await run.verdict()]).toEqual(["held", verdictOf("hold")]);
+    expect(run.state).toEqual({ kind: "held", verdict: verdictOf("hold") });
     await run.decide(decisionOf("approved"));
   });
   expect(await asStored((run) => Promise.resolve(run.state))).toEqual({

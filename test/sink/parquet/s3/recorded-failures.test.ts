@@ -6,6 +6,7 @@ import { s3Plan, s3World, type S3World } from "../../../support/s3-sink-world.js
 import { s3Target } from "../../../support/s3-target.js";
 import { begun } from "../../../support/sinks.js";
 import { until } from "../../../support/waiting.js";
+import { toldAt } from "../../../support/told.js";
 
 const s3 = useS3();
 const badRow = new JobError("BAD_ROW", "row 3 is bad");
@@ -24,9 +25,9 @@ s3.describe("errors of attempts at a target in S3", () => {
   test("an attempt that ends because the store is unreachable does not try to record the error there", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
-    const { run } = await begun(sink, s3Plan());
+    const { stored } = await begun(sink, s3Plan());
     const seen = slowStore(at);
-    await run.recordFailure?.(new JobError("OBJECT_STORE", "reading s3://lake/x: SlowDown"));
+    await toldAt(sink, stored.plan.runId).failed(new JobError("OBJECT_STORE", "reading s3://lake/x: SlowDown"));
     expect(seen.count).toBe(0);
   });
 
@@ -36,7 +37,7 @@ s3.describe("errors of attempts at a target in S3", () => {
     const plan = s3Plan();
     let isAway = true;
     at.proxy.twist = () => (isAway ? s3Error(403, "AccessDenied") : undefined);
-    await expect(sink.notes?.(plan.runId).add("late", "a")).rejects.toThrow();
+    await expect(toldAt(sink, plan.runId).add("late", "a")).rejects.toThrow();
     isAway = false;
     const { run } = await begun(sink, plan);
     expect(run.state.kind).toBe("unfinished");
@@ -57,14 +58,15 @@ s3.describe("errors of attempts at a target in S3", () => {
   test("an error is not recorded if the plan of the run is gone", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
-    const { run } = await begun(sink, s3Plan());
-    await run.recordFailure?.(badRow);
+    const { stored } = await begun(sink, s3Plan());
+    const told = toldAt(sink, stored.plan.runId);
+    await told.failed(badRow);
     const errors = (await at.names()).filter((name) => name.endsWith("errors.json"));
     expect(errors).toHaveLength(1);
     for (const key of await at.bucket.keys()) {
       await at.bucket.remove(key);
     }
-    await run.recordFailure?.(badRow);
+    await told.failed(badRow);
     expect(await at.names()).toEqual([]);
   });
 });

@@ -8,6 +8,7 @@ import type { Database } from "../../../support/pg-database.js";
 import { usePostgres } from "../../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
+import { toldAt } from "../../../support/told.js";
 
 const postgres = usePostgres();
 
@@ -29,7 +30,7 @@ async function attempt(
       await commitSpans(run, stored);
       await run.finish();
     } catch (error) {
-      await run.recordFailure?.(error as JobError);
+      await toldAt(sink, stored.plan.runId).failed(error as JobError);
       throw error;
     }
   } catch (error) {
@@ -68,7 +69,7 @@ postgres.describe("control rows or tables that are gone", () => {
     const error = await attempt(database);
     expect(error).toMatchObject(looksFirst);
     expect(error?.message).toContain("span 1 and 1 more of run");
-    await database.query(/DELETE FROM "\w+"\.errors [^;]*/.exec(error?.hint ?? "")?.[0] ?? "");
+    await database.query(/DELETE FROM "\w+"\.documents [^;]*/.exec(error?.hint ?? "")?.[0] ?? "");
     expect(await attempt(database)).toBeUndefined();
     expect(await count(database)).toBe(40);
   });
@@ -103,7 +104,7 @@ postgres.describe("control rows or tables that are gone", () => {
     await using sink = pgSink({ url: database.url, postgres: modes[2][1] });
     const { stored, run } = await begun(sink, planOf(sink));
     await commitSpans(run, stored, (span) => span < 2);
-    await run.recordFailure?.(stop);
+    await toldAt(sink, stored.plan.runId).failed(stop);
     await database.query("DELETE FROM infer_batch.spans WHERE span = 1");
     expect(await attempt(database, modes[2][1])).toMatchObject(damaged);
   });
@@ -149,7 +150,7 @@ postgres.describe("spans that a server has lost with their rows", () => {
           continue;
         }
         await database.query(`${lose}; DELETE FROM ${await staging(database)} WHERE id >= 10;
-        DELETE FROM infer_batch.verdicts; DELETE FROM infer_batch.decisions`);
+        DELETE FROM infer_batch.documents`);
         await expect(work()).rejects.toMatchObject({
           code: "DATABASE",
           hint: expect.stringContaining("scores these rows again") as string,

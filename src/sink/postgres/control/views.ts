@@ -1,5 +1,20 @@
-/** SQL that makes the view of all runs; `@` stands for the schema. */
-export const progressView = `
+/** SQL that makes the views for people, and for conditions on runs; `@` stands for the schema. */
+export const views = `
+CREATE VIEW @.verdicts AS
+SELECT run_id, document #>> '{verdict,outcome}' AS outcome, document AS verdict, writer, at AS judged_at
+FROM @.documents WHERE name = 'verdict' AND version = 1;
+COMMENT ON VIEW @.verdicts IS 'A row for each run that checks have judged: publish or hold, and the checks with their values and limits';
+CREATE VIEW @.decisions AS
+SELECT run_id, document ->> 'kind' AS kind, document ->> 'by' AS by, (document ->> 'at')::timestamptz AS at,
+  document ->> 'reason' AS reason, (document ->> 'asBaseline')::boolean AS as_baseline, document ->> 'successor' AS successor
+FROM @.documents WHERE name = 'decision' AND version = 1;
+COMMENT ON VIEW @.decisions IS 'A row for each run that was approved, discarded or superseded: by whom, when and why, and whether later runs are compared with it';
+CREATE VIEW @.errors AS
+SELECT d.run_id, e ->> 'writer' AS writer, e ->> 'code' AS code, e ->> 'message' AS message, (e ->> 'at')::timestamptz AS at
+FROM @.documents d CROSS JOIN LATERAL json_array_elements(document -> 'errors') AS e
+WHERE name = 'errors' AND NOT EXISTS (
+  SELECT FROM @.documents n WHERE n.run_id = d.run_id AND n.name = 'errors' AND n.version > d.version);
+COMMENT ON VIEW @.errors IS 'The last errors of the attempts of each run, a row each';
 CREATE VIEW @.progress AS
 SELECT r.run_id, r.job, r.target, r.mode,
   CASE WHEN f.run_id IS NOT NULL THEN 'complete' WHEN l.later THEN 'abandoned' ELSE 'unfinished' END AS status,

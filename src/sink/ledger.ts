@@ -1,0 +1,65 @@
+import type { RunId } from "../plan/plan.js";
+import { type AttemptNotes, parseNotes } from "../publish/attempt-failure.js";
+import { type Decision, parseDecision } from "../publish/decision.js";
+import { parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
+import { parseRunVerdict, type RunVerdict } from "../publish/run-verdict.js";
+import type { ErrorCode } from "../util/errors.js";
+import { z } from "../util/zod.js";
+
+/** The documents of runs at a target: a file for each in a store, a row for each in a table. */
+export interface Ledger {
+  /** The code of the error when the target is out of reach. */
+  readonly failure: ErrorCode;
+  /** Reads a document; undefined: there is none. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
+  read<T>(runId: RunId, kind: DocumentKind<T>): Promise<T | undefined>;
+  /** Creates a document unless there is one, durably. Returns the stored one, which is the first writer's. Safe to repeat. */
+  create<T>(runId: RunId, kind: DocumentKind<T>, value: T): Promise<T>;
+  /**
+   * Changes a document that only informs people. Never fails, and takes a few seconds at most; a change that comes at the
+   * same moment may be lost, and so is one of a run that is not planned.
+   * @param change the new document for the known one; undefined: it stays
+   */
+  note<T>(runId: RunId, kind: DocumentKind<T>, change: (known: T | undefined) => T | undefined): Promise<void>;
+}
+
+/** What a document is: plain JSON. */
+export interface DocumentKind<T> {
+  /** Of its file, and of its rows. */
+  readonly name: "verdict" | "decision" | "errors" | "spending" | RunNote;
+  /** undefined: this program has not written it. */
+  readonly parse: (json: unknown) => T | undefined;
+}
+
+/** The verdict on a run whose spans are all committed. Created once. */
+export const verdictDocument: DocumentKind<RunVerdict> = { name: "verdict", parse: parseRunVerdict };
+
+/** The decision on a staged run. Created once. */
+export const decisionDocument: DocumentKind<Decision> = { name: "decision", parse: parseDecision };
+
+/** The latest errors of attempts. */
+export const errorsDocument: DocumentKind<AttemptNotes> = { name: "errors", parse: parseNotes };
+
+/** What the run has paid for, as the attempt that knows of most answers has told. */
+export const spendingDocument: DocumentKind<RecordedSpending> = { name: "spending", parse: parseSpending };
+
+/**
+ * What is noted of a run once: that it is `late`; that `report.on_late` was called (`late_told`); that `report.on_held`
+ * was called, so that a person was `told`.
+ */
+export type RunNote = "late" | "late_told" | "told";
+
+/** A note, and the attempt that has made it. */
+export interface Note {
+  /** ISO 8601, in UTC. */
+  readonly at: string;
+  readonly writer: string;
+  readonly text: string;
+}
+
+const noteSchema = z.object({ at: z.string(), writer: z.string(), text: z.string() });
+
+export function noteDocument(name: RunNote): DocumentKind<Note> {
+  // A note that cannot be read is there anyway.
+  const unreadable = { at: new Date(0).toISOString(), writer: "", text: "" };
+  return { name, parse: (json) => noteSchema.safeParse(json).data ?? unreadable };
+}

@@ -1,0 +1,166 @@
+import { parseJson } from "../../plan/parse-plan.js";
+import { splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { Decision } from "../../publish/decision.js";
+import { requireApproved } from "../../publish/require-approved.js";
+import { verdictWithoutRows } from "../../publish/erasure.js";
+import { type RunState, stateOf } from "../../publish/lifecycle.js";
+import { type Fence, type ReadableStore, type Store, textAt } from "../../stores/store.js";
+import { bestEffort } from "../../util/best-effort.js";
+import { JobError } from "../../util/errors.js";
+import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
+import type { RunFolder } from "./parts.js";
+import { damagedOutput } from "./damage.js";
+import type { ReviewedPlan } from "../port.js";
+import { type Layout, layoutOf } from "./layout.js";
+import { readPlan, runIdsIn, unfenced } from "./plan-file.js";
+import type { ProfileFile } from "./manifest.js";
+import { sha256Of } from "../../util/sha256.js";
+
+/** Opens the documents of the runs of a folder: files, of which whoever creates one first wins. */
+export function openLedger(store: Store, folder: string): Ledger {
+  return {
+    failure: store.failure,
+    read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
+    create: (runId, kind, value) => {
+      const layout = layoutOf(folder, runId);
+      return createDocument(store, layout, { kind, value, fence: unfenced(layout) });
+    },
+    async note(runId, kind, change) {
+      const layout = layoutOf(folder, runId);
+      await bestEffort(async (stop) => {
+        const files = store.within(stop);
+        const next = change(await readDocument(files, layout, kind));
+        if (next !== undefined && (await files.stat(layout.plan)) !== undefined) {
+          await files.overwrite(layout.document(kind.name), documentText(next));
+        }
+      });
+    },
+  };
+}
+
+/** Reads a document of a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
+export async function readDocument<T>(
+  store: Pick<Store, "readText">,
+  { runId, document }: Layout,
+  { name, parse }: DocumentKind<T>,
+): Promise<T | undefined> {
+  const path = document(name);
+  const text = await textAt(store, path);
+  if (text === undefined) {
+    return undefined;
+  }
+  const found = parse(parseJson(text));
+  if (found === undefined) {
+    throw damagedOutput(`reading ${path}: it is no ${name} of this program`, { hint: "restore it", damage: { runId } });
+  }
+  return found;
+}
+
+interface DocumentToCreate<T> {
+  readonly kind: DocumentKind<T>;
+  readonly value: T;
+  readonly fence: Fence;
+}
+
+/** Creates a document of a run unless there is one, and returns the stored one. */
+export async function createDocument<T>(
+  store: Store,
+  layout: Layout,
+  { kind, value, fence }: DocumentToCreate<T>,
+): Promise<T> {
+  const path = layout.document(kind.name);
+  await store.create(path, documentText(value), fence);
+  const stored = await readDocument(store, layout, kind);
+  if (stored === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `writing ${path}: it is gone since it was written`, {
+      hint: "something else removes files here; run the same command again",
+    });
+  }
+  return stored;
+}
+
+function documentText(value: unknown): string {
+  return `${JSON.stringify(value)}\n`;
+}
+
+/** Reads the state of a run. @throws JobError OUTPUT_DAMAGED */
+export async function readState(
+  store: ReadableStore,
+  layout: Layout,
+  { plan: { staged, erasure }, published }: { readonly plan: Plan; readonly published: boolean },
+): Promise<RunState> {
+  const isOpen = staged && !published;
+  return stateOf({
+    published,
+    staged,
+    isErasure: erasure !== undefined,
+    verdict: isOpen ? await readDocument(store, layout, verdictDocument) : undefined,
+    decision: isOpen ? await readDocument(store, layout, decisionDocument) : undefined,
+  });
+}
+
+/** The file of a run's profile, and its text. */
+export interface ProfileToWrite {
+  readonly text: string;
+  readonly entry: ProfileFile;
+}
+
+/** @param decision of a staged run; a run without one is part of what later runs are compared with */
+export function profileToWrite(
+  { folder, profile }: Layout,
+  text: string,
+  decision: Decision | undefined,
+): ProfileToWrite {
+  const file = profile.slice(folder === "/" ? 1 : folder.length + 1);
+  return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
+}
+
+/**
+ * Refuses a run that was superseded or discarded, which removes its parts.
+ * @throws JobError DISCARDED, PLAN_CHANGED
+ */
+export async function refuseStopped({
+  store,
+  layout,
+  stored,
+  check,
+}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<void> {
+  await check();
+  const decision = stored.plan.staged ? await readDocument(store, layout, decisionDocument) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, layout.runId);
+  }
+}
+
+/** Removes what the stored verdicts on runs of these params say of single rows. */
+export async function stripVerdicts(store: Store, folder: string, base: RunId): Promise<void> {
+  for (const name of await runIdsIn(store, layoutOf(folder, base))) {
+    if (splitRunId(name).base !== base) {
+      continue;
+    }
+    const layout = layoutOf(folder, name);
+    const verdict = await readDocument(store, layout, verdictDocument);
+    const text = verdict && documentText(verdictWithoutRows(verdict));
+    if (text !== undefined && text !== documentText(verdict)) {
+      await store.overwrite(layout.document("verdict"), text);
+    }
+  }
+}
+
+/** Reads the plan of a run, and what was decided on it. */
+export async function reviewedPlan(
+  store: ReadableStore,
+  folder: string,
+  runId: RunId,
+): Promise<ReviewedPlan | undefined> {
+  const layout = layoutOf(folder, runId);
+  const stored = await readPlan(store, layout);
+  return stored === undefined
+    ? undefined
+    : {
+        ...stored,
+        verdict: await readDocument(store, layout, verdictDocument),
+        decision: await readDocument(store, layout, decisionDocument),
+      };
+}

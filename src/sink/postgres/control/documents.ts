@@ -1,0 +1,105 @@
+import { parseJson } from "../../../plan/parse-plan.js";
+import type { RunId } from "../../../plan/plan.js";
+import { decisionDocument, type DocumentKind, verdictDocument } from "../../ledger.js";
+import type { ReviewedPlan } from "../../port.js";
+import type { Session } from "../connections.js";
+import { damagedRun } from "../damage.js";
+import type { Control } from "./control.js";
+
+interface WhichDocument<T> {
+  readonly runId: RunId;
+  readonly kind: DocumentKind<T>;
+}
+
+/** Documents of which the last version counts. Of the others it is the first: nobody can change a decision by inserting. */
+const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", "spending"]);
+
+/** Reads a document of a run; undefined: there is none. @throws JobError OUTPUT_DAMAGED */
+export async function readDocument<T>(
+  session: Session,
+  { schema, table }: Control,
+  { runId, kind: { name, parse } }: WhichDocument<T>,
+): Promise<T | undefined> {
+  const { rows } = await session.query<{ document: string }>({
+    text: `SELECT document::text AS document FROM ${table("documents")} WHERE run_id = $1 AND name = $2
+      ORDER BY version ${changing.has(name) ? "DESC" : ""} LIMIT 1`,
+    values: [runId, name],
+  });
+  const [row] = rows;
+  const found = row && parse(parseJson(row.document));
+  if (row !== undefined && found === undefined) {
+    throw damagedRun(`reading ${schema}.documents: the ${name} of run ${runId} was not written by infer-batch`, {
+      hint: "the control tables were changed; restore them from a backup",
+      runId,
+    });
+  }
+  return found;
+}
+
+/** `writer` names this attempt. */
+interface WritingTools {
+  readonly control: Control;
+  readonly writer: string;
+}
+
+interface DocumentToStore<T> extends WhichDocument<T> {
+  readonly value: T;
+}
+
+/**
+ * Creates a document of a run unless there is one, and returns the stored one. An insertion of the same key waits for an
+ * earlier one to commit, so that the first one counts.
+ */
+export async function createDocument<T>(
+  session: Session,
+  { control, writer }: WritingTools,
+  { runId, kind, value }: DocumentToStore<T>,
+): Promise<T> {
+  await session.query({
+    text: `INSERT INTO ${control.table("documents")} (run_id, name, version, document, writer) VALUES ($1, $2, 1, $3, $4)
+      ON CONFLICT DO NOTHING`,
+    values: [runId, kind.name, documentText(value), writer],
+  });
+  return (await readDocument(session, control, { runId, kind })) ?? value;
+}
+
+/** Adds the next version of a document of a planned run. The caller has locked it. */
+export async function addVersion<T>(
+  session: Session,
+  { control: { table }, writer }: WritingTools,
+  { runId, kind, value }: DocumentToStore<T>,
+): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${table("documents")} (run_id, name, version, document, writer)
+      SELECT $1, $2, (SELECT coalesce(max(version), 0) + 1 FROM ${table("documents")} WHERE run_id = $1 AND name = $2), $3, $4
+      WHERE EXISTS (SELECT FROM ${table("runs")} WHERE run_id = $1)`,
+    values: [runId, kind.name, documentText(value), writer],
+  });
+}
+
+/**
+ * A value as JSON of which Postgres can read every part: it has no text with the character of code 0, and none with
+ * half of a surrogate pair.
+ */
+export function documentText(value: unknown): string {
+  return JSON.stringify(value).replaceAll(
+    /(?<!\\)((?:\\\\)*)\\u(0000|d[0-9a-f]{3})/g,
+    (_, before: string, code) => `${before}${code === "0000" ? "\u2400" : "\ufffd"}`,
+  );
+}
+
+/** Reads a run's plan with its verdict and the decision on it; undefined for an unknown run. @throws JobError OUTPUT_DAMAGED */
+export async function readReviewedPlan(
+  session: Session,
+  control: Control,
+  runId: RunId,
+): Promise<ReviewedPlan | undefined> {
+  const stored = await control.readPlan(session, runId);
+  return (
+    stored && {
+      ...stored,
+      verdict: await readDocument(session, control, { runId, kind: verdictDocument }),
+      decision: await readDocument(session, control, { runId, kind: decisionDocument }),
+    }
+  );
+}
