@@ -83,7 +83,8 @@ export interface ColumnToProfile {
 
 /** Dimensions that directions are folded to. */
 const foldedDimensions = 64;
-const directionUnit = 2 ** 20;
+/** What a direction of length 1 is stored as. */
+export const directionUnit = 2 ** 20;
 /** Values that are copied at once. */
 export const blockValues = 2048;
 /** Longer texts, in bytes, have no name. */

@@ -10,14 +10,7 @@ import {
   showType,
 } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
-import {
-  blockValues,
-  type ColumnProfile,
-  countNumbers,
-  mergeColumns,
-  type NumberColumn,
-  profileColumn,
-} from "./column.js";
+import { blockValues, type ColumnProfile, countNumbers, mergeColumns, profileColumn } from "./column.js";
 import { mixHash } from "./histogram.js";
 
 /** A column that the model reads, and where a record batch has its values: as the model is given them. */
@@ -241,36 +234,28 @@ export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
       return bytes;
     },
     finish() {
-      const profileOf = (column: FeatureColumn, index: number): ColumnProfile =>
-        column.kind === "number"
-          ? profileNumbers(
-              column,
-              parts.flatMap(({ numbers }) => numbers.get(column.input) ?? []),
-              {
-                place: columns.filter(({ input }) => input === column.input).indexOf(column),
-                bins,
-              },
-            )
-          : parts
-              .flatMap(({ others }) => others.get(index) ?? [])
-              .concat(nullColumn(column.type, 0))
-              .map((values) => profileColumn(column, values, bins))
-              .reduce((first, second) => mergeColumns(first, second, bins));
-      return new Map(columns.map((column, index) => [column.name, withoutValues(column, profileOf(column, index))]));
+      const profileOf = (column: FeatureColumn, index: number): ColumnProfile => {
+        if (column.kind === "number") {
+          const samples = parts.flatMap(({ numbers }) => numbers.get(column.input) ?? []);
+          const place = columns.filter(({ input }) => input === column.input).indexOf(column);
+          return profileNumbers(column, samples, { place, bins });
+        }
+        return parts
+          .flatMap(({ others }) => others.get(index) ?? [])
+          .concat(nullColumn(column.type, 0))
+          .map((values) => profileColumn(column, values, bins))
+          .reduce((first, second) => mergeColumns(first, second, bins));
+      };
+      return new Map(columns.map((column, index) => [column.name, profileOf(column, index)]));
     },
   };
 }
 
-function withoutValues({ isKey }: FeatureColumn, profile: ColumnProfile): ColumnProfile {
-  const { type, rows, nulls } = profile;
-  return isKey === true ? { type, rows, nulls, kind: "rows" } : profile;
-}
-
 function profileNumbers(
-  { type }: FeatureColumn,
+  { type, isKey }: FeatureColumn,
   samples: readonly SampledNumbers[],
   { place, bins }: { readonly place: number; readonly bins: number },
-): NumberColumn {
+): ColumnProfile {
   const nulls = samples.reduce((sum, sample) => sum + (sample.nulls[place] as number), 0);
   let [next, row] = [0, 0];
   const profile = countNumbers((block) => {
@@ -288,5 +273,6 @@ function profileNumbers(
     }
     return filled;
   }, bins);
-  return { ...profile, type: showType(type), nulls, nan: profile.nan - nulls };
+  const counts = { type: showType(type), rows: profile.rows, nulls };
+  return isKey === true ? { ...counts, kind: "rows" } : { ...profile, ...counts, nan: profile.nan - nulls };
 }
