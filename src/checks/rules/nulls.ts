@@ -3,7 +3,7 @@ import { apart, type Check, compared, nearness, type Result } from "../check.js"
 import type { ColumnProfile } from "../profile/column.js";
 import { emptyShare } from "../profile/shown-values.js";
 
-const least = { usually: 0.08, first: 0.4 };
+const least = { usually: 0.06, first: 0.4 };
 
 /** Whether more rows than usual, or than the limit of the spec, have no value. */
 export const nullsCheck: Check = {
