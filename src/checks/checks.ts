@@ -10,6 +10,7 @@ import {
   type Limits,
   type NightColumn,
   olderNights,
+  type Result,
   type Told,
   type Verdict,
 } from "./check.js";
@@ -96,10 +97,10 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now));
   const columns = compared.filter((column) => !growing.includes(column) && column.factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
-  const findings = checks.flatMap(({ name, judge: judgeBy }) => [
-    ...judgeBy(night).map((result): Finding => ({ check: name, ...result })),
-    ...others.filter(({ check }) => check === name),
-  ]);
+  const findings = checks.flatMap((check) => {
+    const own = check.judge(night).map((result) => named(result, check));
+    return own.concat(others.filter((finding) => finding.check === check.name));
+  });
   const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
   const results = findings
     .filter(({ column, level }) => level !== "pass" || !slices.has(column ?? ""))
@@ -116,6 +117,10 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
     results,
     growing: growing.map(({ name }) => name),
   };
+}
+
+function named(result: Result, { name: check }: Check): Finding {
+  return { check, ...result };
 }
 
 function lowered(finding: Finding, why: string): Finding {

@@ -112,7 +112,7 @@ export function warnedText({ results }: Verdict): string | undefined {
 export function knownText({ known }: Verdict, file: string | undefined): string | undefined {
   return known >= enoughNights || file !== undefined
     ? undefined
-    : `${known} of ${enoughNights} nights known: what differs little is not noticed yet${known < 2 ? ", and what is compared only warns" : ""}`;
+    : `${known} of ${enoughNights} nights known: what differs little is not noticed yet${known < 2 ? ", and most comparisons only warn" : ""}`;
 }
 
 /** The number of results of a level; default: of all levels. */

@@ -14,14 +14,13 @@ export const columnCheck: Check = {
     }
     const hasNoRows = run.outputs.size === 0 && run.rows === 0;
     const compare = (now: ColumnProfiles, before: ColumnProfiles, { isFeature = false } = {}): Result[] =>
-      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].map((column) => {
+      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].flatMap((column): Result[] => {
         const [measured, limit] = [now.get(column)?.type ?? missing, before.get(column)?.type ?? missing];
         const { factor } = (isFeature ? limits.inputs : limits.outputs).get(column) ?? {};
         const isSame = measured === limit || factor === Number.POSITIVE_INFINITY || hasNoRows;
-        const result = { column, measured, limit, against: last.runId, numbers: {} };
-        return isFeature
-          ? { ...result, isFeature, level: isSame ? "pass" : "warn" }
-          : { ...result, level: isSame ? "pass" : "hold" };
+        const level = isSame ? "pass" : isFeature ? "warn" : "hold";
+        const about = isFeature ? { column, isFeature } : { column };
+        return [{ ...about, level, measured, limit, against: last.runId, numbers: {} }];
       });
     const hasFeatures = run.features.size > 0 && last.features.size > 0;
     const features = hasFeatures ? compare(run.features, last.features, { isFeature: true }) : [];

@@ -139,6 +139,19 @@ describe("a night beside the nights before it", () => {
     expect(judged(little, 28)).toEqual(["shape age hold"]);
   });
 
+  test("with one known night or few rows a constant output only warns, and one without a value is held", () => {
+    const filled = (count: number, value: number | null): ColumnProfile =>
+      numbersProfile(Array<number | null>(count).fill(value));
+    const levelOf = (value: number | null, nights: number, count = rows): string[] =>
+      judged({ rows: count, outputs: { score: filled(count, value) } }, nights).filter((text) =>
+        text.startsWith("constant"),
+      );
+    expect([levelOf(0.5, 1), levelOf(0.5, 2)]).toEqual([["constant score warn"], ["constant score hold"]]);
+    expect(levelOf(0.5, 28, 80)).toEqual(["constant score warn"]);
+    const empty = [levelOf(null, 0), levelOf(null, 1), levelOf(null, 28, 80)];
+    expect(empty.flat()).toEqual(["constant score hold", "constant score hold", "constant score hold"]);
+  });
+
   test("with fewer than 100 rows a night only warns", () => {
     expect(judged({ rows: 80, features: { age: scaled(1000) } }).filter((text) => text.includes("age"))).toEqual([
       "far age warn",
@@ -223,6 +236,16 @@ describe("what a rule takes for a night to compare with", () => {
     expect(resultOf(run, earlier, { check: "shape" })).toEqual(["x hold"]);
   });
 
+  test("a night that has few rows because it lost most is held, as the nearest night has enough", () => {
+    const nightOf = (count: number, left: number): string[] =>
+      resultOf(
+        runProfile({ rows: left }),
+        nightsBefore(14, () => ({ rows: count })),
+        { check: "rows" },
+      );
+    expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
+  });
+
   test("nights without rows, or with few different values, are not the same rows", () => {
     const few = { outputs: { label: label(900) }, features: {} };
     const earlier = nightsBefore(28, (ago) => (ago < 4 ? few : ago < 7 ? { rows: 0 } : { rows, ...usual(ago) }));
@@ -264,6 +287,9 @@ describe("nights that a person approved", () => {
     expect(earlierThan("2026-11-23", nights).known).toBe(14);
     expect(earlierThan("2026-12-30", nights).known).toBe(1);
     const [first] = nights;
+    const one = { ...(first as RunProfile), date: "2026-12-30" };
+    expect(earlierThan("2026-12-31", [...nights, one]).known).toBe(1);
+    expect(earlierThan("2027-01-01", [...nights, one, { ...one, date: "2026-12-31" }]).known).toBe(2);
     const after = [{ ...(first as RunProfile), date: "2026-09-01" }, ...nights.slice(1)];
     expect(earlierThan("2026-11-23", after).known).toBe(14);
   });
