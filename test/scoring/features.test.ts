@@ -135,7 +135,7 @@ test("a number and a text that are keys are counted, and their values are in no 
   const data = Float32Array.of(1, 2, 3);
   const ids = { kind: "matrix", type: "float32", width: 1, data, valid: Uint8Array.of(1, 0, 1) } as const;
   const rows = createFeatureRows(plan);
-  rows.add(measureFeatures(plan, [ids as never, textColumn(["a", "b", "c"])], { from: 0, to: 3, firstRow: 0 }));
+  rows.add(measureFeatures(plan, [ids, textColumn(["a", "b", "c"])], { from: 0, to: 3, firstRow: 0 }));
   expect([...rows.finish()]).toEqual([
     ["id", { kind: "rows", type: "float32", rows: 3, nulls: 1 }],
     ["code", { kind: "rows", type: "utf8", rows: 3, nulls: 0 }],
