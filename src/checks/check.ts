@@ -295,6 +295,11 @@ export function timesLimit({ measured, limit }: Finding): number {
   return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
 }
 
+/** What a result is about: an output and a feature may have the same name. */
+export function roleOf({ column, isFeature }: Pick<Finding, "column" | "isFeature">): "run" | "output" | "feature" {
+  return isFeature === true ? "feature" : column === null ? "run" : "output";
+}
+
 /** The parts of a result that are about a column. */
 export function aboutColumn({
   name,

@@ -1,7 +1,13 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
 import { type Check, type ComparedColumn, compared, type JudgedNight, nearness, type Result } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
-import { areClasses, countedValues, valueText } from "../profile/shown-values.js";
+import {
+  areClasses,
+  type ColumnProfile,
+  countedRows,
+  countedValues,
+  histogramOf,
+  valueText,
+} from "../profile/column.js";
 
 const least = { usually: 1.2, first: 2 };
 /** Rows that a class has, or is due: fewer come and go by chance. */

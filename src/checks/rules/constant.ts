@@ -1,7 +1,6 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
 import { aboutColumn, type Check, levelOf } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
-import { valueText } from "../profile/shown-values.js";
+import { type ColumnProfile, countedRows, histogramOf, valueText } from "../profile/column.js";
 
 /** Where one value had so many of the rows before, all rows having one is no surprise: of features, and of outputs. */
 const usualShare = { feature: 0.5, output: 0.9 };

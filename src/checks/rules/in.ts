@@ -1,8 +1,7 @@
 import { count, shownValue } from "../../util/shown-numbers.js";
 import type { Check, Result } from "../check.js";
-import { histogramOf, keyOfText } from "../profile/column.js";
+import { countedValues, histogramOf, keyOfText, valueText } from "../profile/column.js";
 import { keyOfNumber } from "../profile/histogram.js";
-import { countedValues, valueText } from "../profile/shown-values.js";
 
 const shownStrangers = 5;
 

@@ -1,7 +1,6 @@
 import { percent } from "../../util/shown-numbers.js";
 import { apart, type Check, compared, nearness, type Result } from "../check.js";
-import type { ColumnProfile } from "../profile/column.js";
-import { emptyShare } from "../profile/shown-values.js";
+import { type ColumnProfile, emptyShare } from "../profile/column.js";
 
 const least = { usually: 0.06, first: 0.4 };
 

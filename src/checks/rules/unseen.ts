@@ -1,8 +1,7 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
 import { type Check, type ComparedColumn, compared, type Finding } from "../check.js";
 import { mediansOf, mediansText } from "../medians.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
-import { areCounted, valueText } from "../profile/shown-values.js";
+import { areCounted, type ColumnProfile, countedRows, histogramOf, valueText } from "../profile/column.js";
 
 const leastOf = {
   numbers: { usually: 0.8, first: 0.95 },
