@@ -40,11 +40,12 @@ export function mergeAggregates(
   other: readonly AggregateProfile[],
 ): readonly AggregateProfile[] {
   return one.map((profile, index) => {
-    const more = other[index];
-    if (more === undefined || "error" in profile) {
-      return profile;
+    const more = other[index] as AggregateProfile;
+    if ("error" in profile || "error" in more) {
+      const errors = [profile, more].flatMap((each) => ("error" in each ? each.error : []));
+      return { error: errors.toSorted()[0] as string }; // whichever was merged first
     }
-    return "error" in more ? more : mergeColumns(profile, more, aggregateBins);
+    return mergeColumns(profile, more, aggregateBins);
   });
 }
 

@@ -12,7 +12,7 @@ export interface Check {
   /** Whether `checks.factor` scales its limits. */
   readonly isScaled: boolean;
   /** A result for each column that it judges, or one for the run. */
-  judge(night: JudgedNight): Finding[];
+  judge(night: JudgedNight): Result[];
   /** What it has found, without its column: "median 29.9, seen 990 to 1,040". */
   say(finding: Finding, told: Told): string;
 }
@@ -60,6 +60,9 @@ export interface Finding {
   /** For an output of a new model: whether the model or the data are the cause. */
   readonly cause?: Cause;
 }
+
+/** What a check finds, without the check's own name. */
+export type Result = Omit<Finding, "check">;
 
 /** `previous`: what the check measures for the last model, which scored `rows` of this run's rows. */
 export interface Cause {
@@ -129,7 +132,7 @@ export interface Earlier {
   readonly nights: readonly RunProfile[];
   /** The runs before these, the latest last. */
   readonly older: readonly RunProfile[];
-  /** How many of the last runs there are since the last long gap, up to 14. */
+  /** How many of the last runs there are since the last long gap, up to 14; those before it count as one until then. */
   readonly known: number;
   /** It is a file that a person named, whose run stands for all. */
   readonly isFile: boolean;
@@ -197,6 +200,11 @@ export function nearness<T>(
   return { near, usual: Math.max(0, ...usual), nearest };
 }
 
+/** How far apart numbers are. */
+export function apart(left: number, right: number): number {
+  return Math.abs(left - right);
+}
+
 /** Distances that are never suspicious at the usual factor: with 14 earlier runs, and with fewer. */
 export interface Least {
   readonly usually: number;
@@ -221,29 +229,75 @@ export function limitFor(
 }
 
 /**
- * What a comparison that has a distance and a limit comes to. With one earlier run, or few rows, it only warns; so does
- * a slice.
+ * What a suspicious sign comes to. With one earlier run, or few rows, it only warns.
+ * @param mayHold whether it is one that holds a run
  */
-export function levelFor(
-  { near, limit }: { readonly near: number; readonly limit: number },
-  { run, earlier }: Pick<JudgedNight, "run" | "earlier">,
+export function levelOf(
+  isSuspicious: boolean,
+  { run, earlier }: { readonly run: Pick<RunProfile, "rows" | "rejected">; readonly earlier: Earlier },
   mayHold = true,
 ): Pick<Finding, "level" | "lowered"> {
-  if (!(near > limit)) {
-    return { level: "pass" };
+  if (!isSuspicious || !mayHold) {
+    return { level: isSuspicious ? "warn" : "pass" };
   }
   const lowered =
     earlier.known < 2 && !earlier.isFile
       ? "only 1 night is known"
-      : run.rows + run.rejected < leastRows
+      : sizeOf(run) < leastRows
         ? `fewer than ${leastRows} rows`
         : undefined;
-  return lowered === undefined ? { level: mayHold ? "hold" : "warn" } : { level: "warn", lowered };
+  return lowered === undefined ? { level: "hold" } : { level: "warn", lowered };
+}
+
+/** The rows that a run had to score. */
+export function sizeOf({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number {
+  return rows + rejected;
+}
+
+interface Distance {
+  readonly near: number;
+  /** The largest distance that an earlier run has. */
+  readonly usual: number;
+  /** undefined: the distance is to several together. */
+  readonly nearest?: RunProfile | undefined;
+}
+
+interface Comparison {
+  readonly least: Least;
+  /** Chance alone makes such a distance. */
+  readonly byChance?: number;
+  readonly mayHold?: boolean;
+  readonly numbers: Finding["numbers"];
+  /** What sentences say of a run that does not pass. */
+  readonly facts?: () => Finding["numbers"];
+}
+
+/** The result of a comparison by the rule, of a column or of the run. */
+export function compared(
+  night: JudgedNight,
+  column: ComparedColumn | null,
+  { near, usual, nearest, least, byChance = 0, mayHold, numbers, facts }: Distance & Comparison,
+): Result {
+  const { factor } = column ?? night.limits;
+  const limit = Math.max(limitFor(usual, least, { factor, earlier: night.earlier }), byChance);
+  return {
+    ...(column === null ? { column } : aboutColumn(column)),
+    ...levelOf(near > limit, night, mayHold),
+    measured: near,
+    limit,
+    against: nearest?.runId ?? null,
+    numbers: { ...numbers, ...(near > limit ? facts?.() : {}) },
+  };
 }
 
 /** How far a result is, in times of what is allowed; 0: it has no distance. */
 export function timesLimit({ measured, limit }: Finding): number {
   return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
+}
+
+/** What a result is about: an output and a feature may have the same name. */
+export function roleOf({ column, isFeature }: Pick<Finding, "column" | "isFeature">): "run" | "output" | "feature" {
+  return isFeature === true ? "feature" : column === null ? "run" : "output";
 }
 
 /** The parts of a result that are about a column. */

@@ -10,6 +10,7 @@ import {
   type Limits,
   type NightColumn,
   olderNights,
+  type Result,
   type Told,
   type Verdict,
 } from "./check.js";
@@ -31,7 +32,6 @@ import { sqlCheck } from "./rules/sql.js";
 import { twiceCheck } from "./rules/twice.js";
 import { uniqueCheck } from "./rules/unique.js";
 import { unseenCheck } from "./rules/unseen.js";
-import { namedUnit } from "./units.js";
 
 /** All checks, in the order of their results. */
 const checks: readonly Check[] = [
@@ -74,7 +74,7 @@ export function earlierThan(date: string, runs: readonly RunProfile[], isFile = 
   const gaps = dates.slice(1).map((time, index) => time - (dates[index] as number));
   const usual = gaps.toSorted((left, right) => left - right)[Math.floor((gaps.length - 1) / 2)] ?? 0;
   const last = gaps.findLastIndex((gap) => gap > longGap * usual);
-  const known = isFile || last < 0 ? nights.length : nights.length - last;
+  const known = isFile || last < 0 ? nights.length : Math.max(1, nights.length - 1 - last);
   return {
     nights,
     older: isFile ? [] : runs.slice(0, -comparedNights).slice(-olderNights),
@@ -97,13 +97,13 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now));
   const columns = compared.filter((column) => !growing.includes(column) && column.factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
-  const found = checks.flatMap((check) =>
-    check.judge(night).concat(others.filter((finding) => finding.check === check.name)),
-  );
+  const findings = checks.flatMap((check) => {
+    const own = check.judge(night).map((result) => named(result, check));
+    return own.concat(others.filter((finding) => finding.check === check.name));
+  });
   const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
-  const results = found
+  const results = findings
     .filter(({ column, level }) => level !== "pass" || !slices.has(column ?? ""))
-    .map((finding) => withUnit(finding, columns))
     .map((finding) => (slices.has(finding.column ?? "") ? lowered(finding, "a slice") : excused(finding, limits)));
   const holds = limits.onFail === "hold" && results.some(({ level }) => level === "hold");
   return {
@@ -117,6 +117,10 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
     results,
     growing: growing.map(({ name }) => name),
   };
+}
+
+function named(result: Result, { name: check }: Check): Finding {
+  return { check, ...result };
 }
 
 function lowered(finding: Finding, why: string): Finding {
@@ -136,18 +140,6 @@ function excused(finding: Finding, { expected, onFail }: Limits): Finding {
   }
   const excuse = lowered(finding, `expected to differ: ${expected.reason}`);
   return expected.asBaseline || onFail === "warn" ? excuse : { ...excuse, isExcused: true };
-}
-
-/** Names the unit that a column may be in, where a sign of its values has fired. */
-function withUnit(finding: Finding, columns: readonly ComparedColumn[]): Finding {
-  if (finding.level === "pass" || !["shape", "far", "unseen"].includes(finding.check)) {
-    return finding;
-  }
-  const column = columns.find(
-    ({ name, role }) => name === finding.column && (role === "feature") === (finding.isFeature === true),
-  );
-  const unit = column && namedUnit(column);
-  return unit === undefined ? finding : { ...finding, numbers: { ...finding.numbers, unit } };
 }
 
 /** Rows of a slice that is compared. */

@@ -219,8 +219,13 @@ export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array)
 
 /** Rows of a column by their numbers, which may repeat, in this order. */
 export function gatherColumn(type: ColumnType, column: Column, rows: Uint32Array): Column {
-  if (column.kind === "fixed" && column.elementsPerValue === 1 && column.valid === undefined) {
-    return { ...column, data: gatherValues(column.data, rows) };
+  if (column.kind === "fixed" && column.elementsPerValue === 1) {
+    const { data, valid } = column;
+    return {
+      ...column,
+      data: gatherValues(data, rows),
+      valid: valid && gatherFlags(valid, rows),
+    };
   }
   const builder = createColumnBuilder(type, rows.length);
   for (let from = 0, to = 0; from < rows.length; from = to) {
@@ -231,6 +236,14 @@ export function gatherColumn(type: ColumnType, column: Column, rows: Uint32Array
     builder.append(column, first, first + (to - from));
   }
   return builder.finish();
+}
+
+function gatherFlags(flags: Uint8Array, rows: Uint32Array): Uint8Array {
+  const gathered = new Uint8Array(rows.length);
+  for (let index = 0; index < rows.length; index += 1) {
+    gathered[index] = flags[rows[index] as number] as number;
+  }
+  return gathered;
 }
 
 function gatherValues(values: Values, rows: Uint32Array): Values {

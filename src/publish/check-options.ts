@@ -1,4 +1,4 @@
-import { defaultLimits, type Limits } from "../checks/check.js";
+import type { Limits } from "../checks/check.js";
 import type { Plan } from "../plan/plan.js";
 import type { ChecksSpec } from "../spec/checks-spec.js";
 
@@ -9,7 +9,6 @@ export function limitsOf(checks: ChecksSpec, { staged, params }: Pick<Plan, "sta
     Object.entries(entry.params).every(([name, value]) => params[name] === value),
   );
   return {
-    ...defaultLimits,
     onFail: staged ? onFail : "warn",
     factor,
     rejects,

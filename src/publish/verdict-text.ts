@@ -1,5 +1,5 @@
 import { say } from "../checks/checks.js";
-import { enoughNights, type Finding, type Level, timesLimit, type Verdict } from "../checks/check.js";
+import { enoughNights, type Finding, type Level, roleOf, timesLimit, type Verdict } from "../checks/check.js";
 import { printable } from "../util/printable.js";
 import { withSeparators } from "../util/shown-numbers.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
@@ -44,12 +44,12 @@ function groupsOf(findings: readonly Finding[]): Finding[][] {
 }
 
 function rank([first]: readonly Finding[]): number {
-  return first?.column === null ? 0 : first?.isFeature === true ? 1 : 2;
+  return first === undefined ? 0 : ["run", "feature", "output"].indexOf(roleOf(first));
 }
 
 /** Distinguishes columns: an output and a feature may have the same name. What is about the run has a line for each check. */
-function columnKey({ check, column, isFeature }: Finding): string {
-  return JSON.stringify(column === null ? [check] : [isFeature === true, column]);
+function columnKey(finding: Finding): string {
+  return JSON.stringify([roleOf(finding), finding.column ?? finding.check]);
 }
 
 /** How many times its limit a column is away. */
@@ -112,7 +112,7 @@ export function warnedText({ results }: Verdict): string | undefined {
 export function knownText({ known }: Verdict, file: string | undefined): string | undefined {
   return known >= enoughNights || file !== undefined
     ? undefined
-    : `${known} of ${enoughNights} nights known: what differs little is not noticed yet${known < 2 ? ", and what is compared only warns" : ""}`;
+    : `${known} of ${enoughNights} nights known: what differs little is not noticed yet${known < 2 ? ", and most comparisons only warn" : ""}`;
 }
 
 /** The number of results of a level; default: of all levels. */

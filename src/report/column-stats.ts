@@ -1,12 +1,14 @@
 import {
+  areClasses,
   type ColumnProfile,
   countedRows,
+  countedValues,
   type NumberColumn,
   quantileOf,
   type ValueColumn,
+  valueText,
   type VectorColumn,
 } from "../checks/profile/column.js";
-import { areClasses, countedValues, valueText } from "../checks/profile/shown-values.js";
 import { assertNever } from "../util/errors.js";
 import { momentsOf } from "./score-summary.js";
 

@@ -1,11 +1,13 @@
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { RowsOfRun } from "../publish/rows-of-run.js";
-import { withSeparators } from "../util/shown-numbers.js";
+import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
+
+export { count, showCount };
 
 /** How a person scores a published or discarded run again. */
 export interface ScoreAgain {
@@ -236,16 +238,6 @@ export function spentText({ answers, promptTokens, cachedTokens, completionToken
 /** An amount of money: whole cents, or more digits where it is less than one. */
 export function showCost(cost: number): string {
   return cost >= 0.1 || cost === 0 ? cost.toFixed(2) : String(Number(cost.toPrecision(2)));
-}
-
-/** A count with its noun: "1,797 rows". */
-export function count(value: number, noun: string): string {
-  return `${showCount(value)} ${noun}${value === 1 ? "" : "s"}`;
-}
-
-/** A whole number with separators: "1,797". */
-export function showCount(value: number): string {
-  return withSeparators(value);
 }
 
 /** A duration: "45 s", "12 min", "3 h 40 min". */

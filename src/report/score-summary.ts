@@ -1,6 +1,13 @@
-import { type ColumnProfile, countedRows, meanOf, type NumberColumn } from "../checks/profile/column.js";
+import {
+  areClasses,
+  type ColumnProfile,
+  countedRows,
+  countedValues,
+  meanOf,
+  type NumberColumn,
+  valueText,
+} from "../checks/profile/column.js";
 import { type Histogram, rangeOfBin } from "../checks/profile/histogram.js";
-import { areClasses, countedValues, valueText } from "../checks/profile/shown-values.js";
 
 /** How the values of a predicted column are distributed, for people. Plain JSON. */
 export type ScoreSummary = NumberSummary | ValueSummary;

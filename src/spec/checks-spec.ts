@@ -221,7 +221,7 @@ export const checks = z.strictObject(
       )
       .default([])
       .describe(
-        "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning, and later runs are not compared with it.",
+        "Runs that are expected to differ, named by their params: [{ ds: 2026-11-27, reason: Black Friday }]. If such a run differs from earlier runs, it is published with a warning, and later runs are not compared with it. The limits that you set, on rejects, ranges, values, NULLs, unique keys and SQL conditions, still hold it.",
       ),
   },
   { error: "expected a mapping; `checks: {}` has all defaults" },

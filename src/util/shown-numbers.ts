@@ -35,6 +35,11 @@ export function withSeparators(value: number | string): string {
   return typeof value === "number" ? String(value).replaceAll(/\B(?=(?:\d{3})+$)/g, ",") : value;
 }
 
+/** A count with its noun: "1,797 rows", "1 row". */
+export function count(value: number, noun: string): string {
+  return `${withSeparators(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 /** A share as a percentage: "5.12%". */
 export function percent(value: number | string, digits = fewDigits): string {
   return typeof value === "string" ? value : `${shown(value * 100, digits)}%`;

@@ -79,4 +79,6 @@ test("an expression that fails in one span fails in the run", () => {
   const failed = parseAggregates(aggregatesJson([{ error: "it fails" }]));
   expect(mergeAggregates([profileOf([1])], failed)).toEqual([{ error: "it fails" }]);
   expect(mergeAggregates(failed, [profileOf([1])])).toEqual([{ error: "it fails" }]);
+  const again = [{ error: "it fails again" }];
+  expect([mergeAggregates(failed, again), mergeAggregates(again, failed)]).toEqual([failed, failed]);
 });

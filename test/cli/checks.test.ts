@@ -26,3 +26,24 @@ test("infer-batch checks judges the published nights as if each were tonight, an
     columns: [{ column: null, role: "run", nights_held: 1, farthest: { check: "rows", date: "2026-11-22" } }],
   });
 });
+
+test("the factor above which a night would have passed is that of its column, and a limit has none", async () => {
+  await using scratch = await scratchFolder();
+  const own = { on_fail: "warn", inputs: { age: { factor: 10 } }, outputs: { score: { range: [0, 10] } } };
+  const nights = await nightlyJob(scratch.path, { checks: own });
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite({ checks: own, input: { columns: { age: "age * 1000" } } });
+  expect((await nights.night("run", "2026-11-21")).code).toBe(0);
+
+  const { columns } = lastJson(await nights.night("checks", "2026-11-21", "--json")) as {
+    columns: { column: string; farthest: { times: number; check: string } }[];
+  };
+  const shown = await nights.night("checks", "2026-11-21");
+  const lineOf = (column: string): string =>
+    shown.stdout.split("\n").find((line) => line.includes(` ${column} `)) ?? "";
+  const timesOf = (column: string): number => columns.find((each) => each.column === column)?.farthest.times ?? 0;
+  expect(lineOf("age")).toContain(`factor ${Number((10 * timesOf("age")).toPrecision(2))} `);
+  expect(timesOf("score")).toBeGreaterThan(1);
+  expect(lineOf("score")).toContain("out of range");
+  expect(lineOf("score")).not.toContain("factor");
+});

@@ -40,6 +40,17 @@ test("values that a column of whole numbers or booleans can never have are refus
     "reading checks.outputs.class.in: late is no whole number, and `class` is int64",
   );
   expect(limited("churns", "yes")).toThrow("yes is no boolean, and `churns` is bool");
+  expect(limited("label", "2097152")).not.toThrow();
+  expect(limited("class", "2097151", "-2097151")).not.toThrow();
+  for (const large of ["2097152", "-2097152"]) {
+    expect(limited("class", "1", large)).toThrow(
+      expect.objectContaining({
+        exitCode: 64,
+        message: expect.stringContaining(`reading checks.outputs.class.in: ${large} is too large`) as string,
+        hint: expect.stringContaining("checks.sql") as string,
+      }),
+    );
+  }
 });
 
 const requireKey = (name: string) => (): void => {

@@ -1,54 +1,48 @@
 import { cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
-import { inputChanges, modelChanges } from "#src/run/judging/changed-since.js";
-import type { JobContext } from "#src/scoring/context.js";
+import { changesSince } from "#src/run/judging/held-error.js";
 import { shiftedBy } from "../support/challenger.js";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 
-test("the input of a held run is not listed in a store, for which the message would wait", async () => {
-  const plan = { input: { shards: [{ uri: "s3://lake/a.parquet" }] } } as unknown as Plan;
-  const context = { source: { list: () => expect.fail("the store was asked") } } as unknown as JobContext;
-  expect(await inputChanges(context, plan)).toEqual([]);
-});
-
-/** What is said of a model, and the pins with which it was looked for. */
-async function modelChangesOf(model: object, plan: Plan): Promise<{ changes: string[]; asked: unknown[] }> {
+/** What is said of the model, and the pins with which it was looked for, where the input is in a store. */
+async function modelChangesOf(model: object): Promise<{ changes: readonly string[]; asked: unknown[] }> {
   const asked: unknown[] = [];
+  const plan = { model: { sha256: "a".repeat(64) }, input: { rows: 1, shards: [{ uri: "s3://lake/a.parquet" }] } };
   const context = {
     spec: { model },
     signal: new AbortController().signal,
-    log: { debug: () => {} },
+    log: { debug: (text: string) => expect.fail(text) },
+    source: { list: () => expect.fail("the store was asked") },
     resolveModel(pin: unknown) {
       asked.push(pin);
       return Promise.resolve({ model: { sha256: "b".repeat(64) } });
     },
   };
-  return { changes: await modelChanges(context as unknown as JobContext, plan), asked };
+  const run = { state: { kind: "scoring" } };
+  const { files } = await changesSince(context as never, { ...plan, commitRows: 1 } as never, run as never);
+  return { changes: files, asked };
 }
 
 test.each(["s3://models/a.onnx", "models:/churn/7", "https://example.org/a.onnx", "hf://org/repo@1/a.onnx"])(
-  "the model of a held run is not resolved where that asks a store or a registry: %s",
+  "the model and the input of a held run are not looked for where that asks a store or a registry: %s",
   async (path) => {
-    const plan = { model: { uri: path, sha256: "a".repeat(64) } } as unknown as Plan;
-    expect(await modelChangesOf({ path }, plan)).toEqual({ changes: [], asked: [] });
+    expect(await modelChangesOf({ path })).toEqual({ changes: [], asked: [] });
   },
 );
 
 test("the model of a held run is looked for as that of a plan, and not if the spec pins a digest or names a server", async () => {
-  const plan = { model: { uri: "a.onnx", sha256: "a".repeat(64) } } as unknown as Plan;
-  expect(await modelChangesOf({ path: "a.onnx" }, plan)).toEqual({
+  expect(await modelChangesOf({ path: "a.onnx" })).toEqual({
     changes: [
       expect.stringMatching(/^the model has changed .* sha256 bbbbbbbbbbbb…, planned aaaaaaaaaaaa…\): run --new-run/),
     ],
     asked: [{ sha256: "a".repeat(64) }],
   });
-  expect(await modelChangesOf({ path: "a.onnx", sha256: "a".repeat(64) }, plan)).toEqual({ changes: [], asked: [] });
+  expect(await modelChangesOf({ path: "a.onnx", sha256: "a".repeat(64) })).toEqual({ changes: [], asked: [] });
   const server = { protocol: "v2", url: "http://127.0.0.1:1", model: "a" };
-  expect(await modelChangesOf({ server }, plan)).toEqual({ changes: [], asked: [] });
+  expect(await modelChangesOf({ server })).toEqual({ changes: [], asked: [] });
 });
 
 const limitsChanged = "the limits in the spec are not those of this verdict";

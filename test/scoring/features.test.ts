@@ -2,9 +2,10 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { mergeProfiles, parseProfile, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
+import { createFeatureRows, measureFeatures } from "#src/checks/profile/features.js";
 import { rowState } from "#src/packing/select-rows.js";
 import { featurePlanOf, keyColumns } from "#src/scoring/features.js";
-import { emptyContract, matrixBinding, ref } from "../support/batches.js";
+import { emptyContract, matrixBinding, ref, textColumn } from "../support/batches.js";
 import {
   loopFeatures,
   type LoopMode,
@@ -122,4 +123,21 @@ test("the profile of a key column has only its rows and its NULLs", () => {
   expect(keysOf({ unique: ["user_id"] }, {})).toEqual([true, undefined]);
   expect(keysOf(undefined, { postgres: { key: ["user_id"] } })).toEqual([true, undefined]);
   expect(keysOf({}, { postgres: { key: [] } })).toEqual([undefined, undefined]);
+});
+
+test("a number and a text that are keys are counted, and their values are in no profile", () => {
+  const about = { kind: "number", type: "float32", input: 0, isKey: true } as const;
+  const columns = [
+    { ...about, name: "id", place: 0 },
+    { ...about, name: "code", kind: "text", type: "utf8", input: 1, place: 0 },
+  ] as const;
+  const plan = { columns, left: [], spanRows: 9, every: 1, bins: 9 };
+  const data = Float32Array.of(1, 2, 3);
+  const ids = { kind: "matrix", type: "float32", width: 1, data, valid: Uint8Array.of(1, 0, 1) } as const;
+  const rows = createFeatureRows(plan);
+  rows.add(measureFeatures(plan, [ids, textColumn(["a", "b", "c"])], { from: 0, to: 3, firstRow: 0 }));
+  expect([...rows.finish()]).toEqual([
+    ["id", { kind: "rows", type: "float32", rows: 3, nulls: 1 }],
+    ["code", { kind: "rows", type: "utf8", rows: 3, nulls: 0 }],
+  ]);
 });

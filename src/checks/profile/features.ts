@@ -1,23 +1,8 @@
-import { gatherColumn } from "../../columnar/column-builder.js";
-import { nullColumn } from "../../columnar/column-rows.js";
-import {
-  type Column,
-  type ColumnType,
-  type DecodedInput,
-  type FixedColumn,
-  type ListColumn,
-  type Matrix,
-  showType,
-} from "../../columnar/types.js";
+import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../../columnar/column-builder.js";
+import { rowsOf } from "../../columnar/column-rows.js";
+import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
-import {
-  blockValues,
-  type ColumnProfile,
-  countNumbers,
-  mergeColumns,
-  type NumberColumn,
-  profileColumn,
-} from "./column.js";
+import { type ColumnProfile, profileColumn } from "./column.js";
 import { mixHash } from "./histogram.js";
 
 /** A column that the model reads, and where a record batch has its values: as the model is given them. */
@@ -111,70 +96,35 @@ export interface FeaturePart {
   /** Rows of the batch that it was made from: [from, to). */
   readonly from: number;
   readonly to: number;
-  /** Of each input with numbers, by input: the columns of the plan, in its order. */
-  readonly numbers: ReadonlyMap<number, SampledNumbers>;
-  /** Values of texts and lists, by column of the plan. */
-  readonly others: ReadonlyMap<number, Column>;
+  /** Their values, in the order of the plan. */
+  readonly columns: readonly Column[];
   /** Of the values. */
   readonly bytes: number;
 }
 
-interface SampledNumbers {
-  readonly rows: number;
-  /** [columns][rows]; NULLs are NaN. */
-  readonly values: Float64Array;
-  /** How many NULLs each column has. */
-  readonly nulls: Float64Array;
-}
-
 /** Takes the sampled rows of a record batch, all of one span. `inputs` stay as they are. */
 export function measureFeatures(
-  { every, columns }: FeaturePlan,
+  { every, columns: planned }: FeaturePlan,
   inputs: readonly DecodedInput[],
   rows: BatchRows,
 ): FeaturePart {
-  const numbers = new Map<number, SampledNumbers>();
-  const others = new Map<number, Column>();
   const sampled = sampleRows(rows, every);
-  for (const [input, decoded] of inputs.entries()) {
-    const own = [...columns.entries()].filter(([, column]) => column.input === input);
-    if (decoded.kind === "matrix" && own.some(([, { kind }]) => kind === "number")) {
-      numbers.set(
-        input,
-        gatherRows(
-          decoded,
-          own.map(([, { place }]) => place),
-          sampled,
-        ),
-      );
-      continue;
-    }
-    for (const [index, { type }] of own) {
-      others.set(index, gatherColumn(type, columnOf(decoded), sampled));
-    }
-  }
-  const bytes = buffersOf({ numbers, others }).reduce((sum, { byteLength }) => sum + byteLength, 0);
-  return { from: rows.from, to: rows.to, numbers, others, bytes };
+  const columns = planned.map(({ input, type, kind, place }) => {
+    const decoded = inputs[input] as DecodedInput;
+    return kind === "number" && decoded.kind === "matrix"
+      ? gatherColumn(
+          type,
+          elementsOf(decoded),
+          sampled.map((row) => row * decoded.width + place),
+        )
+      : gatherColumn(type, columnOf(decoded), sampled);
+  });
+  const bytes = buffersOf(columns).reduce((sum, { byteLength }) => sum + byteLength, 0);
+  return { from: rows.from, to: rows.to, columns, bytes };
 }
 
-/** Some columns of some rows of a matrix. */
-function gatherRows({ data, valid, width }: Matrix, places: readonly number[], rows: Uint32Array): SampledNumbers {
-  const nulls = new Float64Array(places.length);
-  const values = new Float64Array(rows.length * places.length);
-  const isBig = data instanceof BigInt64Array || data instanceof BigUint64Array;
-  const numbers = isBig ? undefined : (data as Float64Array); // one loop for all types
-  for (let row = 0; row < rows.length; row += 1) {
-    const start = (rows[row] as number) * width;
-    for (let column = 0, to = row; column < places.length; column += 1, to += rows.length) {
-      const at = start + (places[column] as number);
-      values[to] = numbers === undefined ? Number(data[at]) : (numbers[at] as number);
-      if (valid !== undefined && valid[at] === 0) {
-        values[to] = Number.NaN;
-        nulls[column] = (nulls[column] as number) + 1;
-      }
-    }
-  }
-  return { rows: rows.length, values, nulls };
+function elementsOf({ data, valid }: Matrix): FixedColumn {
+  return { kind: "fixed", elementsPerValue: 1, data, valid };
 }
 
 /** An input as a column: the rows of a matrix are lists of equal lengths; one without any value is NULL. */
@@ -185,23 +135,18 @@ function columnOf(input: DecodedInput): Column {
   const { data, valid, width } = input;
   const rows = data.length / width;
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, row) => row * width);
-  const child: FixedColumn = { kind: "fixed", elementsPerValue: 1, data, valid };
   const isThere =
     valid && Uint8Array.from({ length: rows }, (_, row) => +valid.subarray(row * width, (row + 1) * width).includes(1));
-  return { kind: "list", offsets, child, valid: isThere } satisfies ListColumn;
+  return { kind: "list", offsets, child: elementsOf(input), valid: isThere };
 }
 
 /** The buffers of a part, which are no one else's. */
-export function partBuffers(part: Pick<FeaturePart, "numbers" | "others">): ArrayBuffer[] {
-  return [...new Set(buffersOf(part))];
+export function partBuffers({ columns }: Pick<FeaturePart, "columns">): ArrayBuffer[] {
+  return [...new Set(buffersOf(columns))];
 }
 
-function buffersOf({ numbers, others }: Pick<FeaturePart, "numbers" | "others">): ArrayBuffer[] {
-  const arrays = [
-    ...[...numbers.values()].flatMap(({ values, nulls }) => [values, nulls]),
-    ...[...others.values()].flatMap(arraysOf),
-  ];
-  return arrays.map(({ buffer }) => buffer as ArrayBuffer);
+function buffersOf(columns: FeaturePart["columns"]): ArrayBuffer[] {
+  return columns.flatMap(arraysOf).map(({ buffer }) => buffer as ArrayBuffer);
 }
 
 function arraysOf(column: Column): ArrayBufferView[] {
@@ -230,63 +175,24 @@ export interface FeatureRows {
 }
 
 export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
-  const parts: FeaturePart[] = [];
+  const sampled = columns.map(({ type }) => createColumnBuilder(type, 0));
   let bytes = 0;
   return {
     add(part) {
       bytes += part.bytes;
-      parts.push(part);
+      for (const [index, column] of part.columns.entries()) {
+        sampled[index]?.append(column, 0, rowsOf(column));
+      }
     },
     get bytes() {
       return bytes;
     },
-    finish() {
-      const profileOf = (column: FeatureColumn, index: number): ColumnProfile =>
-        column.kind === "number"
-          ? profileNumbers(
-              column,
-              parts.flatMap(({ numbers }) => numbers.get(column.input) ?? []),
-              {
-                place: columns.filter(({ input }) => input === column.input).indexOf(column),
-                bins,
-              },
-            )
-          : parts
-              .flatMap(({ others }) => others.get(index) ?? [])
-              .concat(nullColumn(column.type, 0))
-              .map((values) => profileColumn(column, values, bins))
-              .reduce((first, second) => mergeColumns(first, second, bins));
-      return new Map(columns.map((column, index) => [column.name, withoutValues(column, profileOf(column, index))]));
-    },
+    finish: () =>
+      new Map(
+        columns.map((column, index) => [
+          column.name,
+          profileColumn(column, (sampled[index] as ColumnBuilder).finish(), bins),
+        ]),
+      ),
   };
-}
-
-function withoutValues({ isKey }: FeatureColumn, profile: ColumnProfile): ColumnProfile {
-  const { type, rows, nulls } = profile;
-  return isKey === true ? { type, rows, nulls, kind: "rows" } : profile;
-}
-
-function profileNumbers(
-  { type }: FeatureColumn,
-  samples: readonly SampledNumbers[],
-  { place, bins }: { readonly place: number; readonly bins: number },
-): NumberColumn {
-  const nulls = samples.reduce((sum, sample) => sum + (sample.nulls[place] as number), 0);
-  let [next, row] = [0, 0];
-  const profile = countNumbers((block) => {
-    let filled = 0;
-    while (filled < blockValues && next < samples.length) {
-      const { rows, values } = samples[next] as SampledNumbers;
-      const count = Math.min(rows - row, blockValues - filled);
-      const from = place * rows + row;
-      block.set(values.subarray(from, from + count), filled);
-      filled += count;
-      row += count;
-      if (row === rows) {
-        [next, row] = [next + 1, 0];
-      }
-    }
-    return filled;
-  }, bins);
-  return { ...profile, type: showType(type), nulls, nan: profile.nan - nulls };
 }

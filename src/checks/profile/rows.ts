@@ -31,15 +31,22 @@ export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSk
     const hash = mixHash(hashes[row] as number);
     if (isSampled(hash, level)) {
       counts.set(hash, (counts.get(hash) ?? 0) + 1);
-      while (counts.size > mostHashes) {
-        level += 1;
-        for (const key of [...counts.keys()].filter((known) => !isSampled(known, level))) {
-          counts.delete(key);
-        }
-      }
+      level = thin(counts, level);
     }
   }
   return sorted(level, counts);
+}
+
+/** Leaves out hashes until they are few enough. @returns the level at which they are */
+function thin(counts: Map<number, number>, from: number): number {
+  let level = from;
+  while (counts.size > mostHashes) {
+    level += 1;
+    for (const hash of [...counts.keys()].filter((known) => !isSampled(known, level))) {
+      counts.delete(hash);
+    }
+  }
+  return level;
 }
 
 function isSampled(hash: number, level: number): boolean {
@@ -82,7 +89,7 @@ function addColumn(hashes: Int32Array, column: Column): void {
 
 /** Merges the sketches of different rows, in any order. */
 export function mergeSketches(first: RowSketch, second: RowSketch): RowSketch {
-  let level = Math.max(first.level, second.level);
+  const level = Math.max(first.level, second.level);
   const counts = new Map<number, number>();
   for (const { hashes, counts: rows } of [first, second]) {
     for (const [index, hash] of hashes.entries()) {
@@ -91,13 +98,7 @@ export function mergeSketches(first: RowSketch, second: RowSketch): RowSketch {
       }
     }
   }
-  while (counts.size > mostHashes) {
-    level += 1;
-    for (const hash of [...counts.keys()].filter((known) => !isSampled(known, level))) {
-      counts.delete(hash);
-    }
-  }
-  return sorted(level, counts);
+  return sorted(thin(counts, level), counts);
 }
 
 /** The share of rows that are there before; undefined: no row is counted. */

@@ -1,6 +1,6 @@
 import { takeRows } from "../../columnar/column-take.js";
 import { numberTexts } from "../../columnar/numbered-texts.js";
-import type { BytesColumn, Column, ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
+import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
 import { printable } from "../../util/printable.js";
 import {
   type ColumnProfile,
@@ -163,87 +163,45 @@ export function namedSlices({ columns }: SliceProfiles): Map<string, SliceColumn
 
 /** The size limit of a value, in bytes. Longer values identify single rows, not groups. */
 const longValue = 64;
+const decoder = new TextDecoder();
 
 /**
- * Groups rows by value. Keys are the values as texts, and null for NULL. undefined: there are more than `limit` values.
+ * Groups rows by value. Keys are the values as texts, and null for NULL. undefined: there are more than `limit` values, or
+ * one is too long.
  */
 function groupRows(
-  { type, column }: { readonly type: ColumnType; readonly column: Column },
+  { name, type, column }: NamedColumn,
   limit: number,
 ): Map<string | null, Uint32Array<ArrayBuffer>> | undefined {
-  const numbered =
-    column.kind === "bytes"
-      ? numberBytes(column)
-      : column.kind === "fixed"
-        ? numberFixed(column, type === "bool")
-        : undefined;
-  if (numbered === undefined) {
-    throw new Error("slices of a column of lists or structs");
+  if (column.kind !== "bytes" && column.kind !== "fixed") {
+    throw new Error(`slices of ${name}, a column of lists or structs`);
   }
-  const { entries, names } = numbered;
-  const counts = new Map<number, number>();
-  for (const entry of entries) {
-    counts.set(entry, (counts.get(entry) ?? 0) + 1);
-    if (counts.size > limit) {
+  const texts = column.kind === "bytes" ? numberTexts(column) : undefined;
+  const values = texts?.indices ?? (column as FixedColumn).data;
+  const groups = new Map<number | bigint | null, number[]>();
+  for (let row = 0; row < values.length; row += 1) {
+    const value = column.valid?.[row] === 0 ? null : (values[row] as number | bigint);
+    const rows = groups.get(value);
+    if (rows !== undefined) {
+      rows.push(row);
+    } else if (groups.size < limit) {
+      groups.set(value, [row]);
+    } else {
       return undefined;
-    }
-  }
-  const groups = new Map([...counts].map(([entry, count]) => [entry, { rows: new Uint32Array(count), filled: 0 }]));
-  for (let row = 0; row < entries.length; row += 1) {
-    const group = groups.get(entries[row] as number);
-    if (group !== undefined) {
-      group.rows[group.filled] = row;
-      group.filled += 1;
     }
   }
   const named = new Map<string | null, Uint32Array<ArrayBuffer>>();
-  for (const [entry, { rows }] of groups) {
-    const name = entry === nullEntry ? null : names(entry);
-    if (name === undefined) {
-      return undefined;
+  for (const [value, rows] of groups) {
+    let text = value === null ? null : type === "bool" ? String(value === 1) : String(value);
+    if (value !== null && texts !== undefined) {
+      const { bytes, offsets } = texts.entries;
+      const at = offsets.subarray(Number(value), Number(value) + 2);
+      if ((at[1] as number) - (at[0] as number) > longValue) {
+        return undefined;
+      }
+      text = decoder.decode(bytes.subarray(at[0], at[1]));
     }
-    named.set(name, rows);
+    named.set(text, Uint32Array.from(rows));
   }
   return named;
-}
-
-/**
- * The rows of a column, each with the number of its value. `names` returns the value as text; undefined: it is too
- * long.
- */
-interface Numbered {
-  readonly entries: Float64Array;
-  readonly names: (entry: number) => string | undefined;
-}
-
-const nullEntry = -1;
-const decoder = new TextDecoder();
-
-function numberBytes(column: BytesColumn): Numbered {
-  const { entries: texts, indices } = numberTexts(column);
-  const { offsets, bytes } = texts;
-  return {
-    entries: Float64Array.from(indices, (entry, row) => (column.valid?.[row] === 0 ? nullEntry : Number(entry))),
-    names(entry) {
-      const [from, to] = [offsets[entry] as number, offsets[entry + 1] as number];
-      return to - from > longValue ? undefined : decoder.decode(bytes.subarray(from, to));
-    },
-  };
-}
-
-function numberFixed({ data, valid }: FixedColumn, isBool: boolean): Numbered {
-  const seen = new Map<number | bigint, number>();
-  const entries = new Float64Array(data.length);
-  for (let row = 0; row < data.length; row += 1) {
-    if (valid?.[row] === 0) {
-      entries[row] = nullEntry;
-      continue;
-    }
-    const value = data[row] as number | bigint;
-    const entry = seen.get(value) ?? seen.size;
-    seen.set(value, entry);
-    entries[row] = entry;
-  }
-  const values = [...seen.keys()];
-  return { entries, names: (entry) => String(isBool ? values[entry] === 1 : values[entry]) };
 }

@@ -1,16 +1,13 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
+import { type Check, type ComparedColumn, compared, type JudgedNight, nearness, type Result } from "../check.js";
 import {
-  aboutColumn,
-  type Check,
-  type ComparedColumn,
-  type Finding,
-  type JudgedNight,
-  levelFor,
-  limitFor,
-  nearness,
-} from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
-import { areClasses, countedValues, valueText } from "../profile/shown-values.js";
+  areClasses,
+  type ColumnProfile,
+  countedRows,
+  countedValues,
+  histogramOf,
+  valueText,
+} from "../profile/column.js";
 
 const least = { usually: 1.2, first: 2 };
 /** Rows that a class has, or is due: fewer come and go by chance. */
@@ -22,10 +19,6 @@ interface ClassRows {
   readonly all: number;
 }
 
-function logOdds({ rows, all }: ClassRows): number {
-  return Math.log((rows + 0.5) / (all - rows + 0.5));
-}
-
 /** Whether a class of an output is far more or far less frequent than usual: a class of 0.1 % may be gone without another sign. */
 export const classCheck: Check = {
   name: "class",
@@ -35,7 +28,7 @@ export const classCheck: Check = {
       ({ role, now, nights }) =>
         role === "output" && areClasses(now) && nights.every(({ column }) => countedValues(column) !== undefined),
     );
-    return classed.flatMap((column) => classKeys(column).map((key) => judgeClass(night, column, key)));
+    return classed.flatMap((column) => classKeys(column).flatMap((key) => judgeClass(night, column, key)));
   },
   say: ({ numbers: { value = "", share = 0, nearest = 0 }, against }, { dateOf }) =>
     `${value === "" ? "a class" : `class ${shownValue(value)}`} has ${percent(share)} of the rows; ${percent(nearest)} on the nearest night (${dateOf(against ?? "")})`,
@@ -44,43 +37,40 @@ export const classCheck: Check = {
 /** The most frequent classes of all runs. */
 function classKeys({ now, nights }: ComparedColumn): number[] {
   const rows = new Map<number, number>();
-  for (const column of nights.length === 0 ? [] : [now, ...nights.map((each) => each.column)]) {
+  for (const column of [now, ...nights.map((each) => each.column)]) {
     for (const [index, key] of histogramOf(column).keys.entries()) {
       rows.set(key, (rows.get(key) ?? 0) + (histogramOf(column).counts[index] as number));
     }
   }
-  return [...rows]
-    .toSorted(([, left], [, right]) => right - left)
-    .slice(0, mostClasses)
-    .map(([key]) => key);
+  const ranked = [...rows].toSorted(([, left], [, right]) => right - left);
+  return ranked.slice(0, mostClasses).map(([key]) => key);
 }
 
-function judgeClass(night: JudgedNight, column: ComparedColumn, key: number): Finding {
+function judgeClass(night: JudgedNight, column: ComparedColumn, key: number): Result[] {
   const now = rowsOf(column.now, key);
   const nights = column.nights.map(({ run, column: before }) => ({ run, of: rowsOf(before, key) }));
-  const found = nearness(now, nights, (left, right) => Math.abs(logOdds(left) - logOdds(right)));
-  const nearest = nights.find(({ run }) => run === found?.nearest)?.of ?? now;
-  const due = (nearest.rows / Math.max(1, nearest.all)) * now.all;
-  const limit = limitFor(found?.usual ?? 0, least, { factor: column.factor, earlier: night.earlier });
-  const near = Math.max(due, now.rows) < leastRows ? 0 : (found?.near ?? 0);
+  const distance = nearness(now, nights, (left, right) => Math.abs(logOdds(left) - logOdds(right)));
+  const before = nights.find(({ run }) => run === distance?.nearest)?.of;
+  if (distance === undefined || before === undefined) {
+    return [];
+  }
+  const due = shareOf(before) * now.all;
   const texts = [column.now, ...column.nights.map((each) => each.column)].map((each) => valueText(each, key));
-  return {
-    check: "class",
-    ...aboutColumn(column),
-    ...levelFor({ near, limit }, night),
-    measured: near,
-    limit,
-    against: found?.nearest.runId ?? null,
-    numbers: {
-      value: texts.find((text) => text !== undefined) ?? "",
-      rows: now.rows,
-      share: now.rows / Math.max(1, now.all),
-      nearest: nearest.rows / Math.max(1, nearest.all),
-    },
-  };
+  const value = texts.find((text) => text !== undefined) ?? "";
+  const numbers = { value, rows: now.rows, share: shareOf(now), nearest: shareOf(before) };
+  const near = Math.max(due, now.rows) < leastRows ? 0 : distance.near;
+  return [compared(night, column, { ...distance, near, least, numbers })];
 }
 
 function rowsOf(column: ColumnProfile, key: number): ClassRows {
   const { keys, counts } = histogramOf(column);
   return { rows: counts[keys.indexOf(key)] ?? 0, all: countedRows(column) };
+}
+
+function shareOf({ rows, all }: ClassRows): number {
+  return rows / Math.max(1, all);
+}
+
+function logOdds({ rows, all }: ClassRows): number {
+  return Math.log((rows + 0.5) / (all - rows + 0.5));
 }

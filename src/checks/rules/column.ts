@@ -1,4 +1,4 @@
-import type { Check, Finding } from "../check.js";
+import type { Check, Result } from "../check.js";
 import type { ColumnProfiles } from "../profile/run-profile.js";
 
 const missing = "missing";
@@ -12,31 +12,28 @@ export const columnCheck: Check = {
     if (last === undefined) {
       return [];
     }
-    const compare = (now: ColumnProfiles, before: ColumnProfiles, isFeature: boolean): Finding[] =>
-      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].flatMap((column): Finding[] => {
+    const hasNoRows = run.outputs.size === 0 && run.rows === 0;
+    const compare = (now: ColumnProfiles, before: ColumnProfiles, { isFeature = false } = {}): Result[] =>
+      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].flatMap((column): Result[] => {
         const [measured, limit] = [now.get(column)?.type ?? missing, before.get(column)?.type ?? missing];
-        const isCompared =
-          (isFeature ? limits.inputs : limits.outputs).get(column)?.factor !== Number.POSITIVE_INFINITY;
-        const level = measured === limit || !isCompared || (run.outputs.size === 0 && run.rows === 0) ? "pass" : "hold";
-        const about = { column, measured, limit, against: last.runId, numbers: {} };
-        return [
-          isFeature
-            ? { check: "column", level: level === "hold" ? "warn" : level, isFeature, ...about }
-            : { check: "column", level, ...about },
-        ];
+        const { factor } = (isFeature ? limits.inputs : limits.outputs).get(column) ?? {};
+        const isSame = measured === limit || factor === Number.POSITIVE_INFINITY || hasNoRows;
+        const level = isSame ? "pass" : isFeature ? "warn" : "hold";
+        const about = isFeature ? { column, isFeature } : { column };
+        return [{ ...about, level, measured, limit, against: last.runId, numbers: {} }];
       });
     const hasFeatures = run.features.size > 0 && last.features.size > 0;
+    const features = hasFeatures ? compare(run.features, last.features, { isFeature: true }) : [];
     return [
-      ...compare(run.outputs, last.outputs, false),
-      ...compare(run.carried, last.carried, false),
-      ...(hasFeatures ? compare(run.features, last.features, true).filter(({ level }) => level !== "pass") : []),
+      ...compare(run.outputs, last.outputs),
+      ...compare(run.carried, last.carried),
+      ...features.filter(({ level }) => level !== "pass"),
     ];
   },
   say({ measured: now, limit: before, against }, { dateOf }) {
     const date = dateOf(against ?? "");
-    if (before === missing) {
-      return `${date} does not have it, so it is not compared`;
-    }
-    return `${now === missing ? "it is gone" : `its type is ${now}`}; it was ${before} (${date})`;
+    return before === missing
+      ? `${date} does not have it, so it is not compared`
+      : `${now === missing ? "it is gone" : `its type is ${now}`}; it was ${before} (${date})`;
   },
 };

@@ -1,7 +1,6 @@
 import { percent, shownValue } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type ComparedColumn, type Finding } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf } from "../profile/column.js";
-import { valueText } from "../profile/shown-values.js";
+import { aboutColumn, type Check, levelOf } from "../check.js";
+import { type ColumnProfile, countedRows, histogramOf, valueText } from "../profile/column.js";
 
 /** Where one value had so many of the rows before, all rows having one is no surprise: of features, and of outputs. */
 const usualShare = { feature: 0.5, output: 0.9 };
@@ -14,34 +13,33 @@ function topShare(column: ColumnProfile): number {
   return Math.max(0, ...histogramOf(column).counts) / Math.max(1, column.rows);
 }
 
-/** Whether all values of a column are missing, or the same, and never were. */
+/** Whether all values of a column are missing, or the same, and never were. An output without a value holds any run. */
 export const constantCheck: Check = {
   name: "constant",
   isScaled: false,
-  judge({ columns, earlier }) {
-    const judged = columns.filter(
-      ({ role, now }) => (role === "feature" || role === "output") && now.kind !== "rows" && now.rows >= leastRows,
-    );
-    return judged.flatMap((column): Finding[] => {
-      const { now, nights } = column;
+  judge(night) {
+    return night.columns.flatMap((column) => {
+      const { now, nights, role } = column;
+      if ((role !== "feature" && role !== "output") || now.kind === "rows" || now.rows < leastRows) {
+        return [];
+      }
       const isEmpty = countedRows(now) === 0;
-      const isConstant = histogramOf(now).keys.length === 1 && histogramOf(now).shift === 0;
-      const before = Math.max(0, ...nights.map((night) => topShare(night.column)));
-      const wasEmpty = nights.some((night) => countedRows(night.column) === 0);
+      const { keys, shift } = histogramOf(now);
+      const isConstant = keys.length === 1 && shift === 0;
+      const before = Math.max(0, ...nights.map((each) => topShare(each.column)));
       const isNew = isEmpty
-        ? !wasEmpty
-        : isConstant && nights.length > 0 && before < usualShare[column.role as "feature" | "output"];
-      const mayHold =
-        column.role === "output" || earlier.isFile || (isEmpty ? earlier.known > 1 : earlier.known >= fewNights);
+        ? nights.every((each) => countedRows(each.column) > 0)
+        : isConstant && nights.length > 0 && before < usualShare[role];
+      const isKnown = isEmpty || role === "output" || night.earlier.isFile || night.earlier.known >= fewNights;
+      const value = isConstant ? (valueText(now, keys[0] as number) ?? "") : "";
       return [
         {
-          check: "constant",
           ...aboutColumn(column),
-          level: !isNew ? "pass" : mayHold ? "hold" : "warn",
+          ...(isNew && isEmpty && role === "output" ? { level: "hold" as const } : levelOf(isNew, night, isKnown)),
           measured: isEmpty ? 0 : topShare(now),
-          limit: usualShare[column.role as "feature" | "output"],
+          limit: usualShare[role],
           against: null,
-          numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value: isConstant ? oneValue(column) : "" },
+          numbers: { empty: isEmpty ? 1 : 0, before, nights: nights.length, value },
         },
       ];
     });
@@ -53,7 +51,3 @@ export const constantCheck: Check = {
     return `all rows have ${value === "" ? "one value" : `the value ${shownValue(value)}`}; before, one value had at most ${percent(before)} of the rows`;
   },
 };
-
-function oneValue({ now }: ComparedColumn): string {
-  return valueText(now, histogramOf(now).keys[0] as number) ?? "";
-}

@@ -1,9 +1,8 @@
 import { shown } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type Finding, levelFor, limitFor, nearness } from "../check.js";
-import { type ColumnProfile, countedRows } from "../profile/column.js";
+import { type Check, compared, nearness } from "../check.js";
+import { type ColumnProfile, countedRows, directionUnit } from "../profile/column.js";
 
 const least = { usually: 0.05, first: 0.3 };
-const directionUnit = 2 ** 20;
 /** Standard deviations that the mean direction of random vectors has. */
 const chance = 4;
 
@@ -26,32 +25,16 @@ function distance(left: readonly number[], right: readonly number[]): number {
 export const directionCheck: Check = {
   name: "direction",
   isScaled: true,
-  judge(night) {
-    return night.columns.flatMap((column): Finding[] => {
+  judge: (night) =>
+    night.columns.flatMap((column) => {
       const now = directionOf(column.now);
       const nights = column.nights.flatMap(({ run, column: before }) => {
         const of = directionOf(before);
         return of === undefined ? [] : [{ run, of }];
       });
-      const found = now && nearness(now, nights, distance);
-      if (found === undefined) {
-        return [];
-      }
-      const limit = limitFor(found.usual, least, { factor: column.factor, earlier: night.earlier });
-      const level = levelFor({ near: found.near, limit }, night);
-      return [
-        {
-          check: "direction",
-          ...aboutColumn(column),
-          ...level,
-          measured: found.near,
-          limit,
-          against: found.nearest.runId,
-          numbers: { usual: found.usual },
-        },
-      ];
-    });
-  },
+      const near = now && nearness(now, nights, distance);
+      return near === undefined ? [] : [compared(night, column, { ...near, least, numbers: { usual: near.usual } })];
+    }),
   say: ({ measured, against }, { dateOf }) =>
     `its vectors point elsewhere: cosine ${shown(1 - Number(measured))} to the nearest night (${dateOf(against ?? "")})`,
 };

@@ -1,5 +1,5 @@
-import { digitsApart, shown } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type Finding, levelFor, limitFor, type NightColumn } from "../check.js";
+import { type Check, compared, type NightColumn } from "../check.js";
+import { mediansText, unitOf } from "../medians.js";
 import { type ColumnProfile, countedRows, type NumberColumn, quantileOf } from "../profile/column.js";
 
 const least = { usually: 0.25, first: 2 };
@@ -16,54 +16,33 @@ function outside(median: number, [low, high]: Range): number {
   return distance === 0 ? 0 : distance / (high - low);
 }
 
+function numbersIn(column: ColumnProfile): NumberColumn[] {
+  return column.kind === "numbers" && countedRows(column) > 0 ? [column] : [];
+}
+
 /** Whether the median is outside of all that was seen. */
 export const farCheck: Check = {
   name: "far",
   isScaled: true,
-  judge(night) {
-    return night.columns.flatMap((column): Finding[] => {
-      const { now, nights: all, factor } = column;
-      const nights = all.flatMap(({ run, column: before }) =>
-        before.kind === "numbers" && countedRows(before) > 0 ? [{ run, column: before }] : [],
+  judge: (night) =>
+    night.columns.flatMap((column) => {
+      const nights = column.nights.flatMap(({ run, column: before }) =>
+        numbersIn(before).map((of) => ({ run, of, median: quantileOf(of, 0.5) as number })),
       );
-      const median = quantileOf(now, 0.5);
-      if (now.kind !== "numbers" || median === undefined || nights.length === 0) {
-        return [];
-      }
-      const range = rangeOf(nights.map((each) => each.column));
-      if (range[0] === range[1]) {
+      const median = quantileOf(column.now, 0.5);
+      const [low, high] = rangeOf(nights.map(({ of }) => of));
+      if (column.now.kind !== "numbers" || median === undefined || !(low < high)) {
         return []; // a constant has no width
       }
-      const near = outside(median, range);
-      const usual = Math.max(
-        0,
-        ...nights.map((each, index) => {
-          const others = nights.filter((_, at) => at !== index).map((night_) => night_.column);
-          const found =
-            each.run.isApproved === true || others.length === 0
-              ? 0
-              : outside(quantileOf(each.column, 0.5) as number, rangeOf(others));
-          return Number.isFinite(found) ? found : 0;
-        }),
-      );
-      const limit = limitFor(usual, least, { factor, earlier: night.earlier });
-      return [
-        {
-          check: "far",
-          ...aboutColumn(column),
-          ...levelFor({ near, limit }, night),
-          measured: near,
-          limit,
-          against: null,
-          numbers: { median, low: range[0], high: range[1] },
-        },
-      ];
-    });
-  },
-  say({ numbers: { median = 0, low = 0, high = 0, unit } }) {
-    const digits = digitsApart(median, median > high ? high : low);
-    return `median ${shown(median, digits)}, seen ${shown(low, digits)} to ${shown(high, digits)}${unit === undefined ? "" : ` (${unit})`}`;
-  },
+      const own = nights
+        .filter(({ run }) => run.isApproved !== true)
+        .map((each) => outside(each.median, rangeOf(nights.filter((other) => other !== each).map(({ of }) => of))));
+      const usual = Math.max(0, ...own.filter(Number.isFinite));
+      const near = outside(median, [low, high]);
+      const numbers = { median, low, high };
+      return [compared(night, column, { near, usual, least, numbers, facts: () => unitOf(column) })];
+    }),
+  say: ({ numbers }) => mediansText(numbers, "seen") ?? "",
 };
 
 /** Earlier runs that tell that a column only grows: with so many, medians that always rise are no chance. */
@@ -71,9 +50,7 @@ const risingNights = 6;
 
 /** Whether a column of numbers only grows, as ids and times do: each night begins where the last one ended, or nearly so. */
 export function onlyGrows(nights: readonly NightColumn[], now: ColumnProfile): boolean {
-  const all = [...nights.map(({ column }) => column), now].flatMap((column) =>
-    column.kind === "numbers" && countedRows(column) > 0 ? [column] : [],
-  );
+  const all = [...nights.map(({ column }) => column), now].flatMap(numbersIn);
   if (all.length <= nights.length || all.length < 3) {
     return false;
   }

@@ -1,9 +1,7 @@
-import { shownValue } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type Finding } from "../check.js";
-import { histogramOf, keyOfText } from "../profile/column.js";
+import { count, shownValue } from "../../util/shown-numbers.js";
+import type { Check, Result } from "../check.js";
+import { countedValues, histogramOf, keyOfText, valueText } from "../profile/column.js";
 import { keyOfNumber } from "../profile/histogram.js";
-import { countedValues, valueText } from "../profile/shown-values.js";
-import { rowsText } from "./rows.js";
 
 const shownStrangers = 5;
 
@@ -12,13 +10,13 @@ export const inCheck: Check = {
   name: "in",
   isScaled: false,
   judge({ run, limits }) {
-    return [...run.outputs].flatMap(([name, now]): Finding[] => {
-      const list = limits.outputs.get(name)?.in;
+    return [...run.outputs].flatMap(([column, now]): Result[] => {
+      const list = limits.outputs.get(column)?.in;
       if (list === undefined || (now.kind !== "values" && now.kind !== "numbers")) {
         return [];
       }
       const allowed = new Set(
-        list.map((value) => (now.kind === "numbers" ? keyOfNumber(Number(value)) : keyOfText(name, value))),
+        list.map((value) => (now.kind === "numbers" ? keyOfNumber(Number(value)) : keyOfText(column, value))),
       );
       const values = countedValues(now);
       const strange = (values ?? [])
@@ -31,8 +29,7 @@ export const inCheck: Check = {
         .map(({ key, rows }) => [valueText(now, key) ?? "a value without a name", rows] as const);
       return [
         {
-          check: "in",
-          ...aboutColumn({ name, role: "output" }),
+          column,
           level: strange.length + many > 0 ? "hold" : "pass",
           measured: strange.length + many,
           limit: 0,
@@ -43,7 +40,9 @@ export const inCheck: Check = {
     });
   },
   say({ measured, numbers }) {
-    const values = Object.entries(numbers).map(([value, rows]) => `${shownValue(value)} (${rowsText(rows)})`);
+    const values = Object.entries(numbers).map(
+      ([value, rows]) => `${shownValue(value)} (${count(Number(rows), "row")})`,
+    );
     return `values that are not in the list: ${values.join(", ") || `at least ${measured}`}`;
   },
 };

@@ -1,15 +1,14 @@
-import { shown } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type Finding } from "../check.js";
+import { count, shown } from "../../util/shown-numbers.js";
+import type { Check, Result } from "../check.js";
 import { rangeOfBin } from "../profile/histogram.js";
-import { rowsText } from "./rows.js";
 
 /** Whether an output has finite numbers outside of the range of the spec. */
 export const rangeCheck: Check = {
   name: "range",
   isScaled: false,
   judge({ run, limits }) {
-    return [...run.outputs].flatMap(([name, now]): Finding[] => {
-      const range = limits.outputs.get(name)?.range;
+    return [...run.outputs].flatMap(([column, now]): Result[] => {
+      const range = limits.outputs.get(column)?.range;
       if (range === undefined || now.kind !== "numbers") {
         return [];
       }
@@ -25,8 +24,7 @@ export const rangeCheck: Check = {
       }
       return [
         {
-          check: "range",
-          ...aboutColumn({ name, role: "output" }),
+          column,
           level: isOutside ? "hold" : "pass",
           measured: isLow ? now.min : now.max,
           limit: isLow ? low : high,
@@ -37,7 +35,7 @@ export const rangeCheck: Check = {
     });
   },
   say({ measured, limit, numbers: { least = 0, most = 0 } }) {
-    const rows = least === most ? rowsText(most) : `at least ${least} and at most ${rowsText(most)}`;
+    const rows = `${least === most ? "" : `at least ${least} and at most `}${count(Number(most), "row")}`;
     return `${rows} ${most === 1 ? "is" : "are"} out of range, ${Number(measured) < Number(limit) ? "down" : "up"} to ${shown(measured, 6)} (limit ${shown(limit, 6)})`;
   },
 };

@@ -1,11 +1,11 @@
 import { percent } from "../../util/shown-numbers.js";
-import { type Check, limitFor, nearness } from "../check.js";
+import { apart, type Check, limitFor, nearness, sizeOf } from "../check.js";
 import type { RunProfile } from "../profile/run-profile.js";
 
 const least = { usually: 0.01, first: 0.01 };
 
-function shareOf({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number {
-  return rejected / Math.max(1, rows + rejected);
+function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
+  return run.rejected / Math.max(1, sizeOf(run));
 }
 
 /** Whether more rows are rejected than the limit, and than is usual. */
@@ -15,19 +15,18 @@ export const rejectsCheck: Check = {
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));
-    const found = nearness(share, nights, (left, right) => Math.abs(left - right));
+    const near = nearness(share, nights, apart);
     const isUsual =
-      found !== undefined &&
-      shareOf(found.nearest) > limits.rejects &&
-      found.near <= limitFor(found.usual, least, { factor: limits.factor, earlier });
+      near !== undefined &&
+      shareOf(near.nearest) > limits.rejects &&
+      near.near <= limitFor(near.usual, least, { factor: limits.factor, earlier });
     return [
       {
-        check: "rejects",
         column: null,
         level: share > limits.rejects && !(isUsual && earlier.known > 1) ? "hold" : "pass",
         measured: share,
         limit: limits.rejects,
-        against: found?.nearest.runId ?? null,
+        against: near?.nearest.runId ?? null,
         numbers: { rejected: run.rejected, rows: run.rows },
       },
     ];

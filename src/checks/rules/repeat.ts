@@ -1,4 +1,4 @@
-import { type Check, levelFor } from "../check.js";
+import { type Check, levelOf } from "../check.js";
 import { histogramOf } from "../profile/column.js";
 import type { RunProfile } from "../profile/run-profile.js";
 
@@ -31,9 +31,8 @@ export const repeatCheck: Check = {
     const isNew = new Set(known).size === known.length;
     return [
       {
-        check: "repeat",
         column: null,
-        ...levelFor({ near: equal >= 0 && isNew ? 1 : 0, limit: 0.5 }, night),
+        ...levelOf(equal >= 0 && isNew, night),
         measured: equal >= 0 ? 1 : 0,
         limit: 0,
         against: earlier.nights[equal]?.runId ?? null,

@@ -1,20 +1,18 @@
-import { digitsApart, percent, rangeText, shown, shownValue } from "../../util/shown-numbers.js";
+import { percent, shown, shownValue } from "../../util/shown-numbers.js";
 import {
-  aboutColumn,
   type Check,
   type ComparedColumn,
-  type Earlier,
+  compared,
+  enoughNights,
   type Finding,
-  levelFor,
-  limitFor,
-  type Nearness,
+  type JudgedNight,
   nearness,
   type NightColumn,
+  type Result,
 } from "../check.js";
+import { mediansOf, mediansText } from "../medians.js";
 import { type ColumnProfile, countedRows, histogramOf, namesOf } from "../profile/column.js";
-import { coarsen, type Histogram, mergeHistograms } from "../profile/histogram.js";
-import { valueText } from "../profile/shown-values.js";
-import { medians } from "./unseen.js";
+import { coarsen, type Histogram, mergeHistograms, rowsIn } from "../profile/histogram.js";
 
 const least = { usually: 0.15, first: 1 };
 /** A column that moves more from night to night only warns: with 14 earlier nights, and with fewer. */
@@ -29,21 +27,25 @@ interface Shares {
   readonly logs: readonly number[];
 }
 
-/** Puts a histogram into the bins that are made of those of earlier runs. */
+/** Puts the values of a column into bins. */
 interface Bins {
   readonly count: number;
-  place(histogram: Histogram): Shares;
+  place(column: ColumnProfile): Shares;
 }
 
-function binsOf(kind: ColumnProfile["kind"], histograms: readonly Histogram[], now: Histogram): Bins {
-  const shift = Math.max(now.shift, ...histograms.map((each) => each.shift));
-  const pool = mergeHistograms([...histograms, { shift: now.shift, keys: [], counts: [] }], Number.POSITIVE_INFINITY);
-  return kind === "values" ? binsOfTexts(pool, shift) : binsOfNumbers(pool, shift);
+/** Bins that are made of earlier runs, as fine as all histograms are. */
+function binsOf(now: ColumnProfile, earlier: readonly ColumnProfile[]): Bins {
+  const pool = mergeHistograms(
+    [...earlier.map(histogramOf), { shift: histogramOf(now).shift, keys: [], counts: [] }],
+    Number.POSITIVE_INFINITY,
+  );
+  return now.kind === "values" ? binsOfTexts(pool) : binsOfNumbers(pool);
 }
 
 /** Bins that end at the deciles of earlier runs. What is outside of these counts to the first and the last one. */
-function binsOfNumbers({ keys, counts }: Histogram, shift: number): Bins {
-  const total = counts.reduce((sum, rows) => sum + rows, 0);
+function binsOfNumbers(pool: Histogram): Bins {
+  const { keys, counts, shift } = pool;
+  const total = rowsIn(pool);
   const edges: number[] = [];
   let below = 0;
   let next = 0;
@@ -58,9 +60,9 @@ function binsOfNumbers({ keys, counts }: Histogram, shift: number): Bins {
   }
   return {
     count: edges.length + 1,
-    place(histogram) {
+    place(column) {
       const rows = Array.from({ length: edges.length + 1 }, () => 0);
-      const { keys: own, counts: ownRows } = coarsen(histogram, shift);
+      const { keys: own, counts: ownRows } = coarsen(histogramOf(column), shift);
       let bin = 0;
       for (const [index, key] of own.entries()) {
         while (bin < edges.length && key >= (edges[bin] as number)) {
@@ -74,7 +76,7 @@ function binsOfNumbers({ keys, counts }: Histogram, shift: number): Bins {
 }
 
 /** A bin for each of the most frequent values of earlier runs, one for their others, and one for values that they lack. */
-function binsOfTexts({ keys, counts }: Histogram, shift: number): Bins {
+function binsOfTexts({ keys, counts, shift }: Histogram): Bins {
   const ranked = [...keys.keys()].toSorted(
     (left, right) => (counts[right] as number) - (counts[left] as number) || left - right,
   );
@@ -82,9 +84,9 @@ function binsOfTexts({ keys, counts }: Histogram, shift: number): Bins {
   const count = Math.min(ranked.length, mostTexts) + 2;
   return {
     count,
-    place(histogram) {
+    place(column) {
       const rows = Array.from({ length: count }, () => 0);
-      const { keys: own, counts: ownRows } = coarsen(histogram, shift);
+      const { keys: own, counts: ownRows } = coarsen(histogramOf(column), shift);
       for (const [index, key] of own.entries()) {
         const bin = bins.get(key) ?? count - 1;
         rows[bin] = (rows[bin] as number) + (ownRows[index] as number);
@@ -112,39 +114,46 @@ function stability(left: Shares, right: Shares): number {
   return sum;
 }
 
-export interface ShapeDistance extends Nearness {
-  readonly bins: number;
-}
-
-/** How far the shape of a column's values is from that of its earlier runs; undefined: it has no values. */
-export function shapeDistance(now: ColumnProfile, earlier: readonly NightColumn[]): ShapeDistance | undefined {
-  const nights = earlier.filter(({ column }) => countedRows(column) > 0);
-  if (nights.length === 0 || countedRows(now) === 0) {
-    return undefined;
-  }
-  const bins = binsOf(
-    now.kind,
-    nights.map(({ column }) => histogramOf(column)),
-    histogramOf(now),
-  );
-  const placed = nights.map(({ run, column }) => ({ run, of: bins.place(histogramOf(column)) }));
-  const found = nearness(bins.place(histogramOf(now)), placed, stability);
-  return found && { ...found, bins: bins.count };
-}
-
 /** The population stability index of two columns by the bins of the first; NaN: one has no values. */
 export function stabilityOf(before: ColumnProfile, now: ColumnProfile): number {
-  const [from, to] = [histogramOf(before), histogramOf(now)];
-  if (before.kind !== now.kind || from.keys.length === 0 || to.keys.length === 0) {
+  if (before.kind !== now.kind || countedRows(before) === 0 || countedRows(now) === 0) {
     return Number.NaN;
   }
-  const bins = binsOf(before.kind, [from], to);
-  return stability(bins.place(from), bins.place(to));
+  const bins = binsOf(now, [before]);
+  return stability(bins.place(before), bins.place(now));
 }
 
-/** The limit of a shape's distance: chance alone makes one in few rows. */
-export function shapeLimit({ usual, bins }: ShapeDistance, { now, factor }: ComparedColumn, earlier: Earlier): number {
-  return Math.max(limitFor(usual, least, { factor, earlier }), (2 * (bins - 1)) / countedRows(now));
+interface ShapeComparison {
+  readonly nights: readonly NightColumn[];
+  /** By how far these are from each other. */
+  readonly mayHold: (usual: number) => boolean;
+  readonly facts: () => Finding["numbers"];
+}
+
+/** Compares how the values of a column are distributed with some earlier runs; no result: there are no values. */
+export function comparedShape(
+  night: JudgedNight,
+  column: ComparedColumn,
+  { nights, mayHold, facts }: ShapeComparison,
+): Result[] {
+  const { now } = column;
+  const earlier = nights.filter(({ column: before }) => countedRows(before) > 0);
+  if (earlier.length === 0 || countedRows(now) === 0) {
+    return [];
+  }
+  const bins = binsOf(
+    now,
+    earlier.map(({ column: before }) => before),
+  );
+  const placed = earlier.map(({ run, column: before }) => ({ run, of: bins.place(before) }));
+  const distance = nearness(bins.place(now), placed, stability);
+  if (distance === undefined) {
+    return [];
+  }
+  const { usual } = distance;
+  const byChance = (2 * (bins.count - 1)) / countedRows(now);
+  const about = { least, byChance, mayHold: mayHold(usual), numbers: { usual }, facts };
+  return [compared(night, column, { ...distance, ...about })];
 }
 
 /** Whether the values of a column are distributed otherwise than usual. */
@@ -152,90 +161,52 @@ export const shapeCheck: Check = {
   name: "shape",
   isScaled: true,
   judge(night) {
-    return night.columns.flatMap((column): Finding[] => {
-      const found = shapeDistance(column.now, column.nights);
-      if (found === undefined) {
-        return [];
-      }
-      const { near, usual, nearest } = found;
-      const isFirst = night.earlier.known < 14;
-      const limit = shapeLimit(found, column, night.earlier);
-      const level = levelFor(
-        { near, limit },
-        night,
-        night.earlier.isFile || usual <= (isFirst ? volatile.first : volatile.usually),
-      );
-      return [
-        {
-          check: "shape",
-          ...aboutColumn(column),
-          ...level,
-          measured: near,
-          limit,
-          against: nearest.runId,
-          numbers: { usual, ...(level.level === "pass" ? {} : factsOf(column)) },
-        },
-      ];
-    });
+    const { earlier } = night;
+    const mostUsual = earlier.isFile
+      ? Number.POSITIVE_INFINITY
+      : earlier.known < enoughNights
+        ? volatile.first
+        : volatile.usually;
+    return night.columns.flatMap((column) =>
+      comparedShape(night, column, {
+        nights: column.nights,
+        mayHold: (usual) => usual <= mostUsual,
+        facts: () => (column.now.kind === "values" ? movedValue(column) : mediansOf(column)),
+      }),
+    );
   },
-  say: shapeText,
+  say({ measured, against, numbers }, { dateOf }) {
+    const { usual = 0, value, share = 0, share_low: low = 0, share_high: high = 0 } = numbers;
+    const shares = [percent(low), percent(high)];
+    const what =
+      mediansText(numbers, "usually") ??
+      (value === undefined
+        ? undefined
+        : `${shownValue(value)} in ${percent(share)} of the rows, usually ${[...new Set(shares)].join(" to ")}`);
+    const nearest = `from the nearest night (${dateOf(against ?? "")})`;
+    const far =
+      Number(usual) > 0
+        ? `${shown(Number(measured) / Number(usual), 2)} times as far ${nearest} as earlier nights were from theirs`
+        : `far ${nearest}`;
+    return `${what === undefined ? "" : `${what}; `}its values are ${far}`;
+  },
 };
 
-function shareOf(column: ColumnProfile, key: number): number {
-  const index = histogramOf(column).keys.indexOf(key);
-  return index < 0 ? 0 : (histogramOf(column).counts[index] as number) / Math.max(1, countedRows(column));
-}
-
-/** What moved, for people: medians of numbers, and the value of texts whose share moved most. */
-function factsOf({ now, nights }: ComparedColumn): Record<string, number | string> {
-  const middle = medians({ now, nights });
-  if (middle["median"] !== undefined) {
-    return middle;
+/** The value whose share moved most, for people. */
+function movedValue({ now, nights }: ComparedColumn): Finding["numbers"] {
+  if (histogramOf(now).shift > 0) {
+    return {};
   }
-  const here = histogramOf(now);
   const names = new Map([...nights.flatMap(({ column }) => [...namesOf(column)]), ...namesOf(now)]);
-  const moves =
-    here.shift > 0
-      ? []
-      : [...names.keys()].map((key) => {
-          const before = nights.map(({ column }) => shareOf(column, key));
-          const [share, low, high] = [shareOf(now, key), Math.min(...before), Math.max(...before)];
-          return { key, share, low, high, by: Math.max(share - high, low - share) };
-        });
-  const [first] = moves.toSorted((left, right) => right.by - left.by);
-  return first === undefined
-    ? {}
-    : {
-        value: names.get(first.key) ?? valueText(now, first.key) ?? "",
-        share: first.share,
-        share_low: first.low,
-        share_high: first.high,
-      };
+  const moves = [...names].map(([key, value]) => {
+    const before = nights.map(({ column }) => shareOf(column, key));
+    const [share, low, high] = [shareOf(now, key), Math.min(...before), Math.max(...before)];
+    return { by: Math.max(share - high, low - share), moved: { value, share, share_low: low, share_high: high } };
+  });
+  return moves.toSorted((left, right) => right.by - left.by)[0]?.moved ?? {};
 }
 
-function shapeText({ measured, against, numbers }: Finding, { dateOf }: Parameters<Check["say"]>[1]): string {
-  const {
-    usual = 0,
-    median,
-    low = 0,
-    high = 0,
-    value,
-    share = 0,
-    share_low: least_ = 0,
-    share_high: most = 0,
-    unit,
-  } = numbers;
-  const named = unit === undefined ? "" : ` (${unit})`;
-  const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
-  const what =
-    median !== undefined
-      ? `median ${shown(median, digits)}${named}, usually ${rangeText(low, high, digits)}; `
-      : value !== undefined
-        ? `${shownValue(value)} in ${percent(share)} of the rows, usually ${percent(least_) === percent(most) ? percent(most) : `${percent(least_)} to ${percent(most)}`}; `
-        : "";
-  const times =
-    Number(usual) > 0
-      ? `${shown(Number(measured) / Number(usual), 2)} times as far from the nearest night (${dateOf(against ?? "")}) as earlier nights were from theirs`
-      : `far from the nearest night (${dateOf(against ?? "")})`;
-  return `${what}its values are ${times}`;
+function shareOf(column: ColumnProfile, key: number): number {
+  const { keys, counts } = histogramOf(column);
+  return (counts[keys.indexOf(key)] ?? 0) / Math.max(1, countedRows(column));
 }

@@ -1,5 +1,5 @@
 import { percent } from "../../util/shown-numbers.js";
-import { type Check, levelFor, limitFor, nearness } from "../check.js";
+import { apart, type Check, compared, nearness } from "../check.js";
 
 const least = { usually: 0.25, first: 0.25 };
 
@@ -8,28 +8,17 @@ export const twiceCheck: Check = {
   name: "twice",
   isScaled: true,
   judge(night) {
-    const { run, earlier, limits } = night;
-    const nights = earlier.nights.flatMap((each) =>
-      each.repeated === undefined ? [] : [{ run: each, of: each.repeated }],
+    const { repeated: share } = night.run;
+    const nights = night.earlier.nights.flatMap((run) =>
+      run.repeated === undefined ? [] : [{ run, of: run.repeated }],
     );
-    const share = run.repeated ?? 0;
-    const found = nearness(share, nights, (left, right) => Math.abs(left - right));
-    if (found === undefined || run.repeated === undefined) {
+    const distance = share === undefined ? undefined : nearness(share, nights, apart);
+    if (share === undefined || distance === undefined) {
       return [];
     }
-    const limit = limitFor(found.usual, least, { factor: limits.factor, earlier });
-    const isMore = nights.every(({ of }) => of < share);
-    return [
-      {
-        check: "twice",
-        column: null,
-        ...levelFor({ near: isMore ? found.near : 0, limit }, night),
-        measured: found.near,
-        limit,
-        against: found.nearest.runId,
-        numbers: { share, nearest: found.nearest.repeated ?? 0 },
-      },
-    ];
+    const near = nights.every(({ of }) => of < share) ? distance.near : 0;
+    const numbers = { share, nearest: distance.nearest.repeated ?? 0 };
+    return [compared(night, null, { ...distance, near, least, numbers })];
   },
   say: ({ numbers: { share = 0, nearest = 0 }, against }, { dateOf }) =>
     `about ${percent(share, 2)} of the rows repeat another row; ${percent(nearest, 2)} on the nearest night (${dateOf(against ?? "")})`,

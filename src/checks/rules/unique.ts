@@ -1,4 +1,4 @@
-import { withSeparators } from "../../util/shown-numbers.js";
+import { count } from "../../util/shown-numbers.js";
 import type { Check, Finding } from "../check.js";
 
 /** How often the keys of a run's rows repeat. */
@@ -32,15 +32,11 @@ export const uniqueCheck: Check = {
   say({ numbers: { repeated = 0, nulls = 0, examples } }) {
     const such = examples === undefined ? "" : `, such as ${examples}`;
     const texts = [
-      ...(repeated === 0
-        ? []
-        : [`${withSeparators(repeated)} ${repeated === 1 ? "row repeats" : "rows repeat"} a key${such}`]),
-      ...(nulls === 0
-        ? []
-        : [
-            `${withSeparators(nulls)} ${nulls === 1 ? "row has" : "rows have"} a NULL in ${nulls === 1 ? "its" : "their"} key`,
-          ]),
+      repeated === 0 ? "" : `${count(Number(repeated), "row")} ${repeated === 1 ? "repeats" : "repeat"} a key${such}`,
+      nulls === 0
+        ? ""
+        : `${count(Number(nulls), "row")} ${nulls === 1 ? "has a NULL in its key" : "have a NULL in their key"}`,
     ];
-    return texts.join("; ") || "each key has one row";
+    return texts.filter((text) => text !== "").join("; ") || "each key has one row";
   },
 };

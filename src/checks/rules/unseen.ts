@@ -1,7 +1,7 @@
-import { digitsApart, percent, rangeText, shown, shownValue } from "../../util/shown-numbers.js";
-import { aboutColumn, type Check, type ComparedColumn, type Finding, levelFor, limitFor } from "../check.js";
-import { type ColumnProfile, countedRows, histogramOf, quantileOf } from "../profile/column.js";
-import { areCounted, valueText } from "../profile/shown-values.js";
+import { percent, shownValue } from "../../util/shown-numbers.js";
+import { type Check, type ComparedColumn, compared, type Finding } from "../check.js";
+import { mediansOf, mediansText } from "../medians.js";
+import { areCounted, type ColumnProfile, countedRows, histogramOf, valueText } from "../profile/column.js";
 
 const leastOf = {
   numbers: { usually: 0.8, first: 0.95 },
@@ -21,10 +21,10 @@ function unseenShare(column: ColumnProfile, known: (key: number) => boolean): nu
 export const unseenCheck: Check = {
   name: "unseen",
   isScaled: true,
-  judge(night) {
-    return night.columns.flatMap((column): Finding[] => {
-      const { now, nights: all, factor } = column;
-      const nights = all.filter(({ column: before }) => countedRows(before) > 0);
+  judge: (night) =>
+    night.columns.flatMap((column) => {
+      const { now } = column;
+      const nights = column.nights.filter(({ column: before }) => countedRows(before) > 0);
       if ((now.kind !== "numbers" && now.kind !== "values") || nights.length === 0 || countedRows(now) === 0) {
         return [];
       }
@@ -38,40 +38,21 @@ export const unseenCheck: Check = {
       if (!isCounted || (now.kind === "numbers" && runsOf.size > mostNumbers)) {
         return [];
       }
-      const near = unseenShare(now, (key) => runsOf.has(key));
-      const usual =
-        nights.length === 1
-          ? 0
-          : Math.max(
-              0,
-              ...nights
-                .filter(({ run }) => run.isApproved !== true)
-                .map((each) => unseenShare(each.column, (key) => runsOf.get(key) !== 1)),
-            );
-      const limit = limitFor(usual, leastOf[now.kind], { factor, earlier: night.earlier });
-      const level = levelFor({ near, limit }, night);
-      const facts = level.level === "pass" ? {} : { ...examples(column, runsOf), ...medians(column) };
-      return [
-        {
-          check: "unseen",
-          ...aboutColumn(column),
-          ...level,
-          measured: near,
-          limit,
-          against: null,
-          numbers: { share: near, usual, ...facts },
-        },
-      ];
-    });
-  },
-  say({ numbers: { share = 0, usual = 0, value, gone, unit, median, low = 0, high = 0 } }) {
-    const named = unit === undefined ? "" : ` (${unit})`;
-    const digits = digitsApart(median ?? 0, Number(median) > Number(high) ? high : low);
-    const usually = rangeText(low, high, digits);
-    const middle = median === undefined ? "" : `median ${shown(median, digits)}, usually ${usually}${named}; `;
+      const share = unseenShare(now, (key) => runsOf.has(key));
+      const own = nights
+        .filter(({ run }) => run.isApproved !== true && nights.length > 1)
+        .map((each) => unseenShare(each.column, (key) => runsOf.get(key) !== 1));
+      const usual = Math.max(0, ...own);
+      const facts = (): Finding["numbers"] => ({ ...examples(column, runsOf), ...mediansOf(column) });
+      const numbers = { share, usual };
+      return [compared(night, column, { near: share, usual, least: leastOf[now.kind], numbers, facts })];
+    }),
+  say({ numbers }) {
+    const { share = 0, usual = 0, value, gone } = numbers;
+    const median = mediansText(numbers, "usually");
     const such = value === undefined ? "" : `, such as ${shownValue(value)}`;
     const left = gone === undefined ? "" : `; no row has ${shownValue(gone)}`;
-    return `${middle}${percent(share)} of the rows have values that no earlier night had${such}${left}; usually at most ${percent(usual)}`;
+    return `${median === undefined ? "" : `${median}; `}${percent(share)} of the rows have values that no earlier night had${such}${left}; usually at most ${percent(usual)}`;
   },
 };
 
@@ -89,13 +70,4 @@ function examples({ now, nights }: ComparedColumn, known: ReadonlyMap<number, nu
   const value = topValue(now, (key) => !known.has(key));
   const gone = last && topValue(last, (key) => !here.has(key) && known.get(key) === nights.length);
   return { ...(value === undefined ? {} : { value }), ...(gone === undefined ? {} : { gone }) };
-}
-
-/** The median of numbers, and the smallest and the largest one before. */
-export function medians({ now, nights }: Pick<ComparedColumn, "now" | "nights">): Record<string, number> {
-  const median = quantileOf(now, 0.5);
-  const before = nights.flatMap(({ column }) => quantileOf(column, 0.5) ?? []);
-  return median === undefined || before.length === 0
-    ? {}
-    : { median, low: Math.min(...before), high: Math.max(...before) };
 }

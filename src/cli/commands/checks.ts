@@ -1,6 +1,6 @@
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { timesLimit } from "../../checks/check.js";
+import { roleOf, timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
@@ -30,9 +30,9 @@ function nightsJson({ factor, nights, columns }: JudgedNights): string {
       nights_known: known,
       results: results.filter(({ level }) => level !== "pass"),
     })),
-    columns: columns.map(({ column, isFeature, held, warned, farthest, date }) => ({
-      column,
-      role: isFeature ? "feature" : column === null ? "run" : "output",
+    columns: columns.map(({ held, warned, farthest, date }) => ({
+      column: farthest.column,
+      role: roleOf(farthest),
       nights_held: held,
       nights_warned: warned,
       farthest: { date, check: farthest.check, times: timesLimit(farthest) },
@@ -48,8 +48,9 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
   );
   const dates = `${nights[0]?.date} to ${nights.at(-1)?.date}`;
-  const rows = columns.map(({ column, isFeature, held: holds, warned: warns, farthest, factor: most, date }) => {
-    const name = column === null ? "(the run)" : `${column}${isFeature ? "" : " (output)"}`;
+  const rows = columns.map(({ held: holds, warned: warns, farthest, factor: most, date }) => {
+    const role = roleOf(farthest);
+    const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
     const far = most === undefined ? "" : `factor ${Number(most.toPrecision(2))}`;
     return [name, String(holds), String(warns), far, date, say(farthest, { dateOf: (runId) => dateOf(nights, runId) })];
   });

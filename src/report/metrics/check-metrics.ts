@@ -1,4 +1,4 @@
-import type { Finding, Level } from "../../checks/check.js";
+import { type Finding, type Level, roleOf } from "../../checks/check.js";
 import type { Outcome } from "../outcome.js";
 import type { RunReview } from "../run-review.js";
 
@@ -42,11 +42,6 @@ export function checkGauges(review: RunReview | undefined): Gauge[] {
     gauge("limit", "The limit that the value is compared with", (result) => result.limit),
     gauge("result", "0: the check passed, 1: it warns, 2: it fails and holds the run", ({ level }) => severity[level]),
   ];
-}
-
-/** What a result is about: an output and a feature may have the same name. */
-function roleOf({ column, isFeature }: Finding): "run" | "output" | "feature" {
-  return isFeature === true ? "feature" : column === null ? "run" : "output";
 }
 
 /** Returns the worst result for each check and column, since the labels name no more. */

@@ -1,8 +1,15 @@
-import type { Finding, Level } from "../../checks/check.js";
-import { type ColumnProfile, countedRows, namesOf, quantileOf } from "../../checks/profile/column.js";
+import { type Finding, type Level, roleOf } from "../../checks/check.js";
+import {
+  areClasses,
+  type ColumnProfile,
+  countedRows,
+  countedValues,
+  namesOf,
+  quantileOf,
+  valueText,
+} from "../../checks/profile/column.js";
 import { quantile } from "../../checks/profile/histogram.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/profile/run-profile.js";
-import { areClasses, countedValues, valueText } from "../../checks/profile/shown-values.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { RunReview } from "../run-review.js";
 import { equalSteps, momentsOf } from "../score-summary.js";
@@ -79,7 +86,7 @@ function failingValues(results: readonly Finding[]): ReadonlySet<string> {
 /** Returns the results of a column. An output and a feature may have the same name. */
 function resultsOf(review: RunReview | undefined, { name, role }: Pick<PageColumn, "name" | "role">): Finding[] {
   const { results = [] } = review?.verdict?.verdict ?? {};
-  return results.filter(({ column, isFeature }) => column === name && (isFeature === true) === (role === "feature"));
+  return results.filter((result) => result.column === name && roleOf(result) === role);
 }
 
 /** Returns the published runs of the small charts; where they are not known, those that the run is compared with. */

@@ -1,6 +1,5 @@
-import { type ColumnProfile, quantileOf } from "../../checks/profile/column.js";
+import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
-import { emptyShare } from "../../checks/profile/shown-values.js";
 import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";

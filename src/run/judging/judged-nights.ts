@@ -23,12 +23,9 @@ export interface JudgedNights {
 }
 
 export interface JudgedColumn {
-  /** null: it is about the run. */
-  readonly column: string | null;
-  readonly isFeature: boolean;
   readonly held: number;
   readonly warned: number;
-  /** The farthest of its results, and the date of its night. */
+  /** The farthest of its results, which tells the column, and the date of its night. */
   readonly farthest: Finding;
   /** With a larger factor than this, that one would have passed; undefined: no factor changes it. */
   readonly factor: number | undefined;
@@ -80,19 +77,18 @@ function columnsOf(nights: readonly Verdict[], limits: Limits): JudgedColumn[] {
       byColumn.set(key, [...(byColumn.get(key) ?? []), { date, finding }]);
     }
   }
-  const columns = [...byColumn.values()].map((found): JudgedColumn => {
+  const columns = [...byColumn.values()].map((signs): JudgedColumn => {
     const datesOf = (level: Finding["level"]): Set<string> =>
-      new Set(found.flatMap(({ date, finding }) => (finding.level === level ? [date] : [])));
+      new Set(signs.filter(({ finding }) => finding.level === level).map(({ date }) => date));
     const held = datesOf("hold");
-    const [{ finding: farthest, date } = found[0] as (typeof found)[0]] = found.toSorted(
+    const warned = [...datesOf("warn")].filter((date) => !held.has(date)).length;
+    const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
-    const warned = [...datesOf("warn")].filter((day) => !held.has(day)).length;
-    const { column } = farthest;
-    const isFeature = farthest.isFeature === true;
-    const given = (isFeature ? limits.inputs : limits.outputs).get(column ?? "")?.factor ?? limits.factor;
-    const factor = isScaled(farthest) && timesLimit(farthest) > 0 ? timesLimit(farthest) * given : undefined;
-    return { column, isFeature, held: held.size, warned, farthest, factor, date };
+    const { column, isFeature } = farthest;
+    const own = (isFeature === true ? limits.inputs : limits.outputs).get(column ?? "")?.factor ?? limits.factor;
+    const factor = isScaled(farthest) && timesLimit(farthest) > 0 ? timesLimit(farthest) * own : undefined;
+    return { held: held.size, warned, farthest, factor, date };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
 }

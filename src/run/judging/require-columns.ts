@@ -40,39 +40,6 @@ function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, contrac
   }
 }
 
-/** An output column, as far as checks know its values. */
-interface CheckedColumn {
-  readonly type: ColumnType;
-  /** undefined: nothing is known of the column, because it comes after others. */
-  readonly kind: ColumnProfile["kind"] | undefined;
-  /** Why a limit cannot be checked, in messages. */
-  readonly about: string;
-}
-
-/**
- * Checks that the columns of `checks.outputs` are there, and have the values that their limits are about: a limit that
- * nothing is compared with would never hold a run.
- * @throws JobError SPEC_INVALID
- */
-function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
-  const limits = Object.entries(spec.checks?.outputs ?? {});
-  const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
-  for (const [name, given] of limits) {
-    const wanted = given === "ignore" ? {} : given;
-    const found = columns.get(name);
-    const unfit = found === undefined ? undefined : limitWithoutValues(wanted, found);
-    requireValues({ where }, { name, values: wanted.in, found });
-    if (found === undefined || unfit !== undefined) {
-      const names = [...columns.keys()];
-      const [what, hint] =
-        found === undefined || unfit === undefined
-          ? [`there is no output column \`${name}\`${didYouMean(name, names)}`, `the columns are ${names.join(", ")}`]
-          : [`\`${unfit}\` cannot be checked of \`${name}\`, which ${found.about}`, hints[unfit]];
-      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "outputs", name])}: ${what}`, { hint });
-    }
-  }
-}
-
 /** Forms of the values of whole numbers and of booleans. Any text may be a value of a text column. */
 const valueForms: readonly { readonly of: (type: string) => boolean; readonly form: RegExp; readonly what: string }[] =
   [
@@ -83,37 +50,58 @@ const valueForms: readonly { readonly of: (type: string) => boolean; readonly fo
 /** Profiles keep the first 21 bits of a number: from here on, whole numbers share bins. */
 const exactNumbers = 2 ** 21;
 
-/** Refuses a list of values of which the column can never have one. @throws JobError SPEC_INVALID */
-function requireValues(
-  { where }: Pick<JobContext, "where">,
-  {
-    name,
-    values = [],
-    found,
-  }: {
-    readonly name: string;
-    readonly values?: readonly string[] | undefined;
-    readonly found: CheckedColumn | undefined;
-  },
-): void {
-  const type = found?.type;
-  const known = type === undefined ? undefined : valueForms.find(({ of }) => of(showType(type)));
-  const strange = known && values.find((value) => !known.form.test(value));
-  if (type !== undefined && strange !== undefined) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `reading ${where(["checks", "outputs", name, "in"])}: ${strange} is no ${known?.what}, and \`${name}\` is ${showType(type)}`,
-      { hint: `list values that \`${name}\` may have` },
-    );
+const hints = {
+  range: "range is for predictions that are numbers; checks.sql takes conditions of other columns",
+  in: "in is for predictions that are texts, whole numbers or booleans; checks.sql takes conditions of other columns",
+  nulls: "name the column before others in model.outputs or output.columns",
+} as const;
+
+/**
+ * Checks that the columns of `checks.outputs` are there, and have the values that their limits are about: a limit that
+ * nothing is compared with would never hold a run.
+ * @throws JobError SPEC_INVALID
+ */
+function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+  const limits = Object.entries(spec.checks?.outputs ?? {});
+  const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
+  for (const [name, given] of limits) {
+    const refused = (path: readonly string[], what: string, hint: string): JobError =>
+      new JobError("SPEC_INVALID", `reading ${where(["checks", "outputs", name, ...path])}: ${what}`, { hint });
+    const column = columns.get(name);
+    if (column === undefined) {
+      const names = [...columns.keys()];
+      const what = `there is no output column \`${name}\`${didYouMean(name, names)}`;
+      throw refused([], what, `the columns are ${names.join(", ")}`);
+    }
+    const wanted = given === "ignore" ? {} : given;
+    const type = showType(column.type);
+    const unfit = limitWithoutValues(wanted, { type, kind: column.kind });
+    if (unfit !== undefined) {
+      throw refused([], `\`${unfit}\` cannot be checked of \`${name}\`, which ${column.about}`, hints[unfit]);
+    }
+    const values = wanted.in ?? [];
+    const known = valueForms.find(({ of }) => of(type));
+    const strange = known && values.find((value) => !known.form.test(value));
+    if (strange !== undefined) {
+      const what = `${strange} is no ${known?.what}, and \`${name}\` is ${type}`;
+      throw refused(["in"], what, `list values that \`${name}\` may have`);
+    }
+    const large = isWholeType(type) && values.find((value) => Math.abs(Number(value)) >= exactNumbers);
+    if (typeof large === "string") {
+      const what = `${large} is too large: numbers from ${exactNumbers} on are not counted one by one`;
+      const condition = `bad: count(case when "${name}" not in (…) then 1 end) = 0`;
+      throw refused(["in"], what, `write a condition of checks.sql: ${condition}`);
+    }
   }
-  const large = found?.kind === "numbers" ? values.find((value) => Math.abs(Number(value)) >= exactNumbers) : undefined;
-  if (large !== undefined) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `reading ${where(["checks", "outputs", name, "in"])}: ${large} is too large: numbers from ${exactNumbers} on are not counted one by one`,
-      { hint: `write a condition of checks.sql: bad: count(case when "${name}" not in (…) then 1 end) = 0` },
-    );
-  }
+}
+
+/** An output column, as far as checks know its values. */
+interface CheckedColumn {
+  readonly type: ColumnType;
+  /** undefined: nothing is known of the column, because it comes after others. */
+  readonly kind: ColumnProfile["kind"] | undefined;
+  /** Why a limit cannot be checked, in messages. */
+  readonly about: string;
 }
 
 /** The output columns by name. */
@@ -121,44 +109,35 @@ function checkedColumns(
   { outputs, passthrough }: Pick<Contract, "outputs" | "passthrough">,
   keys: ReadonlySet<string>,
 ): Map<string, CheckedColumn> {
-  const columns = new Map<string, CheckedColumn>();
-  for (const [index, { column, source }] of passthrough.entries()) {
-    const { type } = source;
-    columns.set(
-      column,
-      index < carriedColumns
-        ? { type, kind: "rows", about: "comes from the input as it is" }
-        : { type, kind: undefined, about: `is not one of the first ${carriedColumns} columns from the input` },
-    );
-  }
-  for (const [index, { column, type }] of outputs.entries()) {
+  const carried = passthrough.map(({ column, source: { type } }, index): readonly [string, CheckedColumn] => {
+    const isLeft = index >= carriedColumns;
+    const about = isLeft
+      ? `is not one of the first ${carriedColumns} columns from the input`
+      : "comes from the input as it is";
+    return [column, { type, kind: isLeft ? undefined : "rows", about }];
+  });
+  const predicted = outputs.map(({ column, type }, index): readonly [string, CheckedColumn] => {
     const isKey = keys.has(column);
-    const about = isKey ? "is a key, whose values are not profiled" : `is ${showType(type)}`;
-    columns.set(
-      column,
-      index < profiledColumns
-        ? { type, kind: profileKind({ type, isKey }), about }
-        : { type, kind: undefined, about: `is not one of the first ${profiledColumns} predicted columns` },
-    );
-  }
-  return columns;
+    const isLeft = index >= profiledColumns;
+    const about = isLeft
+      ? `is not one of the first ${profiledColumns} predicted columns`
+      : isKey
+        ? "is a key, whose values are not profiled"
+        : `is ${showType(type)}`;
+    return [column, { type, kind: isLeft ? undefined : profileKind({ type, isKey }), about }];
+  });
+  return new Map([...carried, ...predicted]);
 }
-
-const hints = {
-  range: "range is for predictions that are numbers; checks.sql takes conditions of other columns",
-  in: "in is for predictions that are texts, whole numbers or booleans; checks.sql takes conditions of other columns",
-  nulls: "name the column before others in model.outputs or output.columns",
-} as const;
 
 /** The first limit that is about values which such a column does not have. */
 function limitWithoutValues(
   { range, in: values, nulls }: OutputCheckSpec,
-  { type, kind }: CheckedColumn,
+  { type, kind }: { readonly type: string; readonly kind: CheckedColumn["kind"] },
 ): keyof typeof hints | undefined {
   if (range !== undefined && kind !== "numbers") {
     return "range";
   }
-  if (values !== undefined && kind !== "values" && !(kind === "numbers" && isWholeType(showType(type)))) {
+  if (values !== undefined && kind !== "values" && !(kind === "numbers" && isWholeType(type))) {
     return "in";
   }
   return nulls !== undefined && kind === undefined ? "nulls" : undefined;

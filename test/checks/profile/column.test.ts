@@ -1,17 +1,18 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
-  type ColumnProfile,
   columnJson,
+  type ColumnProfile,
+  countedValues,
   mergeColumns,
   namedRows,
   parseColumn,
   profileColumn,
   quantileOf,
+  valueText,
 } from "#src/checks/profile/column.js";
 import { keyOfNumber, rangeOfBin } from "#src/checks/profile/histogram.js";
 import { mergeSketches, noRowsSketched, repeatedShare, type RowSketch, sketchRows } from "#src/checks/profile/rows.js";
-import { countedValues, valueText } from "#src/checks/profile/shown-values.js";
 import type { Column, ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";

@@ -59,10 +59,26 @@ describe("the profile of a span", () => {
     expect([...namedSlices(half.slices).keys()]).toEqual(["country=DE", "country=FR"]);
   });
 
-  test("a column with more values than slices are made of has none", () => {
-    const plan = planSlices(["id"], [{ name: "column_0", type: "float64" }]);
-    const id: NamedColumn = { name: "id", type: "utf8", column: textColumn(normals(rows).map(String)) };
-    const slices = profileSlices({ rowCount: rows, columns: [column(0), id] }, plan);
-    expect(slices.columns.get("id")).toBeUndefined();
+  test("as many values as slices are made of have one each, NULL among them, and more have none, nor do long ones", () => {
+    const plan = { columns: ["country", "is_new", "age"], outputs: ["column_0"], values: 3 };
+    const slicesOf = (countries: readonly (string | null)[]): (readonly [string, (string | null)[] | undefined])[] => {
+      const at = countries.map((_, index) => index);
+      const fixed = (data: Int32Array | Uint8Array): NamedColumn["column"] => ({ ...column(0).column, data }) as never;
+      const columns: NamedColumn[] = [
+        { name: "column_0", type: "int32", column: fixed(Int32Array.from(at)) },
+        { name: "country", type: "utf8", column: textColumn(countries) },
+        { name: "is_new", type: "bool", column: fixed(Uint8Array.from(at, (index) => index % 2)) },
+        { name: "age", type: "int32", column: fixed(Int32Array.from(at, (index) => index % 3)) },
+      ];
+      const slices = profileSlices({ rowCount: countries.length, columns }, plan);
+      return [...slices.columns].map(([name, values]) => [name, values && [...values.keys()]] as const);
+    };
+    expect(slicesOf(["FR", null, "DE", "FR"])).toEqual([
+      ["country", ["FR", null, "DE"]],
+      ["is_new", ["false", "true"]],
+      ["age", ["0", "1", "2"]],
+    ]);
+    expect(slicesOf(["FR", null, "DE", "IT"])[0]).toEqual(["country", undefined]);
+    expect(slicesOf(["F".repeat(65), "DE"])[0]).toEqual(["country", undefined]);
   });
 });

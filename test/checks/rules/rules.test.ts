@@ -139,6 +139,19 @@ describe("a night beside the nights before it", () => {
     expect(judged(little, 28)).toEqual(["shape age hold"]);
   });
 
+  test("with one known night or few rows a constant output only warns, and one without a value is held", () => {
+    const filled = (count: number, value: number | null): ColumnProfile =>
+      numbersProfile(Array<number | null>(count).fill(value));
+    const levelOf = (value: number | null, nights: number, count = rows): string[] =>
+      judged({ rows: count, outputs: { score: filled(count, value) } }, nights).filter((text) =>
+        text.startsWith("constant"),
+      );
+    expect([levelOf(0.5, 1), levelOf(0.5, 2)]).toEqual([["constant score warn"], ["constant score hold"]]);
+    expect(levelOf(0.5, 28, 80)).toEqual(["constant score warn"]);
+    const empty = [levelOf(null, 0), levelOf(null, 1), levelOf(null, 28, 80)];
+    expect(empty.flat()).toEqual(["constant score hold", "constant score hold", "constant score hold"]);
+  });
+
   test("with fewer than 100 rows a night only warns", () => {
     expect(judged({ rows: 80, features: { age: scaled(1000) } }).filter((text) => text.includes("age"))).toEqual([
       "far age warn",
@@ -183,6 +196,74 @@ describe("a night beside the nights before it", () => {
   });
 });
 
+describe("what a rule takes for a night to compare with", () => {
+  const resultOf = (
+    run: RunProfile,
+    earlier: readonly RunProfile[],
+    { limits = {}, check }: { readonly limits?: Partial<Limits>; readonly check: Finding["check"] },
+  ): string[] =>
+    judge({ run, earlier: earlierThan(run.date, earlier), limits: { ...defaultLimits, ...limits } }).results.flatMap(
+      (finding) => (finding.check === check ? `${finding.column ?? "run"} ${finding.level}` : []),
+    );
+
+  test.each<[string, number, string]>([
+    ["no rejected rows", 0, "run hold"],
+    ["rejected rows below the limit", 4, "run hold"],
+    ["as many rejected rows", 9, "run pass"],
+  ])("more rejected rows than the limit are usual only after nights that were above it: %s", (_, rejected, due) => {
+    const earlier = nightsBefore(14, () => ({ rows: 991, rejected }));
+    const run = runProfile({ rows: 991, rejected: 9 });
+    expect(resultOf(run, earlier, { limits: { rejects: 0.005 }, check: "rejects" })).toEqual([due]);
+  });
+
+  test("a limit of NULLs holds for an output that only grows, and for a run that is expected to differ", () => {
+    const growing = (night: number, nulls: number): ColumnProfile =>
+      numbersProfile(Array.from({ length: rows }, (__, row) => (row < nulls ? null : night * rows + row)));
+    const earlier = nightsBefore(9, (ago) => ({ outputs: { id: growing(100 - ago, 0) } }));
+    const run = runProfile({ outputs: { id: growing(100, 2) } });
+    const outputs = new Map([["id", { nulls: 0.001 }]]);
+    const expected = { reason: "a holiday", asBaseline: false };
+    for (const limits of [{ outputs }, { outputs, expected }]) {
+      const verdict = judge({ run, earlier: earlierThan(run.date, earlier), limits: { ...defaultLimits, ...limits } });
+      expect([verdict.outcome, verdict.growing]).toEqual(["hold", ["id"]]);
+      expect(resultOf(run, earlier, { limits, check: "nulls" })).toEqual(["id hold"]);
+    }
+  });
+
+  test("an output is compared although a feature of the same name only grows", () => {
+    const earlier = nightsBefore(28, (ago) => ({ outputs: { x: score(ago) }, features: { x: ids(100 - ago) } }));
+    const run = runProfile({ outputs: { x: score(0, 0.9) }, features: { x: ids(100) } });
+    expect(resultOf(run, earlier, { check: "shape" })).toEqual(["x hold"]);
+  });
+
+  test("a night that has few rows because it lost most is held, as the nearest night has enough", () => {
+    const nightOf = (count: number, left: number): string[] =>
+      resultOf(
+        runProfile({ rows: left }),
+        nightsBefore(14, () => ({ rows: count })),
+        { check: "rows" },
+      );
+    expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
+  });
+
+  test("nights without rows, or with few different values, are not the same rows", () => {
+    const few = { outputs: { label: label(900) }, features: {} };
+    const earlier = nightsBefore(28, (ago) => (ago < 4 ? few : ago < 7 ? { rows: 0 } : { rows, ...usual(ago) }));
+    expect(resultOf(runProfile({ rows, ...usual(20) }), earlier, { check: "repeat" })).toEqual(["run hold"]);
+    expect(resultOf(runProfile(few), earlier, { check: "repeat" })).toEqual([]);
+  });
+
+  test("a column is missed in comparison with the last night that had rows, unless it is ignored", () => {
+    const earlier = nightsBefore(9, (ago) => (ago === 1 ? { rows: 0 } : { rows, ...usual(ago) }));
+    const { label: left } = usual(0).outputs;
+    const run = runProfile({ rows, outputs: { label: left as ColumnProfile }, features: {} });
+    expect(resultOf(run, earlier, { check: "column" })).toEqual(["score hold", "label pass"]);
+    const outputs = new Map([["score", { factor: Number.POSITIVE_INFINITY }]]);
+    expect(resultOf(run, earlier, { limits: { outputs }, check: "column" })).toEqual(["score pass", "label pass"]);
+    expect(resultOf(runProfile({ rows: 0 }), earlier, { check: "column" })).toEqual(["score pass", "label pass"]);
+  });
+});
+
 describe("nights that a person approved", () => {
   const strange = { age: scaled(1000) };
 
@@ -206,6 +287,9 @@ describe("nights that a person approved", () => {
     expect(earlierThan("2026-11-23", nights).known).toBe(14);
     expect(earlierThan("2026-12-30", nights).known).toBe(1);
     const [first] = nights;
+    const one = { ...(first as RunProfile), date: "2026-12-30" };
+    expect(earlierThan("2026-12-31", [...nights, one]).known).toBe(1);
+    expect(earlierThan("2027-01-01", [...nights, one, { ...one, date: "2026-12-31" }]).known).toBe(2);
     const after = [{ ...(first as RunProfile), date: "2026-09-01" }, ...nights.slice(1)];
     expect(earlierThan("2026-11-23", after).known).toBe(14);
   });
