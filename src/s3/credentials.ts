@@ -108,8 +108,8 @@ function endUnwanted(): void {
 async function within<T>(search: Promise<T>, { searchMs, signal }: SearchLimits): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let stop = ignore;
+  asked.last = asked.searches === 0 ? undefined : asked.last;
   asked.searches += 1;
-  asked.last = undefined;
   try {
     return await new Promise<T>((resolve, reject) => {
       timer = setTimeout(reject, searchMs, transient(`none came within ${searchMs / 1000} s`));

@@ -174,6 +174,7 @@ async function timed<T>(
     return await send(ended.signal);
   } catch (error) {
     ended.signal.throwIfAborted();
+    ended.abort(error); // a request goes on whose body could not be read
     throw error;
   } finally {
     clearTimeout(timer);

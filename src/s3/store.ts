@@ -1,5 +1,6 @@
 /** A store of objects, behind a few verbs. Each is retried after a transient error, and is safe to retry. */
 import { createHash, randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { Readable } from "node:stream";
@@ -16,7 +17,8 @@ import {
 } from "@aws-sdk/client-s3";
 import { openConnectionPool } from "../net/connections.js";
 import { BrokenTransfer } from "../net/http-failures.js";
-import type { S3Uri } from "../spec/s3/s3-uri.js";
+import { type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
+import { JobError, messageOf } from "../util/errors.js";
 import { classify, isNotImplemented, type S3Call, s3Call } from "./failures.js";
 import { objectInput, type ObjectVersion, type RangeTools, type ReadRequest, readRange } from "./read-range.js";
 import { createSendRequest, type Encryption, ObjectMissingError, type S3Options } from "./requests.js";
@@ -424,7 +426,13 @@ async function putObject(
   body: ObjectBody,
   options: PutOptions,
 ): Promise<void> {
-  const { bytes, sizeBytes, sha256 } = typeof body === "string" ? textBody(body) : await fileBody(body);
+  const cannotRead = (cause: unknown): never => {
+    const message = `writing ${s3UriText(object)}: reading the file to send: ${messageOf(cause)}`;
+    const hint = "its disk fails, or something removes temporary files: run the same command again";
+    throw new JobError("DISK", message, { hint, cause });
+  };
+  const content = typeof body === "string" ? textBody(body) : await fileBody(body).catch(cannotRead);
+  const { bytes, sizeBytes, sha256 } = content;
   const command = new PutObjectCommand({
     ...objectInput(object),
     Body: bytes,
@@ -441,12 +449,18 @@ async function putObject(
     },
     { step: "build", name: "signedBody" },
   );
+  const sending = client.send(command, { abortSignal });
+  if (Buffer.isBuffer(bytes)) {
+    await sending;
+    return;
+  }
+
   try {
-    await client.send(command, { abortSignal });
+    // The SDK would wait for the bytes that cannot be read, and the store for those that are not sent.
+    const failure = once(bytes, "error").then(([cause]) => cannotRead(cause));
+    await Promise.race([sending, failure]);
   } finally {
-    if (!Buffer.isBuffer(bytes)) {
-      bytes.destroy(); // else the file of a failed request stays open
-    }
+    bytes.destroy(); // else the file of a failed request stays open
   }
 }
 
@@ -464,7 +478,5 @@ async function fileBody({ path, ...facts }: FileBody): Promise<SentBody> {
   if (facts.sizeBytes <= smallBytes) {
     return { ...facts, bytes: await readFile(path) };
   }
-  const bytes = createReadStream(path, { highWaterMark: readBytes });
-  bytes.on("error", () => undefined); // the request that lacks bytes ends as one that is silent
-  return { ...facts, bytes };
+  return { ...facts, bytes: createReadStream(path, { highWaterMark: readBytes }) };
 }

@@ -1,4 +1,7 @@
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
@@ -7,6 +10,7 @@ import { type CredentialsService, credentialsService, stsError } from "../suppor
 import { httpProxy, s3Error } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
+import { credentials } from "../support/s3-server.mjs";
 import { type S3SourceSetup, storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
 
@@ -42,6 +46,7 @@ function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3Sourc
   return store;
 }
 
+const keys = { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey };
 const containerAt = (service: Pick<CredentialsService, "url">): Record<string, string> => ({
   AWS_CONTAINER_CREDENTIALS_FULL_URI: `${service.url}/creds`,
 });
@@ -272,5 +277,22 @@ s3.describe("temporary credentials for S3", () => {
     service.fault = undefined;
     service.holdMs = 3_600_000;
     expect(await again).toEqual(["a"]);
+  });
+
+  test("a search for credentials that asks nobody takes nothing from what another one under way is told", async () => {
+    const held: ServerResponse[] = [];
+    await using service = createServer((_request, answer) => void held.push(answer)).listen(0, "127.0.0.1");
+    await once(service, "listening");
+    const url = `http://127.0.0.1:${(service.address() as AddressInfo).port}`;
+    const refused = failure(storeWith(containerAt({ url })));
+    await until(() => held.length === 1);
+
+    expect(await list(storeWith(keys))).toEqual(["a"]);
+    held[0]?.writeHead(503, { connection: "close" }).end();
+
+    expect(await refused).toMatchObject({
+      exitCode: 75,
+      message: expect.stringMatching(/credentials service at 127\.0\.0\.1:\d+ answers 503/) as string,
+    });
   });
 });

@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { creationIdOf, type S3Store } from "#src/s3/store.js";
 import { openObjectStore } from "#src/stores/s3.js";
@@ -10,6 +11,7 @@ import { httpProxy, s3Error, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { s3Target } from "../support/s3-target.js";
 import { useS3 } from "../support/s3.js";
+import { until } from "../support/waiting.js";
 
 const s3 = useS3();
 
@@ -47,6 +49,29 @@ s3.describe("creating an object from a large file", () => {
     expect(Buffer.compare(await bucket.get(object.key), bytes)).toBe(0);
     expect(await store.create(object, { body, conditional: true })).toEqual({ kind: "exists" });
     expect(process.getActiveResourcesInfo().filter((name) => name.startsWith("FS"))).toEqual([]);
+  });
+});
+
+s3.describe("creating an object from a file that cannot be read", () => {
+  test.each([
+    { what: "large", sizeBytes: largeBytes },
+    { what: "small", sizeBytes: 1 },
+  ])("a $what file that is gone ends the run with that error (75), and its request at once", async ({ sizeBytes }) => {
+    await using scratch = await scratchFolder();
+    await using proxy = await httpProxy(s3.server().port);
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: proxy.port, retrySeconds: 60 });
+    const body = { path: join(scratch.path, "gone"), sizeBytes, sha256: "0".repeat(64) };
+
+    const creation = store.create({ bucket: bucket.name, key: "a" }, { body, conditional: true });
+
+    await expect(creation).rejects.toMatchObject({
+      code: "DISK",
+      message: expect.stringMatching(/^writing s3:.*\/a: reading the file to send: ENOENT.*gone/) as string,
+    });
+    await sleep(100); // a request that goes on has come by then
+    await until(() => proxy.underWay === 0);
+    expect(await bucket.keys()).toEqual([]);
   });
 });
 

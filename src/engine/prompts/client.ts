@@ -33,7 +33,7 @@ export interface ControlRequest {
   readonly asked: AskedPrompt;
   /** Called when its answer was lost. */
   readonly onLost: () => void;
-  /** Counts its answer. */
+  /** Counts its answer. @throws JobError DISK */
   readonly answered: (answer: ModelAnswer) => void;
 }
 
@@ -135,18 +135,20 @@ export function openPromptClient(
   const answersControl = async (turn: Turn): Promise<boolean> => {
     const control = openControl();
     turn.countRequest();
+    let answer: ModelAnswer;
     try {
       const received = await postTo(turn, control.asked);
       if (received.status !== 200) {
         return false;
       }
-      control.answered(readAnswerBody(received.body, kind));
-      return true;
+      answer = readAnswerBody(received.body, kind);
     } catch (error) {
       noteLost(control, error);
       turn.server.signal.throwIfAborted();
       return false;
     }
+    control.answered(answer);
+    return true;
   };
 
   return {

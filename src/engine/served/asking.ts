@@ -120,13 +120,13 @@ export function openAsking(servers: readonly ModelServer[], doing: string, isEag
 
   const ask = async <T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>> => {
     let last: ModelServer | undefined;
-    let verdict: Verdict | undefined;
+    /** The last failure of `send`. What is thrown elsewhere ends the request. */
+    let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
     /** Failures of servers on this request; answers of others before the first one, and before the last try. */
     let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
     const { retry } = servers[0] as ModelServer;
 
     const tryOnce = async (): Promise<Timed<T>> => {
-      verdict = undefined;
       await (waitMs > 0 ? retry.sleep(waitMs) : undefined);
       await question.ready();
       const turn = await turns.begin(question.tokens, last);
@@ -140,15 +140,17 @@ export function openAsking(servers: readonly ModelServer[], doing: string, isEag
         end = outcome.kind === "answered" ? { kind: "answered", rows: question.rows, ms } : end;
         return { ...outcome, ms };
       } catch (error) {
-        verdict = judge(turn, error);
+        const verdict = judge(turn, error);
         if (verdict.kind === "end") {
           turns.stop(verdict.error);
+          failure = { error, verdict };
           throw error;
         }
 
         const { found } = verdict;
         // Requests may wait longer for their turn than for a server that is away: it is there if others were answered.
-        verdict = { ...verdict, isNew: error instanceof RateLimited && turns.answers > answersAtFailure };
+        const isNew = error instanceof RateLimited && turns.answers > answersAtFailure;
+        failure = { error, verdict: { ...verdict, isNew } };
         answersAtFailure = turns.answers;
         waitMs = error instanceof RateLimited ? error.waitMs : 0;
         if (!(error instanceof ServerFault)) {
@@ -173,7 +175,8 @@ export function openAsking(servers: readonly ModelServer[], doing: string, isEag
     };
 
     const rules = {
-      judge: (error: unknown): Verdict => verdict ?? { kind: "end", error },
+      judge: (error: unknown): Verdict =>
+        failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
       code: "NETWORK",
       hint: serverAway,
     } as const;
