@@ -103,7 +103,7 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
   );
 });
 
-const moments = torture ? 60 : 3;
+const moments = torture ? 60 : 2;
 const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
 
 postgres.describe("a new run that is opened while an attempt of the run before works", () => {
