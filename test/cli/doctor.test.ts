@@ -269,7 +269,7 @@ describe("a run whose provider this machine cannot run", () => {
           attempt: { provider: "cpu", providers_missing: ["tensorrt", "cuda"] },
         });
         expect(await text("run.prom")).toContain(
-          'infer_batch_provider_missing{batch_job="diabetes-mlp",worker="0",provider="cuda"} 1\n',
+          'infer_batch_provider_missing{batch_job="diabetes-mlp-batch32",worker="0",provider="cuda"} 1\n',
         );
         expect(await text("run.html")).toContain("<td>no tensorrt, no cuda, cpu</td>");
       },
