@@ -13,7 +13,7 @@ const platform = `${process.platform}-${process.arch}`;
 /** The program as `npm ci` installs it on a machine of another platform: its own native packages are not there. */
 async function installWithout(library: "duckdb" | "onnxruntime" | "tokenizers", folder: string): Promise<string> {
   const modules = join(folder, "node_modules");
-  for (const part of ["bin", "dist", "package.json"]) {
+  for (const part of ["bin", "dist/bundle", "package.json"]) {
     await cp(join(projectFolder, part), join(folder, part), { recursive: true });
   }
   await mkdir(join(modules, "@duckdb"), { recursive: true });

@@ -30,7 +30,7 @@ const copiesIn = (folder: string): string => join(folder, "copies");
 /**
  * Up to the last part a new run does what any run does, which every-call.test.ts kills at each call: of that, a part is
  * enough, and all that concerns plans. Of the swap the short form tries each call that a reader can notice, and every
- * second one of the others.
+ * third one of the others.
  */
 function momentsOf(trace: readonly string[]): string[] {
   const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
@@ -39,7 +39,7 @@ function momentsOf(trace: readonly string[]): string[] {
     trace.filter((call, index) => torture || index > staged || index % 8 === 0 || /plan/.test(call)),
   );
   return kills.filter(
-    (kill, index) => torture || told.test(kill) || kill.startsWith("after ") || (kills.length - index) % 2 === 0,
+    (kill, index) => torture || told.test(kill) || kill.startsWith("after ") || (kills.length - index) % 3 === 0,
   );
 }
 

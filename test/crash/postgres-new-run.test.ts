@@ -67,7 +67,7 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
       const short = all.filter((moment) => !moment.startsWith("before"));
       const kills = torture
         ? all
-        : short.filter((_, index) => short.length < 7 || index < 2 || index > short.length - 4);
+        : short.filter((_, index) => short.length < 7 || index < 1 || index > short.length - 4);
       expect(kills.length).toBeGreaterThan(3);
       const runs = new Set<string>();
       const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
@@ -103,7 +103,7 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
   );
 });
 
-const moments = torture ? 60 : 3;
+const moments = torture ? 60 : 2;
 const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
 
 postgres.describe("a new run that is opened while an attempt of the run before works", () => {

@@ -13,9 +13,9 @@ import { watchedJob } from "../support/watched.js";
 import { tell, until } from "../support/waiting.js";
 import { fixtureNamed, ownJob } from "../support/world.js";
 
-/** 90 spans in small batches: long enough to be stopped in. */
+/** 30 spans in small batches: long enough to be stopped in. */
 const fixture = fixtureNamed("digits-lightgbm");
-const slow = { commit_rows: 20, engine: { batch_size: 2, threads: 1 } };
+const slow = { commit_rows: 60, engine: { batch_size: 2, threads: 1 } };
 
 async function partsIn(out: string): Promise<string[]> {
   return (await listing(out)).filter((line) => line.startsWith("part-"));

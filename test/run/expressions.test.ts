@@ -71,7 +71,6 @@ describe("a row filter leaves the predictions of all other rows as they are", ()
   test.each([
     { table: "wine-forest", commit: 1, batch: 7 },
     { table: "wine-forest", commit: 7, batch: 1 },
-    { table: "wine-forest", commit: 13, batch: 4096 },
     { table: "digits-lightgbm", commit: 500, batch: 7 },
     { table: "digits-lightgbm", commit: "auto", batch: 7 },
     { table: "digits-lightgbm", commit: "auto", batch: 4096 },

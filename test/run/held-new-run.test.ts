@@ -16,22 +16,32 @@ const tables = join(projectFolder, "fixtures/data/diabetes");
 const inS3: OpenHeldNight = () => heldInS3(s3.server());
 const inTable: OpenHeldNight = () => heldInTable(postgres.server());
 
-/** Specs with which an attempt ends before it plans, and its exit code. */
-const mistakes: readonly [string, SpecOverrides, number][] = [
-  ["a column that is not there", { input: { where: "idd < 500" } }, 64],
-  ["an input that is missing", { input: { path: "gone/*.parquet" } }, 75],
-  ["an input that does not come in time", { input: { path: "gone/*.parquet", wait: "1s" } }, 75],
-  ["no model", { model: { path: "gone.onnx" } }, 64],
+/** Specs with which an attempt ends before it plans, and its exit code; and what is then decided on the held run. */
+const mistakes: readonly { decide: "approve" | "discard"; of: readonly [string, SpecOverrides, number][] }[] = [
+  {
+    decide: "approve",
+    of: [
+      ["a column that is not there", { input: { where: "idd < 500" } }, 64],
+      ["an input that does not come in time", { input: { path: "gone/*.parquet", wait: "1s" } }, 75],
+    ],
+  },
+  {
+    decide: "discard",
+    of: [
+      ["an input that is missing", { input: { path: "gone/*.parquet" } }, 75],
+      ["no model", { model: { path: "gone.onnx" } }, 64],
+    ],
+  },
 ];
 
 function newRunsThatFail(open: OpenHeldNight): void {
-  test.each(["approve", "discard"] as const)(
-    "a new run that ends before it is planned leaves the held run as it was: then %s",
-    async (decide) => {
+  test.each(mistakes)(
+    "a new run that ends before it is planned leaves the held run as it was: then $decide",
+    async ({ decide, of }) => {
       await using held = await open();
       const { nights, runId, refused } = held;
-      const more: typeof mistakes = refused === undefined ? [] : [["a table without some columns", refused, 64]];
-      for (const [what, overrides, code] of [...mistakes, ...more]) {
+      const more: typeof of = refused === undefined ? [] : [["a table without some columns", refused, 64]];
+      for (const [what, overrides, code] of [...of, ...more]) {
         await nights.rewrite(overrides);
         const failed = await nights.night("run", date, "--new-run");
         expect(failed.code, `${what}: ${failed.stderr}`).toBe(code);
@@ -63,7 +73,7 @@ async function waitForInput({ folder, nights }: HeldNight, meanwhile: () => Prom
   return ended;
 }
 
-function decisionsMeanwhile(open: OpenHeldNight, afterApproval: { readonly code: number }): void {
+function approvalMeanwhile(open: OpenHeldNight, afterApproval: { readonly code: number }): void {
   test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
     await using held = await open();
     const { runId } = held;
@@ -80,7 +90,9 @@ function decisionsMeanwhile(open: OpenHeldNight, afterApproval: { readonly code:
       expect([run_id, status, decision]).toEqual([runId, "published", expect.objectContaining({ by: "ann" })]);
     }
   });
+}
 
+function newRunMeanwhile(open: OpenHeldNight): void {
   test("two new runs that wait for their input in place of one held run are one run", async () => {
     await using held = await open();
     const { nights, runId } = held;
@@ -192,7 +204,8 @@ async function expectScoredAgain(nights: HeldNight["nights"], runId: string): Pr
 
 describe("a held run on a disk", () => {
   newRunsThatFail(heldOnDisk);
-  decisionsMeanwhile(heldOnDisk, { code: 0 });
+  approvalMeanwhile(heldOnDisk, { code: 0 });
+  newRunMeanwhile(heldOnDisk);
   lostSpans(heldOnDisk);
   damagedRows(heldOnDisk);
 
@@ -214,15 +227,17 @@ describe("a held run on a disk", () => {
 
 s3.describe("a held run in S3", () => {
   newRunsThatFail(inS3);
-  decisionsMeanwhile(inS3, { code: 0 });
+  approvalMeanwhile(inS3, { code: 0 });
+  newRunMeanwhile(inS3);
   lostSpans(inS3);
   damagedRows(inS3);
 });
 
 postgres.describe("a held run in Postgres", () => {
   newRunsThatFail(inTable);
-  decisionsMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
-  decisionsMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
+  approvalMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
+  approvalMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
+  newRunMeanwhile(inTable);
   lostSpans(inTable);
   describe.each(["append", "upsert", "replace"] as const)("in mode %s", (mode) => {
     damagedRows(() => heldInTable(postgres.server(), mode));

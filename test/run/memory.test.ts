@@ -49,10 +49,10 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
   test.each([
     { what: "texts of 4 MB", body: "repeat(chr(97 + (range % 26)::INT), 4000000)", rows: 48, options: snappy },
     { what: "rows of one text of 1 MB, by a dictionary,", body: one, rows: 300, options: snappy },
-    { what: "the same, in two spans,", body: one, rows: 300, options: snappy, commitRows: 150 },
     // DuckDB holds all lists of a vector several times.
     ...(torture
       ? [
+          { what: "the same, in two spans,", body: one, rows: 300, options: snappy, commitRows: 150 },
           { what: "rows of one text, zstd,", body: one, rows: 300, options: zstd },
           { what: "lists of 1 M floats", body: "range(1000000)::FLOAT[]", rows: 20, options: zstd, mostMiB: 1000 },
         ]
@@ -81,13 +81,13 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
       options: zstd,
       spec: { input: { path: "in/[0-9].parquet" }, engine: { memory: "448MiB" } },
     });
-    await writeTinyShards(scratch.path, 10);
+    await writeTinyShards(scratch.path, 7);
     const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
     expect([code, stderr]).toEqual([0, ""]);
     const [found] = await query(
       `SELECT count(*) AS rows, sum(len(body)) AS bytes FROM read_parquet('${scratch.path}/out/*.parquet')`,
     );
-    expect([Number(found?.["rows"]), Number(found?.["bytes"])]).toEqual([1000, 1e9]);
+    expect([Number(found?.["rows"]), Number(found?.["bytes"])]).toEqual([700, 7e8]);
     expect(peakMiB).toBeLessThan(limitMiB);
   });
 

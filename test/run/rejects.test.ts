@@ -33,7 +33,6 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     { batch: 1, commit: 300 },
     { batch: 7, commit: 13 },
     { batch: 7, commit: "auto" },
-    { batch: 4096, commit: 13 },
     { batch: 4096, commit: "auto" },
   ])(
     "rows that cannot be scored are set aside, and all others are scored right in batches of $batch and spans of $commit",

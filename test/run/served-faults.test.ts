@@ -65,7 +65,10 @@ describe("a fault of the server that has the model", () => {
   const endless = { text: Buffer.alloc(70 * 1024 * 1024, " ") };
 
   test("an answer that is far longer than was asked for rejects its row, if the server answers others", async () => {
-    await using job = await servedJob({ keys: { concurrency: 1 }, overrides: { ...small, ...reject } });
+    await using job = await servedJob({
+      keys: { concurrency: 1 },
+      overrides: { engine: { batch_size: 2 }, ...reject },
+    });
     job.server.misbehave = poisoned(endless);
 
     const ended = await job.run();

@@ -46,7 +46,7 @@ describe("a bomb of params", () => {
   });
 
   test("params that repeat one long value many times are refused", () => {
-    const text = minimalSpec.replace("path: out", `path: "${"${BIG}".repeat(20_000)}"`);
+    const text = minimalSpec.replace("path: out", `path: "${"${BIG}".repeat(2000)}"`);
     expect(specRefusal(text, { env: { BIG: "x".repeat(16_000) } })).toContain(
       "output.parquet.path: it has more than 16384 characters",
     );

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import type { Database, PgRow } from "./pg-database.js";
 
-const pauseMs = 2;
+const pauseMs = 8;
 
 /** Reads a row over and over while `work` goes on. What was seen, in order; the same as before is left out. */
 export async function readMeanwhile(

@@ -93,7 +93,7 @@ async function startServer(program: string): Promise<S3Server> {
     kill,
     async stop() {
       client.destroy();
-      await kill("SIGTERM");
+      await kill(); // a gentle end waits for connections that are kept alive
       process.off("exit", last);
       rmSync(scratch, { recursive: true, force: true });
     },

@@ -52,7 +52,7 @@ describe("a disk that fails once, at any call", () => {
           await failOnce(run, at, call, failure);
           await finish(run);
         },
-        { only: failure.only, ...(torture ? {} : { every: 4, from: failures.indexOf(failure) % 4 }) },
+        { only: failure.only, ...(torture ? {} : { every: 6, from: failures.indexOf(failure) % 6 }) },
       );
       expect(failed).toEqual([]);
     },

@@ -28,10 +28,13 @@ async function momentsOf(): Promise<{ at: number; call: string }[]> {
   return [...calls.entries()].map(([at, call]) => ({ at, call })).filter(({ call }) => !readingCall.test(call));
 }
 
-async function atMoments(work: (root: string, at: number) => Promise<void>): Promise<string[]> {
+/** @param ofSwap in the short form, every so many calls of the swap */
+async function atMoments(ofSwap: number, work: (root: string, at: number) => Promise<void>): Promise<string[]> {
   const all = await momentsOf();
   const swap = all.findLastIndex(({ call }) => call.startsWith("unlink tmp/part"));
-  const moments = all.filter((_, index) => index > swap || index % every === 0);
+  const moments = all.filter(
+    (_, index) => torture || (index > swap ? (index - swap) % ofSwap === 0 : index % every === 0),
+  );
   const failures: string[] = [];
   await inParallel(moments, parallel, async ({ at, call }) => {
     try {
@@ -44,10 +47,11 @@ async function atMoments(work: (root: string, at: number) => Promise<void>): Pro
 }
 
 /** What goes on between the moment at which an attempt is stopped and the power failure, and what survives that. */
-const failures: readonly [string, (disk: LossyDisk, root: string, at: number) => Promise<Luck>][] = [
-  ["stops a new run", (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
+const failures: readonly [string, number, (disk: LossyDisk, root: string, at: number) => Promise<Luck>][] = [
+  ["stops a new run", 1, (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
   [
     "stops the attempt that goes on with the swap of a killed one",
+    2,
     async (disk, root, at) => {
       disk.kill();
       // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.
@@ -68,8 +72,8 @@ test.each(failures)(
   {
     timeout: 600_000,
   },
-  async (_, goOn) => {
-    const found = await atMoments(async (root, at) => {
+  async (_, ofSwap, goOn) => {
+    const found = await atMoments(ofSwap, async (root, at) => {
       const disk = lossyDisk(root);
       await disk.settle();
       disk.faultAt(at, { kind: "stop" });

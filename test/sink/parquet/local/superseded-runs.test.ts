@@ -164,7 +164,7 @@ describe("several attempts that finish a new run", () => {
   test("an attempt whose span another one committed finds the part before and after the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
-    for (let at = 0; at < calls; at += torture ? 1 : 2) {
+    for (let at = 0; at < calls; at += torture ? 1 : 3) {
       await onRunDisk(2, async (root) => {
         let count = -1;
         const fs = hookedDisk(root, {
@@ -246,7 +246,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
 }
 
 /** Pairs of moments, drawn by seed. */
-const pairs = torture ? 400 : 12;
+const pairs = torture ? 400 : 8;
 
 test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {
   timeout: 600_000,
