@@ -113,7 +113,7 @@ async function discardedMeanwhile(
   if (decision?.kind !== "discarded") {
     return undefined;
   }
-  await run.tidy?.();
+  await run.tidy();
   return await decidedReport(context, {
     plan,
     run,
@@ -231,7 +231,7 @@ export async function alreadyComplete(
   { stored, run }: { stored: StoredPlan; run: RunSink },
 ): Promise<RunReport> {
   const { plan } = stored;
-  await run.tidy?.();
+  await run.tidy();
   return {
     ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
     rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,

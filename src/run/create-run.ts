@@ -2,13 +2,11 @@ import type { Model } from "../models/port.js";
 import { reuseShards } from "../plan/compare.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { type Decision, supersededBy } from "../publish/decision.js";
+import { supersededBy } from "../publish/decision.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
-import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
-import { JobError } from "../util/errors.js";
 import { refusePlannedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
@@ -75,24 +73,9 @@ async function storePlan(
   if (held === undefined) {
     return await sink.create(plan);
   }
-  const { stored, run } = held;
+  const { stored } = held;
   const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
-  if (sink.createInPlace !== undefined) {
-    return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
-  }
-  const first =
-    (await sink.ledger.read(stored.plan.runId, decisionDocument)) ?? (await orLaterRun(run.decide(decision)));
-  return first?.kind === "approved" ? { approved: stored } : await sink.create(plan);
-}
-
-/** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */
-async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
-  return await deciding.catch((error: unknown) => {
-    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
-      return undefined;
-    }
-    throw error;
-  });
+  return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
 }
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {

@@ -64,7 +64,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const step = approveStep(state);
   if (step === "tell") {
     refuseRolledBack(context, "approving", { stored, run });
-    await run.tidy?.(); // of an approval that was killed when it had published the run
+    await run.tidy(); // of an approval that was killed when it had published the run
     const decision = (stored.plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
     await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
     const held = await heldOthers(context, stored.plan);
@@ -188,7 +188,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   if (decision.kind !== "discarded") {
     throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
   }
-  await run.tidy?.();
+  await run.tidy();
   const already = step === "tell";
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);

@@ -147,7 +147,7 @@ export async function reportDecided(
   if (state.kind === "held") {
     await reviewForReports(context, { stored, run, kept: keptPlaceOf(context.spec) }, verdict);
   } else {
-    await run.tidy?.();
+    await run.tidy();
   }
   const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
   const end = await decidedReport(context, { plan, run, state, verdict, since });

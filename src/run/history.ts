@@ -25,7 +25,7 @@ export async function recordedGroups(
   isMeant = isOwn,
 ): Promise<RunGroup[]> {
   for (let last = request.last; ; last *= 2) {
-    const found = (await sink.history?.({ ...request, job: spec.name, last })) ?? [];
+    const found = await sink.history({ ...request, job: spec.name, last });
     const groups = groupRuns(found).filter((group) => isOfPlan(group, isMeant));
     const runs = groups.reduce((sum, group) => sum + group.runs.length, 0);
     if (runs >= request.last || found.length < last) {

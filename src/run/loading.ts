@@ -36,7 +36,7 @@ export interface LoadedForRun {
 export function beginLoading(context: JobContext, { listing, model }: LoadedForRun): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect?.();
+  context.sink.expect();
   return loading;
 }
 

@@ -22,14 +22,14 @@ export function isPublished({ state }: Pick<RunSink, "state">): boolean {
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   const { spec, sink } = context;
-  const ofTarget = sink.compareTarget?.(plan.target) ?? [];
-  const differences = [...compareSpec(plan, spec), ...ofTarget];
+  const { lines, isElsewhere } = sink.compareTarget(plan.target);
+  const differences = [...compareSpec(plan, spec), ...lines];
   if (differences.length > 0) {
     throw new JobError(
       "PLAN_CHANGED",
       `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`,
       {
-        hint: sink.isElsewhere?.(plan.target) === true ? elsewhereHint(context, plan, run) : hintOf(context, plan, run),
+        hint: isElsewhere ? elsewhereHint(context, plan, run) : hintOf(context, plan, run),
       },
     );
   }
@@ -59,7 +59,7 @@ export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "
 
 /** Refuses a run of the same name whose rows are elsewhere. @throws JobError PLAN_CHANGED */
 export function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
-  if (context.sink.isElsewhere?.(plan.target) === true) {
+  if (context.sink.compareTarget(plan.target).isElsewhere) {
     checkSpec(context, plan, run);
   }
 }
@@ -110,7 +110,7 @@ export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSin
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
-    (sink.compareTarget?.(plan.target) ?? []).length === 0 &&
+    sink.compareTarget(plan.target).lines.length === 0 &&
     isCorrectable(await lastFailure(sink, plan.runId)) &&
     !(await isWorkedOn(context, plan.runId))
   );

@@ -226,7 +226,7 @@ async function publish(
   if (approve) {
     await approveErasure(context, { plan: stored.plan, run });
   }
-  const differences = context.sink.compareTarget?.(target) ?? [];
+  const differences = context.sink.compareTarget(target).lines;
   if (context.newRun && differences.length > 0) {
     return await abandon(context, runId, differences.join("; "));
   }

@@ -59,9 +59,9 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
 /** Finds a run among the published runs whose params equal this run's, except for dates. */
 async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats | undefined> {
   const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
-  const published = dateParam === undefined ? [] : ((await sink.published?.(series)) ?? []);
+  const published = dateParam === undefined ? [] : await sink.published(series);
   const found = published.find((run) => run.runId === runId);
-  const profile = found && parseRunProfile((await sink.readProfile?.(found)) ?? "");
+  const profile = found && parseRunProfile((await sink.readProfile(found)) ?? "");
   return profile && { profile, state: "published" };
 }
 

@@ -45,10 +45,8 @@ export interface Sink extends AsyncDisposable {
   readonly newRunAdds: boolean;
   /** The documents of the runs here. */
   readonly ledger: Ledger;
-  /** Returns a line for each setting in which the spec's target differs from the planned one. Default: none can. */
-  compareTarget?(planned: PlanTarget): readonly string[];
-  /** Whether the rows of a planned run are elsewhere: another job may have the same name. Default: they never are. */
-  isElsewhere?(planned: PlanTarget): boolean;
+  /** Says how the spec's target differs from the planned one. */
+  compareTarget(planned: PlanTarget): TargetDifference;
   /**
    * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); of a
    * pruned run too. Writes nothing.
@@ -61,7 +59,7 @@ export interface Sink extends AsyncDisposable {
    * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
    * fails.
    */
-  expect?(): void;
+  expect(): void;
   /**
    * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
    * planned already. Default: it may.
@@ -70,19 +68,19 @@ export interface Sink extends AsyncDisposable {
   admitNewRun?(runId: RunId): Promise<void>;
   /**
    * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
-   * carried out, a line each. Changes nothing. Default: nothing is checked.
+   * carried out, a line each. Changes nothing.
    * @param state.isPlanned whether the run has a plan already, and attempts may be working on it
    * @param state.command the command line that carries out the run, for hints
    * @throws JobError the errors of `create` and `begin`
    */
-  rehearse?(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
+  rehearse(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
   /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
   create(plan: Plan): Promise<StoredPlan>;
   /**
    * As `create`; stores the decision on the held run in whose place the plan comes, too: both or neither. undefined: the
-   * held run is approved, and nothing is stored. Default: `RunSink.decide`, then `create`.
+   * held run is approved, and nothing is stored. Where two records cannot be stored at once, the decision comes first.
    */
-  createInPlace?(plan: Plan, held: SupersededRun): Promise<StoredPlan | undefined>;
+  createInPlace(plan: Plan, held: SupersededRun): Promise<StoredPlan | undefined>;
   /**
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
@@ -94,22 +92,22 @@ export interface Sink extends AsyncDisposable {
    * finds the one run of these params. Default: the target can hold no run, and a spec with `checks` is refused. Writes
    * nothing.
    */
-  published?(series: Series): Promise<readonly PublishedRun[]>;
+  published(series: Series): Promise<readonly PublishedRun[]>;
   /** Finds whose rows readers find where those of a plan go; undefined, and by default: it is not known. */
-  visible?(plan: Plan): Promise<ReadersView | undefined>;
+  visible(plan: Plan): Promise<ReadersView | undefined>;
   /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
   newer?(plan: Plan): Promise<string | undefined>;
   /**
    * Reads the profile of a published run, as `runProfileText` wrote it. Offered where `published` is.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
    */
-  readProfile?(pinned: PinnedRun): Promise<string>;
+  readProfile(pinned: PinnedRun): Promise<string>;
   /**
    * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
    * nothing is reused.
    * @throws JobError when they are gone, or no longer those of that run
    */
-  readPublished?(request: PublishedRowsRequest): Promise<StoredFiles>;
+  readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
   /**
    * Offers rows as files on this machine: those of a run whose spans are all committed, or of the table with this name.
    * Offered where rows are in tables.
@@ -121,9 +119,9 @@ export interface Sink extends AsyncDisposable {
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing. Default: the target finds none.
    */
-  history?(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
-  stored?(runId: RunId): Promise<ReviewedPlan | undefined>;
+  stored(runId: RunId): Promise<ReviewedPlan | undefined>;
   /**
    * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
    * where rows are in files. Safe to repeat.
@@ -134,7 +132,7 @@ export interface Sink extends AsyncDisposable {
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params. Rows
    * that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
-  prune?(request: PruneRequest): Promise<PruneOutcome>;
+  prune(request: PruneRequest): Promise<PruneOutcome>;
   /**
    * Deletes the rows of some keys from a table, and from the tables that keep its earlier rows. Offered for tables. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
@@ -149,6 +147,13 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError USAGE when there is nothing to restore
    */
   rollback?(): Promise<RolledBack>;
+}
+
+export interface TargetDifference {
+  /** A line for each setting. */
+  readonly lines: readonly string[];
+  /** Whether the planned rows are elsewhere: another job may have the same name. */
+  readonly isElsewhere: boolean;
 }
 
 export interface UnfinishedRun {
@@ -232,7 +237,7 @@ export interface RunSink {
    * Removes what late attempts left behind, what is left of replaced runs, and all rows of a discarded run. Called for a
    * published or a discarded run only. Does not fail where it may not remove something: readers never see it.
    */
-  tidy?(): Promise<void>;
+  tidy(): Promise<void>;
 }
 
 /** A value that the target cannot hold. */

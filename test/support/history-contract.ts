@@ -14,7 +14,7 @@ const everySpan = (): boolean => true;
 
 /** The runs of the job of these plans. */
 async function runsAt(sink: Sink, last = 9): Promise<readonly RecordedRun[]> {
-  return latestFirst((await sink.history?.({ job: "job", last })) ?? []);
+  return latestFirst((await sink.history({ job: "job", last })) ?? []);
 }
 
 async function onlyRun(sink: Sink): Promise<RecordedRun | undefined> {
@@ -190,7 +190,7 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
         await toldAt(sink, stored.plan.runId).spent(spendingOf(9));
         await run.judge(verdictOf("hold"));
         await run.decide(decisionOf(kind as "approved"));
-        await (kind === "approved" ? run.finish() : run.tidy?.());
+        await (kind === "approved" ? run.finish() : run.tidy());
       }
       expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
         ["published", spendingOf(9)],

@@ -31,10 +31,10 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       const plan = planFor(sink.planTarget);
       await begun(sink, plan);
       const request = { job: plan.job, last: 10 };
-      const before = await sink.history?.(request);
+      const before = await sink.history(request);
       expect(before?.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
       expect(await toldAt(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
-      expect(await sink.history?.(request)).toEqual(before);
+      expect(await sink.history(request)).toEqual(before);
     });
 
     test("notes on a run that is not planned yet leave the run before it as it is", async () => {

@@ -16,7 +16,7 @@ const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => i
 const planOf = (sink: Sink): Plan => ({ ...planFor(sink.planTarget), job: "job" });
 
 async function runsAt(sink: Sink): Promise<readonly RecordedRun[]> {
-  return latestFirst((await sink.history?.({ job: "job", last: 9 })) ?? []);
+  return latestFirst((await sink.history({ job: "job", last: 9 })) ?? []);
 }
 
 /** Prunes the runs of one plan as `prune` does. `latest`: the run that was the latest when they were listed. */
@@ -35,7 +35,7 @@ export async function pruneAt(
     at: "2026-11-23T04:05:06.789Z",
     by: "ana",
   };
-  const outcome = await sink.prune?.({ place, latest, pruning, dryRun });
+  const outcome = await sink.prune({ place, latest, pruning, dryRun });
   if (outcome === undefined) {
     throw new Error("the sink does not prune");
   }

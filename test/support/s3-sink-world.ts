@@ -124,7 +124,7 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
   const run = await sink.open(stored);
   if (run.state.kind === "published") {
-    await run.tidy?.();
+    await run.tidy();
     return;
   }
   const writer = await run.begin({ worker: 0, workers: 1, program: "test", provider: "cpu", onBadRow: "reject" });

@@ -121,8 +121,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await run.judge(verdictOf("hold", "w1"));
       await run.decide(decisionOf("discarded", "ann"));
       await expect(run.finish()).rejects.toMatchObject({ code: "DISCARDED" });
-      await run.tidy?.();
-      await run.tidy?.();
+      await run.tidy();
+      await run.tidy();
       expect((await sink.open(stored)).state).toMatchObject({ kind: "discarded", decision: { by: "ann" } });
       expect(await world.ids()).toEqual([]);
     });
@@ -140,10 +140,10 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await theirs.decide(decisionOf("discarded", "ann"));
       const late = (): Promise<void> => commitProfiled(run, stored, (span) => span === 1);
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
-      await theirs.tidy?.();
+      await theirs.tidy();
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await expect(run.commit(last, profiled(rest))).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
-      await run.tidy?.();
+      await run.tidy();
       expect((await other.open(stored)).committed[1]).toBe(0);
     });
 
@@ -157,7 +157,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const { run } = await committedRun(sink, { runId, rows: 13 });
       await run.judge(verdictOf("hold", "w1"));
       await run.decide(decisionOf("discarded", "ann"));
-      await run.tidy?.();
+      await run.tidy();
       expect(await world.ids()).toEqual(upTo(25));
     });
 

@@ -32,7 +32,7 @@ export async function readSpecOfRun(
 ): Promise<LoadedSpec> {
   const loaded = await readSpec(specPath, options, { standIns: "all" });
   await using job = await openLoaded(loaded, specPath);
-  const runs = (await job.sink.history?.({ job: loaded.spec.name, last: everyRun })) ?? [];
+  const runs = await job.sink.history({ job: loaded.spec.name, last: everyRun });
   const found = runs.find(({ runId }) => runId === run);
   if (found?.plan === undefined) {
     const { name, params } = loaded.spec;

@@ -83,7 +83,7 @@ function requireKeptHere({ spec }: JobContext, sink: Sink, plan: Plan): void {
   if (!isMarkedKept(plan)) {
     throw new Error(`run ${runId} at this place is one of a job called ${name}, and is left as it is; ${change}`);
   }
-  if (sink.isElsewhere?.(target) === true) {
+  if (sink.compareTarget(target).isElsewhere) {
     throw new Error(`run ${runId} keeps them in ${String(target["table"])}; name this table again, or ${change}`);
   }
 }

@@ -38,8 +38,8 @@ export interface Source {
   readonly run: RunSink;
   /** The latest run of the params. */
   readonly latest: RunId;
-  /** The latest run, if it is an erasure that is not finished: it is superseded before the next run is planned. */
-  readonly unfinished?: RunSink | undefined;
+  /** Whether the latest run is an erasure that is not finished: it is superseded when the next run is planned. */
+  readonly unfinished: boolean;
 }
 
 /** What is to be erased, and how its rows are found. */
@@ -76,8 +76,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   };
   // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
   const plan: Plan = { ...stored.plan, runId: nextRunId(latest), staged: true, erasure };
-  await supersede(source, supersededBy(plan.runId, erasure));
-  const next = await sink.create(plan);
+  const next = await createInPlace(context, source, plan);
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
     throw new JobError(
       "PLAN_CHANGED",
@@ -93,14 +92,24 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
 }
 
 /**
- * Supersedes the erasure that was not finished when the source was found, so that it never replaces the source.
- * @throws JobError PLAN_CHANGED if it is being published
+ * Stores the plan of an erasure, which supersedes the one that was not finished when the source was found: that one never
+ * replaces the source. @throws JobError PLAN_CHANGED if it is being published
  */
-async function supersede({ stored, latest, unfinished }: Source, decision: Decision): Promise<void> {
-  if ((await unfinished?.decide(decision))?.kind === "approved") {
+async function createInPlace(
+  { sink }: JobContext,
+  { stored, latest, unfinished }: Source,
+  plan: Plan,
+): Promise<StoredPlan> {
+  if (!unfinished || plan.erasure === undefined) {
+    return await sink.create(plan);
+  }
+  const decision = supersededBy(plan.runId, plan.erasure);
+  const next = await sink.createInPlace(plan, { runId: latest, decision });
+  if (next === undefined) {
     const found = `run ${latest}, of another erasure, is replacing it`;
     throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`, { hint: again });
   }
+  return next;
 }
 
 /** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
@@ -195,7 +204,7 @@ export async function approveErasure(
     throw new Error(`run ${runId} is no erasure`);
   }
   const { of, at, by } = erasure;
-  const original = await sink.stored?.(of as RunId);
+  const original = await sink.stored(of as RunId);
   if (original?.verdict !== undefined) {
     await run.judge(verdictWithoutRows(original.verdict));
   }

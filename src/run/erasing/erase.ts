@@ -43,7 +43,7 @@ export interface EraseRequest extends CopyRequest {
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
   const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
   const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const all = groupRuns((await context.sink.history?.(everything)) ?? []);
+  const all = groupRuns(await context.sink.history(everything));
   // Another job keeps predictions of its challenger under this job's name: erasing that job's rows erases them.
   const groups = all.filter((group) => isOfPlan(group));
   const { paramsOfTable } = request;

@@ -20,8 +20,8 @@ export async function findSource(
   const run = await sink.open(latest);
   const step = eraseStep(latestRun({ stored: latest, run }));
   if (step === "erase") {
-    await (dryRun ? undefined : run.tidy?.()); // an erasure may have been killed after it was published
-    return { stored: latest, run, latest: plan.runId };
+    await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
+    return { stored: latest, run, latest: plan.runId, unfinished: false };
   }
   if (step === "finish") {
     return await finishFirst(context, latest, { run, dryRun });
@@ -36,7 +36,7 @@ export async function findSource(
     return before;
   }
   return typeof before === "object"
-    ? { ...before, unfinished: run }
+    ? { ...before, unfinished: true }
     : (before ?? lostText(context, plan.erasure.of, plan));
 }
 
@@ -48,11 +48,11 @@ async function finishFirst(
 ): Promise<Source> {
   const { runId } = latest.plan;
   if (dryRun) {
-    return { stored: latest, run, latest: runId };
+    return { stored: latest, run, latest: runId, unfinished: false };
   }
   const writer = await run.begin(attemptFacts(context, "none"));
   await finishErasure(context, { stored: latest, run, writer });
-  return { stored: latest, run: await context.sink.open(latest), latest: runId };
+  return { stored: latest, run: await context.sink.open(latest), latest: runId, unfinished: false };
 }
 
 /**
@@ -74,14 +74,14 @@ async function publishedBefore(context: JobContext, runId: RunId): Promise<Sourc
 
 async function earlierRun(context: JobContext, runId: RunId, latest: RunId): Promise<Source | string | undefined> {
   const { sink } = context;
-  const stored = await sink.stored?.(runId);
+  const stored = await sink.stored(runId);
   const isOver = stored === undefined || stored.pruned !== undefined;
   if (isOver || (stored.plan.staged && stored.decision?.kind !== "approved")) {
     return undefined; // it was never published, or is gone
   }
   try {
     const run = await sink.open(stored);
-    return isPublished(run) ? { stored, run, latest } : undefined;
+    return isPublished(run) ? { stored, run, latest, unfinished: false } : undefined;
   } catch (error) {
     if (error instanceof JobError && ["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
       return lostText(context, runId, stored.plan);

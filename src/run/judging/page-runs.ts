@@ -32,7 +32,7 @@ export async function runsOfPage(
     if (dateParam === null || date === undefined) {
       return { readers };
     }
-    const found = (await context.sink.published?.({ job, params, dateParam, everyRun: true, withSeconds: true })) ?? [];
+    const found = await context.sink.published({ job, params, dateParam, everyRun: true, withSeconds: true });
     const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
     const latest = sorted.findLast((other) => other.date !== date)?.date;
     const earlier = sorted.filter((other) => other.date < date).slice(-shownRuns);

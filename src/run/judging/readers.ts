@@ -10,7 +10,7 @@ type Tools = Pick<JobContext, "sink" | "log">;
 /** Finds what readers have while a run is held; undefined: it is not known. A failure is only logged. */
 export async function readersOf({ sink, log }: Tools, plan: Plan): Promise<ReadersView | undefined> {
   try {
-    return await sink.visible?.(plan);
+    return await sink.visible(plan);
   } catch (error) {
     log.debug(`finding what readers have: ${messageOf(error)}`);
     return undefined;

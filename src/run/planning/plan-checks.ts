@@ -10,7 +10,6 @@ import { modelUri } from "../../spec/model-spec.js";
 import { pinGolden } from "../golden/golden-file.js";
 import { pinProfile, requireProfiles } from "../judging/baseline.js";
 import { requireColumns } from "../judging/require-columns.js";
-import { JobError } from "../../util/errors.js";
 
 /**
  * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without
@@ -21,14 +20,9 @@ export async function planChecks(
   context: JobContext,
   { resolved, contract }: { readonly resolved: FoundModel; readonly contract: Contract },
 ): Promise<PlannedChecks | undefined> {
-  const { spec, sink } = context;
+  const { spec } = context;
   if (spec.checks === undefined) {
     return undefined;
-  }
-  if (sink.published === undefined) {
-    throw new JobError("USAGE", `planning ${spec.name}: ${sink.target} cannot hold a run`, {
-      hint: "remove `checks` from the spec, or write to output.parquet, which can hold runs",
-    });
   }
   await requireFitting(context, contract);
   const golden = await pinGolden(context);
@@ -69,8 +63,7 @@ async function planComparisons(
     log.warn(warning);
     return { baseline: [], isNewModel: false }; // or the warning would come with every run
   }
-  const found =
-    (await sink.published?.({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true })) ?? [];
+  const found = await sink.published({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true });
   const chosen = chooseBaseline(found, { modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn(warning);

@@ -37,7 +37,7 @@ export async function planReuse(
 
 /** The published run of the same params; undefined: there is none. */
 async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<PublishedRun | undefined> {
-  const [own] = (await sink.published?.({ job, params, dateParam: undefined, everyRun: true })) ?? [];
+  const [own] = await sink.published({ job, params, dateParam: undefined, everyRun: true });
   return own;
 }
 
@@ -53,7 +53,7 @@ async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise
     return undefined;
   }
   const series = { job: spec.name, params: spec.params, dateParam, date, everyRun: true };
-  const found = (await sink.published?.(series)) ?? [];
+  const found = await sink.published(series);
   const [last] = found.toSorted((one, other) => (one.date < other.date ? 1 : one.date > other.date ? -1 : 0));
   if (last === undefined) {
     log.info("no predictions can be reused: no run with an earlier date is published");

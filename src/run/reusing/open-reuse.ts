@@ -61,10 +61,7 @@ async function readPublished(
   const key = scoredColumns(contract).filter(({ name }) => contract.reuse?.key.includes(name) === true);
   const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
   try {
-    const files = await sink.readPublished?.({ run, columns: [...key, ...outputs, reuseColumn] });
-    if (files === undefined) {
-      return undefined; // the target reads no rows of other runs
-    }
+    const files = await sink.readPublished({ run, columns: [...key, ...outputs, reuseColumn] });
     await using reader = await openStoredRows({ files, key, outputs });
     return await fillTable(context, reader, { contract, seeds });
   } catch (error) {

@@ -1,7 +1,7 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import type { Decision } from "../../publish/decision.js";
+import type { Decision, SupersededRun } from "../../publish/decision.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
@@ -11,9 +11,9 @@ import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
-import type { ReviewedPlan } from "../port.js";
-import { type Layout, layoutOf } from "./layout.js";
-import { readPlan, runIdsIn, unfenced } from "./plan-file.js";
+import type { ReviewedPlan, StoredPlan } from "../port.js";
+import { type Layout, layoutOf, plannedLayout } from "./layout.js";
+import { createPlan, lasting, planCheck, readPlan, runIdsIn, storedPlan, unfenced } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
@@ -163,4 +163,33 @@ export async function reviewedPlan(
         verdict: await readDocument(store, layout, verdictDocument),
         decision: await readDocument(store, layout, decisionDocument),
       };
+}
+
+/** Stores the decision that a run is superseded, then the plan of the later run. undefined: the run is approved. */
+export async function createInPlace(
+  store: Store,
+  folder: string,
+  plan: Plan,
+  { runId, decision }: SupersededRun,
+): Promise<StoredPlan | undefined> {
+  const layout = layoutOf(folder, runId);
+  const first =
+    (await readDocument(store, layout, decisionDocument)) ?? (await orLaterRun(supersede(store, layout, decision)));
+  return first?.kind === "approved" ? undefined : await createPlan(store, plannedLayout(folder, plan), plan);
+}
+
+async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
+  const { planId } = await storedPlan(store, layout);
+  const fence = lasting({ layout, check: planCheck(store, layout, planId) });
+  return await createDocument(store, layout, { kind: decisionDocument, value, fence });
+}
+
+/** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */
+async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
+  return await deciding.catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
+      return undefined;
+    }
+    throw error;
+  });
 }

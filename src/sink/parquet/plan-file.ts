@@ -42,7 +42,7 @@ export async function readPlan(
  * Reads the plan that a run under way depends on.
  * @throws JobError OUTPUT_DAMAGED when it is gone, PLAN_CHANGED when a tombstone has its number
  */
-async function storedPlan(store: ReadableStore, layout: Layout): Promise<StoredPlan> {
+export async function storedPlan(store: ReadableStore, layout: Layout): Promise<StoredPlan> {
   const stored = await readPlan(store, layout);
   if (stored === undefined) {
     throw new JobError("OUTPUT_DAMAGED", `checking ${layout.folder}: the run's plan is gone from it`, {
@@ -121,9 +121,28 @@ export async function createPlan(store: Store, layout: Layout, plan: Plan): Prom
   return await storedPlan(store, layout);
 }
 
+/** What a run that is planned is fenced by. */
+interface Fenced {
+  readonly layout: Layout;
+  readonly check: Fence["check"];
+}
+
+/** What was created too late stays. */
+export const never = (): Promise<boolean> => Promise.resolve(false);
+
+/** The fence of what readers do not see, and must not stay when it came too late. */
+export function hidden({ layout, check }: Fenced): Fence {
+  return { scope: layout.temporary, check, takesBack: () => Promise.resolve(true) };
+}
+
+/** The fence of what is written once about a run, such as the decision: whoever finds it may depend on it. */
+export function lasting({ layout, check }: Fenced): Fence {
+  return { scope: layout.temporary, check, takesBack: never };
+}
+
 /** The fence of a run that is not planned yet: nothing can supersede it. */
 export function unfenced({ temporary }: Layout): Fence {
-  return { scope: temporary, check: () => Promise.resolve(), takesBack: () => Promise.resolve(false) };
+  return { scope: temporary, check: () => Promise.resolve(), takesBack: never };
 }
 
 /** The error for a plan that could not be stored: a later run supersedes it, where there is one; else `error`. */

@@ -7,8 +7,8 @@ import { JobError } from "../../util/errors.js";
 import { superseded } from "./damage.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
 import { sizesIn } from "./manifest.js";
-import { latestRun, readPlan, refuseForeign, runIdIn, runIdsIn } from "./plan-file.js";
-import { clearEarlierRuns, clearRun, lasting, withdraw } from "./publish.js";
+import { lasting, latestRun, readPlan, refuseForeign, runIdIn, runIdsIn } from "./plan-file.js";
+import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
 /** Removes the output of all runs in a folder, and leaves a tombstone. */
 export async function pruneFolder(

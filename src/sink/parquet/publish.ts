@@ -10,7 +10,7 @@ import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.j
 import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
 import { type CommittedParts, partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
-import { readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
+import { hidden, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
 
 /** A run whose spans are all committed, as the attempt that finishes it knows it. */
@@ -228,13 +228,6 @@ async function removeEarlier(store: Store, layout: Layout): Promise<void> {
   }
 }
 
-const never = (): Promise<boolean> => Promise.resolve(false);
-
-/** The fence of what readers do not see, and must not stay when it came too late. */
-export function hidden({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
-  return { scope: layout.temporary, check, takesBack: () => Promise.resolve(true) };
-}
-
 /**
  * The fence of a span's part and rejects. What came too late after a later run was opened is taken back as what readers
  * see is: another attempt may have adopted it and published this run. A discarded run is never published.
@@ -245,11 +238,6 @@ export function committing(run: RunFolder): Fence {
     check: () => refuseStopped(run),
     takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
   };
-}
-
-/** The fence of what is written once about a run, such as the decision: whoever finds it may depend on it. */
-export function lasting({ layout, check }: Pick<RunFolder, "layout" | "check">): Fence {
-  return { scope: layout.temporary, check, takesBack: never };
 }
 
 /**

@@ -39,8 +39,8 @@ import {
   type RunFolder,
   type SpilledPiece,
 } from "./parts.js";
-import { planCheck, refuseForeign } from "./plan-file.js";
-import { clearEarlierRuns, clearRun, hidden, lasting, publishRun } from "./publish.js";
+import { hidden, lasting, planCheck, refuseForeign } from "./plan-file.js";
+import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
 import { readRejects, staleRejects } from "./rejects.js";
 
 /** What a run of Parquet files is opened with. */

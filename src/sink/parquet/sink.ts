@@ -4,7 +4,7 @@ import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
-import { openLedger, reviewedPlan, stripVerdicts } from "./ledger.js";
+import { createInPlace, openLedger, reviewedPlan, stripVerdicts } from "./ledger.js";
 import { findHistory } from "./history.js";
 import { plannedLayout } from "./layout.js";
 import {
@@ -66,7 +66,9 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     expect() {
       loadEncoder(duckdb);
     },
+    compareTarget: () => ({ lines: [], isElsewhere: false }), // the plan is in the folder
     create: (plan) => createPlan(store, plannedLayout(folder, plan), plan),
+    createInPlace: (plan, held) => createInPlace(store, folder, plan, held),
     open: async (stored, how) => await openRun(tools, requireKept(stored), how),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();

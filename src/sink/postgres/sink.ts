@@ -85,8 +85,11 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     planTarget,
     ledger: openLedger(tools),
     newRunAdds: options.spec.mode === "append",
-    compareTarget: (planned) => compareTargets(planned, planTarget),
-    isElsewhere: (planned) => planned["table"] !== planTarget.table,
+    compareTarget: (planned) => ({
+      lines: compareTargets(planned, planTarget),
+      isElsewhere: planned["table"] !== planTarget.table,
+    }),
+    expect() {},
     find: (base) =>
       inControlTables<StoredPlan | undefined>(`looking for run ${base}`, undefined, (session) =>
         control.latestPlan(session, base),

@@ -35,11 +35,11 @@ postgres.describe("the profile of a run in Postgres", () => {
     await run.finish();
 
     const text = runProfileText(runProfileOf(plan, { profile, rejected: 0, decision }));
-    const found = await sink.published?.(series);
+    const found = await sink.published(series);
     expect(found).toEqual([
       { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
     ]);
-    expect(await sink.readProfile?.(found?.[0] ?? expect.fail("no run"))).toBe(text);
+    expect(await sink.readProfile(found?.[0] ?? expect.fail("no run"))).toBe(text);
   });
 
   test.each([true, false])("a run approved with asBaseline %s is compared with only then", async (asBaseline) => {
@@ -48,7 +48,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     const { run } = await holdStaged(sink, night(sink, 1));
     await run.decide({ ...decisionOf("approved"), asBaseline });
     await run.finish();
-    expect((await sink.published?.(series))?.length).toBe(asBaseline ? 1 : 0);
+    expect((await sink.published(series))?.length).toBe(asBaseline ? 1 : 0);
   });
 
   test("runs that are left out of the baseline are found when they are asked for, with the reason and beside the others of their dates", async () => {
@@ -69,7 +69,7 @@ postgres.describe("the profile of a run in Postgres", () => {
       await run.finish();
     }
     const found = async (asked: Partial<Series>): Promise<string[]> =>
-      ((await sink.published?.({ ...series, ...asked })) ?? [])
+      ((await sink.published({ ...series, ...asked })) ?? [])
         .map(({ date, runId, leftOut }) => `${date} ${splitRunId(runId as RunId).number} ${leftOut ?? ""}`.trim())
         .toSorted();
     expect(await found({})).toEqual(["2026-11-01 1", "2026-11-03 1"]);
@@ -86,10 +86,10 @@ postgres.describe("the profile of a run in Postgres", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     await publishStaged(sink, night(sink, 1));
-    const [pinned] = (await sink.published?.(series)) ?? [];
+    const [pinned] = (await sink.published(series)) ?? [];
     await database.query("UPDATE infer_batch.finishes SET profile = profile || ' '");
     const gone = (sql: string): Promise<unknown> =>
-      database.query(sql).then(() => sink.readProfile?.(pinned ?? expect.fail("no run")));
+      database.query(sql).then(() => sink.readProfile(pinned ?? expect.fail("no run")));
     await expect(gone("SELECT")).rejects.toMatchObject({ exitCode: 75 });
     await expect(gone("DELETE FROM infer_batch.finishes")).rejects.toMatchObject({ exitCode: 75 });
     const { run } = await holdStaged(sink, night(sink, 2));
@@ -103,7 +103,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] }, allowOlder: true });
     const ids = async (): Promise<ReadonlySet<string>> =>
-      new Set(((await sink.published?.(series)) ?? []).map(({ runId }) => runId));
+      new Set(((await sink.published(series)) ?? []).map(({ runId }) => runId));
     expect(await ids()).toEqual(new Set()); // without control tables
     for (const day of [3, 1, 2]) {
       await publishStaged(sink, night(sink, day));
@@ -116,7 +116,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await publishStaged(sink, again);
     expect(await ids()).toEqual(new Set([night(sink, 1).runId, again.runId, night(sink, 3).runId]));
     await using other = pgSink({ url: database.url, postgres: { table: "scores.others" } });
-    expect(await other.published?.(series)).toEqual([]);
+    expect(await other.published(series)).toEqual([]);
   });
 
   test("a run that was rolled back is not compared with", async () => {
@@ -125,7 +125,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await publishStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
     await sink.rollback();
-    expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+    expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 
   test("a run that is not staged is compared with, too", async () => {
@@ -134,7 +134,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     const { run, stored } = await begun(sink, { ...night(sink, 1), staged: false });
     await commitProfiled(run, stored);
     await run.finish();
-    expect((await sink.published?.(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+    expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 });
 

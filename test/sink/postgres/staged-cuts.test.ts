@@ -149,7 +149,7 @@ postgres.describe("attempts that race with the publication of a staged run", () 
         const { seen } = await readMeanwhile(reader, rowsSql, async () => {
           await Promise.allSettled([
             approve(sinks[0]),
-            sinks[1].open(worker.stored).then((run) => run.decide(decisionOf("discarded")).then(() => run.tidy?.())),
+            sinks[1].open(worker.stored).then((run) => run.decide(decisionOf("discarded")).then(() => run.tidy())),
             sinks[2].open(worker.stored).then((run) => run.decide(decisionOf("superseded"))),
             commitSpans(worker.run, worker.stored).then(() => worker.run.finish()),
           ]);

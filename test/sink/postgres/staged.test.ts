@@ -69,7 +69,7 @@ postgres.describe("a staged run in Postgres", () => {
     const opened = await sink.open(stored);
     expect(opened.state).toEqual({ kind: "discarded", decision: decisionOf("discarded") });
     await expect(opened.begin(alone)).rejects.toMatchObject(discarded);
-    await opened.tidy?.();
+    await opened.tidy();
     expect(await leftTables(database)).toEqual([]);
 
     await expect(late()).rejects.toMatchObject(discarded);

@@ -31,7 +31,7 @@ async function pruneFirst(root: string, fs: FileSystem = nodeFileSystem): Promis
     at: "2026-11-23T04:05:06.789Z",
     by: "ana",
   };
-  return await sink.prune?.({ place: driveFolder(root), latest: runPlan(1).runId, pruning, dryRun: false });
+  return await sink.prune({ place: driveFolder(root), latest: runPlan(1).runId, pruning, dryRun: false });
 }
 
 interface Call {
