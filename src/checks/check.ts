@@ -179,24 +179,24 @@ export function nearness<T>(
   earlier: readonly { readonly run: RunProfile; readonly of: T }[],
   distance: (left: T, right: T) => number,
 ): Nearness | undefined {
-  const [first, ...others] = earlier;
+  const [first] = earlier;
   if (first === undefined) {
     return undefined;
   }
-  let [near, nearest] = [distance(now, first.of), first.run];
-  for (const { run, of } of others) {
-    const found = distance(now, of);
-    [near, nearest] = found < near ? [found, run] : [near, nearest];
-  }
+
+  const distances = earlier.map(({ of }) => distance(now, of));
+  const near = Math.min(...distances);
+  const nearest = (earlier[distances.indexOf(near)] ?? first).run;
+
   const own = earlier.map(() => Number.POSITIVE_INFINITY);
   for (const [index, { of }] of earlier.entries()) {
     for (let before = 0; before < index; before += 1) {
-      const found = distance((earlier[before] as { readonly of: T }).of, of);
-      own[index] = Math.min(own[index] as number, found);
-      own[before] = Math.min(own[before] as number, found);
+      const between = distance((earlier[before] as { readonly of: T }).of, of);
+      own[index] = Math.min(own[index] as number, between);
+      own[before] = Math.min(own[before] as number, between);
     }
   }
-  const usual = own.filter((found, index) => Number.isFinite(found) && earlier[index]?.run.isApproved !== true);
+  const usual = own.filter((far, index) => Number.isFinite(far) && earlier[index]?.run.isApproved !== true);
   return { near, usual: Math.max(0, ...usual), nearest };
 }
 

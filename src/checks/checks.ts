@@ -210,7 +210,10 @@ export function judgeWithPrevious(
 ): Verdict {
   const before = judge({ ...judged, run: { ...judged.run, outputs } });
   const results = verdict.results.map((result) => {
-    const other = before.results.find(
+    if (!isOfOutput(result, outputs)) {
+      return result;
+    }
+    const same = before.results.find(
       ({ check, column, isFeature, against, numbers }) =>
         check === result.check &&
         column === result.column &&
@@ -218,11 +221,8 @@ export function judgeWithPrevious(
         (against === null) === (result.against === null) &&
         numbers["value"] === result.numbers["value"],
     );
-    if (!isOfOutput(result, outputs)) {
-      return result;
-    }
-    const isModel = other === undefined || other.level === "pass";
-    const cause: Cause = { of: isModel ? "model" : "data", previous: other?.measured ?? "pass", modelSha256, rows };
+    const isModel = same === undefined || same.level === "pass";
+    const cause: Cause = { of: isModel ? "model" : "data", previous: same?.measured ?? "pass", modelSha256, rows };
     return { ...result, cause };
   });
   return { ...verdict, results };

@@ -36,7 +36,7 @@ export const farCheck: Check = {
       }
       const own = nights
         .filter(({ run }) => run.isApproved !== true)
-        .map((each) => outside(each.median, rangeOf(nights.filter((other) => other !== each).map(({ of }) => of))));
+        .map((each) => outside(each.median, rangeOf(nights.filter((night_) => night_ !== each).map(({ of }) => of))));
       const usual = Math.max(0, ...own.filter(Number.isFinite));
       const near = outside(median, [low, high]);
       const numbers = { median, low, high };
