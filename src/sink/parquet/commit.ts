@@ -77,8 +77,8 @@ export async function commitSpan(
     }
   } catch (error) {
     const isOver = error instanceof JobError && (error.code === "PLAN_CHANGED" || error.code === "DISCARDED");
-    if (isOver && hasRejects && rejectsName !== undefined) {
-      // Another attempt may have committed the same rejects with its part, and published the run before it was superseded.
+    if (isOver && hasRejects && rejectsName !== undefined && (await fence.takesBack(error))) {
+      // Another attempt may have committed the same rejects with its part.
       if ((await findPart(store, layout, span.index)) === undefined) {
         await store.remove(layout.rejects, [rejectsName]);
       }

@@ -112,13 +112,13 @@ export async function createPlan(store: Store, layout: Layout, plan: Plan): Prom
       await store.create(lost.plan, lostPlanText, fence);
     }
     await store.create(layout.plan, sealedText(plan), fence);
+    if (runIdIn(await textAt(store, layout.success)) === plan.runId) {
+      await store.clear(layout.temporary); // another attempt has finished the run already
+    }
+    return await storedPlan(store, layout);
   } catch (error) {
     throw await laterRunOr(store, layout, error);
   }
-  if (runIdIn(await textAt(store, layout.success)) === plan.runId) {
-    await store.clear(layout.temporary); // another attempt has finished the run already
-  }
-  return await storedPlan(store, layout);
 }
 
 /** What a run that is planned is fenced by. */
@@ -145,7 +145,7 @@ export function unfenced({ temporary }: Layout): Fence {
   return { scope: temporary, check: () => Promise.resolve(), takesBack: never };
 }
 
-/** The error for a plan that could not be stored: a later run supersedes it, where there is one; else `error`. */
+/** The error for a plan that could not be stored, or is the marker of a lost one: a later run supersedes it, where there is one; else `error`. */
 async function laterRunOr(store: ReadableStore, layout: Layout, error: unknown): Promise<unknown> {
   const { base } = splitRunId(layout.runId);
   const latest = await latestRun(store, layout.folder, base).catch(() => base); // `error` says more

@@ -273,7 +273,7 @@ async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolea
 async function mayHaveNoParts(store: Store, layout: Layout): Promise<boolean> {
   try {
     const stored = await readPlan(store, layout);
-    return stored !== undefined && stored.pruned === undefined && spanCount(stored.plan) === 0;
+    return stored !== undefined && (stored.pruned !== undefined || spanCount(stored.plan) === 0);
   } catch (error) {
     if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
       return true; // its plan is lost
