@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 test("infer-batch checks judges the published nights as if each were tonight, and names what would have held one", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
   const none = await nights.night("checks", "2026-11-20");
   expect([none.code, none.stderr]).toEqual([64, expect.stringContaining("none is published")]);

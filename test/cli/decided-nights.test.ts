@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, type Nights, nightlyJob } from "../support/nights.js";
 
 const failed = "50 rows (392 filtered out by input.where); the nearest night had 442 (2026-11-20), 11.3% of it";
@@ -23,8 +23,7 @@ async function fourNights(nights: Nights): Promise<CliResult> {
 const leftOut = "not compared with 2026-11-22: approved as not normal; nor with 2026-11-21: expected to differ";
 
 test("status of an approved run is published, and keeps the checks that it failed; one that was expected has a warning", async () => {
-  await using folder = await scratchFolder();
-  const nights = await nightlyJob(folder.path);
+  const nights = await nightlyJob(scratch.path);
   await fourNights(nights);
   const approved = (await nights.night("status", "2026-11-22")).stdout.split("\n").slice(0, 5);
   expect(approved).toEqual([
@@ -44,8 +43,7 @@ test("status of an approved run is published, and keeps the checks that it faile
 });
 
 test("the night after an approval says that it is not compared with the approved run: in its message, log, status and plan", async () => {
-  await using folder = await scratchFolder();
-  const nights = await nightlyJob(folder.path);
+  const nights = await nightlyJob(scratch.path);
   const held = await fourNights(nights);
   expect(held.stderr).toContain(`INFO: checks: ${leftOut}\n`);
   const again = await nights.night("run", "2026-11-23");
@@ -59,8 +57,7 @@ test("the night after an approval says that it is not compared with the approved
 });
 
 test("history says which run superseded another, what expect and on_fail excused, and which run is no baseline", async () => {
-  await using folder = await scratchFolder();
-  const nights = await nightlyJob(folder.path);
+  const nights = await nightlyJob(scratch.path);
   const runId = String(lastJson(await fourNights(nights))["run_id"]);
   await nights.night("run", "2026-11-23", "--new-run");
   const { code, stderr } = await runHere(["status", nights.spec, "--run", runId]);
@@ -86,8 +83,7 @@ test("history says which run superseded another, what expect and on_fail excused
 });
 
 test("stats of a discarded run ends with 67 as run does, by date and by id; that of a held run by its id shows it", async () => {
-  await using folder = await scratchFolder();
-  const nights = await nightlyJob(folder.path);
+  const nights = await nightlyJob(scratch.path);
   const runId = String(lastJson(await fourNights(nights))["run_id"]);
   const byId = await runHere(["stats", nights.spec, "--run", runId]);
   expect([byId.code, byId.stdout], byId.stderr).toEqual([
@@ -115,8 +111,7 @@ test("stats of a discarded run ends with 67 as run does, by date and by id; that
 });
 
 test("a run held for its rejected rows names the command that shows them, in its message and on its page", async () => {
-  await using folder = await scratchFolder();
-  const nights = await nightlyJob(folder.path, {
+  const nights = await nightlyJob(scratch.path, {
     input: { columns: { age: "case when id % 4 = 0 then null else age end" } },
     on_bad_row: "reject",
     max_rejects: "100%",
@@ -126,15 +121,14 @@ test("a run held for its rejected rows names the command that shows them, in its
   const held = await nights.night("run", "2026-11-20");
   expect(held.code, held.stderr).toBe(67);
   const found = /to see the rejected rows: (infer-batch rejects .* --param ds=2026-11-20)\n/.exec(held.stderr);
-  const page = await readFile(join(folder.path, "page.html"), "utf8");
+  const page = await readFile(join(scratch.path, "page.html"), "utf8");
   expect(page).toContain(`<p>To see the rejected rows:</p><pre>${found?.[1] ?? ""}</pre>`);
   expect(found?.[1]).toBeDefined();
 });
 
 test("plan says what the checks look at and what they compare with; validate refuses a missing profile", async () => {
-  await using folder = await scratchFolder();
   const checks = { unique: ["id"], slices: ["id"], sql: { some: "count(*) > 1" }, on_fail: "warn" };
-  const nights = await nightlyJob(folder.path, { checks });
+  const nights = await nightlyJob(scratch.path, { checks });
   const first =
     "\nchecks   rows, rejects, 1 output, 10 features, slices by id, keys of id, 1 SQL condition; a failed check only warns\n";
   expect((await nights.night("plan", "2026-11-20")).stdout).toContain(

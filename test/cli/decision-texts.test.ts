@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { heldNight, nightlyJob } from "../support/nights.js";
 
 test("approve of a night that is published names the night that is held, and of the held one confirms the baseline", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   const runId = await heldNight(nights);
 

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, type Nights, nightlyJob } from "../support/nights.js";
 
 /** A time zone in which it is between 12:00 and 13:00 now. (Names of Etc/GMT have the sign of POSIX.) */
@@ -22,7 +22,6 @@ const statusOf = (jobs: readonly Nights[], ...options: string[]): ReturnType<typ
   runHere(["status", ...jobs.map(({ spec }) => spec), ...options]);
 
 test("status --expect-by names each job whose run of today is not published, once it is that late in its time zone", async () => {
-  await using scratch = await scratchFolder();
   const done = await jobIn(scratch.path, "done");
   const late = await jobIn(scratch.path, "late");
   const held = await jobIn(scratch.path, "held");
@@ -53,7 +52,6 @@ test("status --expect-by names each job whose run of today is not published, onc
 });
 
 test("status --expect-by ends with 64 if a spec cannot be read or has no date, and still names the others", async () => {
-  await using scratch = await scratchFolder();
   const late = await jobIn(scratch.path, "late");
   const undated = await jobIn(scratch.path, "undated");
   await undated.rewrite({ params: {}, output: { parquet: { path: "out" } } });

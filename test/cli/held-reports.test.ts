@@ -1,7 +1,7 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 const reports = { report: { html: "page-${ds}.html", metrics: "job.prom" } };
@@ -15,11 +15,10 @@ async function jobBeforeHold(folder: string): ReturnType<typeof nightlyJob> {
 }
 
 test("the page and metrics of a held run show the reason, and then the decision of a person", async () => {
-  await using folder = await scratchFolder();
-  const job = await nightlyJob(folder.path, reports);
-  const page = (): Promise<string> => readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
+  const job = await nightlyJob(scratch.path, reports);
+  const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-22.html"), "utf8");
   const state = async (): Promise<unknown> =>
-    /infer_batch_run_state\{.*state="(\w+)"\} 1/.exec(await readFile(join(folder.path, "job.prom"), "utf8"))?.[1];
+    /infer_batch_run_state\{.*state="(\w+)"\} 1/.exec(await readFile(join(scratch.path, "job.prom"), "utf8"))?.[1];
   expect((await job.night("run", "2026-11-21")).code).toBe(0);
   expect(await state()).toBe("published");
   await job.rewrite({ ...reports, ...fewRows });
@@ -56,11 +55,10 @@ async function gauges(path: string): Promise<readonly unknown[]> {
 }
 
 test("a decision on a run that several workers scored is in the page and the metrics of each", async () => {
-  await using folder = await scratchFolder();
-  const job = await jobBeforeHold(folder.path);
+  const job = await jobBeforeHold(scratch.path);
   const files = [0, 1].map((index) => ({
-    page: join(folder.path, `page-2026-11-21.worker-${index}.html`),
-    metrics: join(folder.path, `job.worker-${index}.prom`),
+    page: join(scratch.path, `page-2026-11-21.worker-${index}.html`),
+    metrics: join(scratch.path, `job.worker-${index}.prom`),
   }));
   const headings = (): Promise<unknown[]> =>
     Promise.all(files.map(async ({ page }) => /<h1>([^<]*)/.exec(await readFile(page, "utf8"))?.[1]));
@@ -85,24 +83,22 @@ test("a decision on a run that several workers scored is in the page and the met
 });
 
 test("a decision is in all reports that can be written", async () => {
-  await using folder = await scratchFolder();
-  const job = await jobBeforeHold(folder.path);
+  const job = await jobBeforeHold(scratch.path);
   for (const worker of ["0/2", "1/2"]) {
     await job.night("run", "2026-11-21", "--worker", worker);
   }
   // In the way of the new page of worker 0.
-  await mkdir(join(folder.path, `.page-2026-11-21.worker-0.html.${process.pid}.tmp`));
+  await mkdir(join(scratch.path, `.page-2026-11-21.worker-0.html.${process.pid}.tmp`));
   const { code, stderr } = await job.night("approve", "2026-11-21", "--by", "ana");
   expect([code, stderr]).toEqual([0, expect.stringMatching(/^warning: writing the decision into the reports: .*\n$/)]);
-  expect(await readFile(join(folder.path, "page-2026-11-21.worker-1.html"), "utf8")).toContain("<h1>PUBLISHED.");
+  expect(await readFile(join(scratch.path, "page-2026-11-21.worker-1.html"), "utf8")).toContain("<h1>PUBLISHED.");
   for (const index of [0, 1]) {
-    expect((await gauges(join(folder.path, `job.worker-${index}.prom`))).slice(0, 2)).toEqual(["published", 0]);
+    expect((await gauges(join(scratch.path, `job.worker-${index}.prom`))).slice(0, 2)).toEqual(["published", 0]);
   }
 });
 
 test("a decision that is made on another machine than that of the reports says when these change", async () => {
-  await using folder = await scratchFolder();
-  const job = await jobBeforeHold(folder.path);
+  const job = await jobBeforeHold(scratch.path);
   await job.night("run", "2026-11-21");
   const elsewhere = { report: { html: "laptop/page-${ds}.html", metrics: "laptop/job.prom" } };
   await job.rewrite({ ...elsewhere, ...fewRows });
@@ -112,14 +108,13 @@ test("a decision that is made on another machine than that of the reports says w
   );
   await job.rewrite({ ...reports, ...fewRows });
   expect((await job.night("run", "2026-11-21")).stdout).toContain("already complete");
-  expect((await gauges(join(folder.path, "job.prom"))).slice(0, 2)).toEqual(["published", 0]);
-  const page = await readFile(join(folder.path, "page-2026-11-21.html"), "utf8");
+  expect((await gauges(join(scratch.path, "job.prom"))).slice(0, 2)).toEqual(["published", 0]);
+  const page = await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
   expect(/<h1>(\w+)/.exec(page)?.[1]).toBe("PUBLISHED");
 });
 
 test("the page of a held run names an approved run as the one that readers have", async () => {
-  await using folder = await scratchFolder();
-  const job = await jobBeforeHold(folder.path);
+  const job = await jobBeforeHold(scratch.path);
   await job.night("run", "2026-11-21");
   await job.night("approve", "2026-11-21", "--not-normal");
   await job.night("run", "2026-11-22");
@@ -128,7 +123,7 @@ test("the page of a held run names an approved run as the one that readers have"
     runs.map(({ seconds }) => typeof seconds),
     "held, approved, published",
   ).toEqual(["number", "number", "number"]);
-  const page = await readFile(join(folder.path, "page-2026-11-22.html"), "utf8");
+  const page = await readFile(join(scratch.path, "page-2026-11-22.html"), "utf8");
   expect(page).toContain("<h1>HELD. Readers still have the run of 21 Nov, and nothing of 22 Nov.</h1>");
   expect(page, "the approved run is in the charts, with its duration").toMatch(
     /The last 3 runs.*duration <b>\d+\.\d s<\/b><\/figcaption><svg[^>]*><path class="line" d="M4 \S+L60 \S+L116 \S+"/s,

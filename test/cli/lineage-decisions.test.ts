@@ -2,7 +2,7 @@ import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { type Listener, listen } from "../support/listener.js";
 import { fewRows, nightlyJob } from "../support/nights.js";
 import { type Event, parseEvent } from "../support/openlineage.js";
@@ -24,10 +24,9 @@ function newEvents({ calls }: Listener): () => unknown[] {
 const start = ["START", undefined, undefined];
 
 test("lineage events follow a run that is held, approved or discarded", async () => {
-  await using folder = await scratchFolder();
   await using server = await listen();
   const report = { openlineage: { url: server.url } };
-  const job = await nightlyJob(folder.path, { report });
+  const job = await nightlyJob(scratch.path, { report });
   const events = newEvents(server);
   await job.night("run", "2026-11-20");
   expect(events()).toEqual([start, ["COMPLETE", "complete", 442]]);
@@ -47,9 +46,8 @@ test("lineage events follow a run that is held, approved or discarded", async ()
 });
 
 test("lineage events follow a run that its checks approved, whose process was killed before it published the run", async () => {
-  await using folder = await scratchFolder();
   await using server = await listen();
-  const job = await nightlyJob(folder.path, { report: { openlineage: { url: server.url } } });
+  const job = await nightlyJob(scratch.path, { report: { openlineage: { url: server.url } } });
   const events = newEvents(server);
   await job.night("run", "2026-11-20");
   events();
@@ -61,7 +59,6 @@ test("lineage events follow a run that its checks approved, whose process was ki
 });
 
 test("a backfill sends the lineage events of each date, and makes no calls", async () => {
-  await using scratch = await scratchFolder();
   await using server = await listen();
   const report = { openlineage: { url: server.url }, on_success: `${server.url}/success` };
   const job = await dailyJob(scratch.path, { report });

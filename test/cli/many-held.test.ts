@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
 
 /** The date of the held run that a line is about. */
@@ -10,7 +10,6 @@ const heldOn = (line: string): string | undefined =>
 const linesOf = (text: string): string[] => text.split("\n").filter((line) => /held by|to list them/.test(line));
 
 test("of many runs that are held, status and run name the latest three in full, and the others in one line with the command that lists them", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   await heldNight(nights);
   const status = async (): Promise<string[]> => linesOf((await nights.night("status", "2026-12-24")).stdout);

@@ -2,15 +2,14 @@ import { describe, expect, test } from "vitest";
 import { skipExitCode } from "#src/cli/skip-exit-code.js";
 import { exitCodes } from "#src/util/errors.js";
 import { runCli } from "../support/cli.js";
-import { fixtures, type Fixture, scratchFolder, writeSpec } from "../support/job.js";
+import { fixtures, type Fixture, scratch, writeSpec } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;
 
 describe("--skip-exit-code", () => {
   test("--skip-exit-code is the exit code of a run that is already complete, and of no other", async () => {
-    await using folder = await scratchFolder();
-    const spec = await writeSpec(folder.path, wine);
+    const spec = await writeSpec(scratch.path, wine);
     const first = await runCli(["run", spec, "--json", "--skip-exit-code", "99"]);
     const second = await runCli(["run", spec, "--json", "--skip-exit-code", "99"]);
     expect([first.code, second.code]).toEqual([0, 99]);

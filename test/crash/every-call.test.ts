@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectFewDoneAgain, expectFinished, failuresOf, inspectWreck } from "../support/crash.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
 import {
@@ -20,8 +20,8 @@ const parallelKills = 2;
 
 /** Looks at what a killed run leaves, and lets the same command finish. */
 async function killAndResume(kill: Kill): Promise<{ committed: number }> {
-  await using scratch = await scratchFolder();
-  const { spec, out, expected } = await watchedJob(scratch.path);
+  await using folder = await scratchFolder();
+  const { spec, out, expected } = await watchedJob(folder.path);
 
   const said = await leftAt(kill, out, (env) => runWatched(spec, env));
 
@@ -62,7 +62,6 @@ test("each part is flushed before it has its name, and its name before its tempo
 });
 
 test("every row comes out once after a process has died at any durable call", { timeout: 600_000 }, async () => {
-  await using scratch = await scratchFolder();
   const copies = join(scratch.path, "copies");
   const moments = killsAt(tellingCalls(await traceOf(copies), (call) => call, { ends: true }));
   const kills = killsOrCopies(moments, copies);

@@ -5,7 +5,7 @@ import { expectFinished, inspectWreck } from "../support/crash.js";
 import { outliveKills } from "../support/crew.js";
 import { goldenRows } from "../support/golden.js";
 import { httpProxy } from "../support/http-proxy.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
 import type { PgRow } from "../support/pg-database.js";
 import { tableFaults, writePgSpec } from "../support/pg-job.js";
@@ -23,7 +23,6 @@ const commitRows = 20;
 const name = "four workers, again and again one of them killed and started again, score every row once";
 
 test(`${name}: files`, { timeout }, async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: 20 } });
   const out = join(scratch.path, "out");
   const expected = { golden: await goldenRows(fixture), commitRows };
@@ -59,7 +58,6 @@ const counts = `SELECT (SELECT count(*) FROM scores.predictions)::int AS rows,
 s3.describe("in a store,", () => {
   postgres.describe("", () => {
     test(`${name}: from S3 into Postgres`, { timeout }, async () => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await database.query(slowTable);
       const bucket = await s3.server().createBucket();
@@ -99,7 +97,6 @@ s3.describe("in a store,", () => {
   });
 
   test.runIf(torture)(`${name}: from S3 into S3`, { timeout }, async () => {
-    await using scratch = await scratchFolder();
     await using proxy = await httpProxy(s3.server().port);
     const bucket = await s3.server().createBucket();
     await upload(bucket, join(projectFolder, "fixtures/data/diabetes"), "in/");

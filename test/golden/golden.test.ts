@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { readIndependently } from "../support/hyparquet.js";
-import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
 import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
 import { query, readRows } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -64,7 +64,6 @@ describe.each(fixtures)("$name", (fixture) => {
   test.each(shapesFor(fixture))(
     "predicts what Python did: batches of $batch, spans $commit, $threads threads",
     async ({ batch, commit, threads }) => {
-      await using scratch = await scratchFolder();
       const spec = await writeSpec(scratch.path, fixture, {
         engine: { batch_size: batch, threads },
         commit_rows: commitRows(fixture, commit),
@@ -86,7 +85,6 @@ describe.each(fixtures)("$name", (fixture) => {
   );
 
   test("predicts what Python did as a command with everything left to it", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, { engine: { threads: "auto" } });
 
     const { code, summary } = await runSpec(spec, { ownProcess: asBuilt.has(fixture.name) });
@@ -99,7 +97,6 @@ describe.each(fixtures)("$name", (fixture) => {
   });
 
   test.each(codecsFor(fixture))("writes %s parts that a reader of other make reads the same", async (compression) => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixture, {
       output: { parquet: { path: "out", compression } },
       commit_rows: Math.ceil(fixture.rows / 3),
@@ -118,7 +115,6 @@ describe.each(fixtures)("$name", (fixture) => {
 
 describe("vectors", () => {
   test("are lists with what Python predicted", async () => {
-    await using scratch = await scratchFolder();
     const outputs = { vector: "vector", score: "score", third: "vector[3]" };
     const spec = await writeSpec(scratch.path, fixtureNamed("embedding-mlp"), { model: { outputs }, commit_rows: 500 });
 
@@ -140,7 +136,6 @@ describe("vectors", () => {
 
 describe("texts and NULLs", () => {
   test("that a model predicts and reads are the same if all columns are carried", async () => {
-    await using scratch = await scratchFolder();
     const columns = ["row_id", "species", "sex", "tag", "measured_on"];
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), { output: { columns } });
 
@@ -154,7 +149,6 @@ describe("texts and NULLs", () => {
   });
 
   test("rows with NULL features are bad rows unless model.missing allows them", async () => {
-    await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"), { model: { missing: "bad_row" } });
 
     const { code, stderr } = await runSpec(spec);
@@ -166,7 +160,6 @@ describe("texts and NULLs", () => {
   });
 
   test("NULL texts are bad rows", async () => {
-    await using scratch = await scratchFolder();
     const path = join(projectFolder, "fixtures/data/penguins/*.parquet");
     const where = { input: { path }, model: { missing: "nan" } };
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), where);

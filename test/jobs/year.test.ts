@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { query, writeRows } from "../support/parquet.js";
 import { torture } from "../support/torture.js";
@@ -37,7 +37,6 @@ async function filesIn(folder: string): Promise<ReadonlyMap<string, number>> {
 }
 
 test("a job runs for months by its commands alone: failures, a backfill, bad nights, and prune", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallJob(scratch.path, {
     model: identity,
     select: selectOf(0),

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { onnxArtifacts, serveMlflow } from "../support/mlflow.js";
 import { useS3 } from "../support/s3.js";
 
@@ -11,7 +11,6 @@ const fixtures = join(projectFolder, "fixtures/models/external-data");
 
 s3.describe("a model of MLflow whose files are in S3", () => {
   test("is read from the store that MLFLOW_S3_ENDPOINT_URL names, with its external data", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const model = await readFile(join(fixtures, "model.onnx"));
     for (const [path, bytes] of onnxArtifacts({ "model.onnx": model })) {

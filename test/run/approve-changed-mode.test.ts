@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 import { leftTables } from "../support/pg-crash.js";
@@ -67,7 +67,6 @@ const rowsOf = async (database: Database): Promise<unknown> => {
 
 postgres.describe("a held run into Postgres whose spec was given other settings for the table", () => {
   test.each(changes)("approve ends with 66 until the spec again has the settings of the plan: $name", async (one) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, one.from));
     const runId = await heldNight(nights);
@@ -96,7 +95,6 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
   test.each(changes.filter(({ name }) => /^(append|replace) to upsert|another key/.test(name)))(
     "a held run whose spec has changed can be discarded, which removes its rows: $name",
     async (one) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightlyJob(scratch.path, into(database, one.from));
       await heldNight(nights);
@@ -111,7 +109,6 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
   );
 
   test("approve ignores a changed on_duplicate in mode append, where it has no effect", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));
     await heldNight(nights);
@@ -121,7 +118,6 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
   });
 
   test("an approved run that its table refuses is not published in another mode; a new run in that mode takes its place", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));
     expect((await nights.night("run", "2026-11-20")).code).toBe(0);
@@ -149,7 +145,6 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
   });
 
   test("a held run without rows does not empty the table in mode replace", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));
     expect((await nights.night("run", "2026-11-20")).code).toBe(0);

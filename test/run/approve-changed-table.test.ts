@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -66,7 +66,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   test.each(modes)(
     "a held run whose table has changed stays held, and is approved once the table is altered back: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const runId = await heldNight(nights);
@@ -91,7 +90,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   );
 
   test("a held run whose table has changed can be discarded, and a new run takes its place", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "replace");
     await heldNight(nights);
@@ -108,7 +106,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   });
 
   test("an approved run that the table refuses cannot be discarded, and is published by the next approve once the table takes it", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "upsert");
     const runId = await heldNight(nights);
@@ -142,7 +139,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   ] as const)(
     "run --new-run takes the place of an approved run that the table refuses, and publishes each row once: $mode, by $by",
     async ({ mode, by }) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const isHeld = by === "a person";
@@ -176,7 +172,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   );
 
   test("an approved run is never published into another table that the spec names by now, and a new run takes its place once its table is gone", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await refusedNights(scratch.path, database);
     const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
@@ -201,7 +196,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   });
 
   test("a view of the staging table of a replaced run costs a warning, and the next run drops the table once the view is gone", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await refusedNights(scratch.path, database);
     const staging = (await leftTables(database)).find((table) => table.startsWith("staging"));
@@ -229,7 +223,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   });
 
   test("erase drops the staging table of a held run that a discarded run superseded, once no view needs it", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "append");
     await heldNight(nights);
@@ -247,7 +240,6 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
   });
 
   test("the page of a run that takes the place of a refused one shows nothing of that one", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await refusedNights(scratch.path, database);
     const page = join(scratch.path, "page.html");

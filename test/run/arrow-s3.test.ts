@@ -5,7 +5,7 @@ import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows, without } from "../support/output.js";
 import { query, readRows } from "../support/parquet.js";
 import { runInS3, upload } from "../support/s3-job.js";
@@ -21,28 +21,27 @@ s3.describe("Arrow shards in S3", () => {
     ["file", "penguins-pipeline"],
     ["stream", "sentences-mean"],
   ] as const)("Arrow shards in S3 are scored as Python did, from a %s (%s)", async (kind, name) => {
-    await using scratch = await scratchFolder();
+    await using folder = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const fixture = fixtureNamed(name);
-    await mkdir(join(scratch.path, "in"));
-    await fixtureAsArrow(join(scratch.path, "in"), fixture.table, kind);
-    await upload(bucket, join(scratch.path, "in"), "lake/");
-    const spool = join(scratch.path, "spool");
+    await mkdir(join(folder.path, "in"));
+    await fixtureAsArrow(join(folder.path, "in"), fixture.table, kind);
+    await upload(bucket, join(folder.path, "in"), "lake/");
+    const spool = join(folder.path, "spool");
     const input = { path: `s3://${bucket.name}/lake/*`, spool: { path: spool }, verify: "full" };
 
-    const result = await runInS3(["run", await writeSpec(scratch.path, fixture, { input, commit_rows: 29 })], {
+    const result = await runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], {
       port: port(),
     });
 
     expect(result, result.stderr).toMatchObject({ code: 0 });
-    expect(differences(await outputRows(join(scratch.path, "out")), await goldenRows(fixture))).toEqual([]);
+    expect(differences(await outputRows(join(folder.path, "out")), await goldenRows(fixture))).toEqual([]);
     expect(await readdir(spool)).toEqual([]);
   });
 
   test.each(["plain.arrow", "zstd.arrows"])(
     "Arrow shards in S3 have every type, dictionaries among them (%s)",
     async (name) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       await bucket.putFile(`in/${name}`, join(projectFolder, "fixtures/arrow", name));
       const types = join(projectFolder, "fixtures/arrow/types.parquet");
@@ -64,7 +63,6 @@ s3.describe("Arrow shards in S3", () => {
   );
 
   test("Arrow shards in S3 are fetched by needed column, and a row that cannot be scored is named", async () => {
-    await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
 
 const noRows = { input: { where: "id < 0" } };
@@ -31,7 +31,6 @@ async function nightOf(nights: Nights, date: string, changed: SpecOverrides): Pr
 }
 
 test("a night after nights without rows gets a verdict, as does one without rows", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   expect(await nightOf(nights, "2026-11-20", noRows)).toEqual([0, ""]);
   expect(await nightOf(nights, "2026-11-21", noRows)).toEqual([0, ""]);
@@ -42,7 +41,6 @@ test("a night after nights without rows gets a verdict, as does one without rows
 });
 
 test("a night that was expected to differ is published, and later nights are not compared with it unless the spec says so", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   expect(await nightOf(nights, "2026-11-20", {})).toEqual([0, ""]);
   expect(await nightOf(nights, "2026-11-21", expected("2026-11-21"))).toEqual([
@@ -56,7 +54,6 @@ test("a night that was expected to differ is published, and later nights are not
 });
 
 test("the log, the status and the page of a night that was expected to differ have the reason once", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { report: { html: "page.html" } });
   expect((await nightOf(nights, "2026-11-20", {}))[0]).toBe(0);
   await nights.rewrite({
@@ -73,7 +70,6 @@ test("the log, the status and the page of a night that was expected to differ ha
 });
 
 test("a column that is carried through is checked for NULLs and for being there", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   expect(await nightOf(nights, "2026-11-20", withTag("id % 3"))).toEqual([0, ""]);
   const [, nulls] = await nightOf(nights, "2026-11-21", withTag("NULL::BIGINT"));
@@ -92,7 +88,6 @@ describe("a limit that no value is compared with is an error of the spec, which 
     [{ id: { in: [1, 2] } }, "checks.outputs.id: `in` cannot be checked of `id`, which comes from the input as it is"],
     [{ score: { in: [0, 1] } }, "checks.outputs.score: `in` cannot be checked of `score`, which is float32"],
   ])("the limits %j are refused", async (outputs, message) => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: { outputs } });
     for (const command of ["run", "plan", "validate"]) {
       const { code, stderr } = await nights.night(command, "2026-11-20");
@@ -101,12 +96,11 @@ describe("a limit that no value is compared with is an error of the spec, which 
   });
 
   test("a range of a text is refused, and a list of whole numbers is compared with labels that are whole numbers", async () => {
-    await using scratch = await scratchFolder();
-    const texts = await nightlyJob(scratch.path, label({ range: [0, 1] }), "penguins-pipeline");
+    await using folder = await scratchFolder();
+    const texts = await nightlyJob(folder.path, label({ range: [0, 1] }), "penguins-pipeline");
     const refused = await texts.night("run", "2026-11-20");
     expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("which is utf8")]);
-    await using other = await scratchFolder();
-    const whole = await nightlyJob(other.path, {}, "penguins-lightgbm");
+    const whole = await nightlyJob(folder.path, {}, "penguins-lightgbm");
     expect((await nightOf(whole, "2026-11-20", label({ in: [0, 1, 2] })))[0]).toBe(0);
     const [code, found] = await nightOf(whole, "2026-11-21", label({ in: [0, 1] }));
     expect([code, found]).toEqual([67, expect.stringContaining("not in the list: 2")]);
@@ -114,7 +108,6 @@ describe("a limit that no value is compared with is an error of the spec, which 
 });
 
 test("a limit that was misspelt while a run was unfinished ends the run before it scores more rows", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
   await nights.rewrite({ checks: { outputs: { scor: { factor: 1 } } } });

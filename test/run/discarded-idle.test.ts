@@ -3,7 +3,7 @@ import { openJob } from "#src/app/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import type { RunSink } from "#src/sink/port.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { alone } from "../support/score.js";
@@ -50,7 +50,6 @@ async function expectDiscarded(nights: Nights, act: "begin" | "profile"): Promis
 test.each(["begin", "profile"] as const)(
   "an attempt that finds all spans committed reports that a person has discarded the run meanwhile: before %s",
   async (act) => {
-    await using scratch = await scratchFolder();
     await expectDiscarded(await committedNight(scratch.path, {}), act);
   },
 );
@@ -61,7 +60,6 @@ postgres.describe("a run into Postgres", () => {
   test.each(["begin", "profile"] as const)(
     "an attempt that finds all spans in Postgres reports that a person has discarded the run meanwhile: before %s",
     async (act) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const table = { url: database.url, table: "scores.predictions", mode: "append" };
       const output = { parquet: undefined, postgres: table };

@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { scoreHere } from "../support/score.js";
 
@@ -33,7 +33,6 @@ describe("a column that one shard lacks ends the run with 65, in any order of th
     { what: "the file's", here: "in/b.parquet", type: "date32", lacks: "a.parquet" },
     { what: "the file's", here: "in/b.parquet", type: "date32", lacks: "z.parquet" },
   ])("$what, missing in $lacks", async ({ here, type, lacks }) => {
-    await using scratch = await scratchFolder();
     const dated = type === "date32" ? `${plain}, DATE '2026-01-31' AS dt` : plain;
 
     const said = await refusalOver(scratch.path, { [here.slice(3)]: dated, [lacks]: plain }, "dt");
@@ -44,7 +43,6 @@ describe("a column that one shard lacks ends the run with 65, in any order of th
   });
 
   test("a column that has another type in one shard ends the run with 65", async () => {
-    await using scratch = await scratchFolder();
     const text = "SELECT 1::BIGINT AS id, 'x' AS x";
 
     expect(await refusalOver(scratch.path, { "a.parquet": text, "b.parquet": plain }, "x")).toBe(
@@ -53,8 +51,6 @@ describe("a column that one shard lacks ends the run with 65, in any order of th
   });
 
   test("a column that no shard has ends the run with 64", async () => {
-    await using scratch = await scratchFolder();
-
     expect(await refusalOver(scratch.path, { "k=1/a.parquet": plain, "b.parquet": plain }, "dt")).toMatch(
       /^64 CONTRACT\n.*output\.columns names column `dt`, which is not there\n/,
     );

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { runHere } from "../support/cli.js";
 import { smallJob } from "../support/faulty.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
 import { watchCommand } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";
@@ -64,12 +64,12 @@ const ways: Readonly<Record<string, Way>> = {
 };
 
 async function profilesOf({ overrides = {}, workers, killed, format }: Way, table = select): Promise<Profiles> {
-  await using scratch = await scratchFolder();
+  await using folder = await scratchFolder();
   const about = { model: meanOfFour, select: table, modelSpec: bound, ...job };
-  const { spec, out, rewrite } = await smallJob(scratch.path, about);
+  const { spec, out, rewrite } = await smallJob(folder.path, about);
   if (format !== undefined) {
-    await writeArrow(join(scratch.path, `in/a.${format}`), table, { kind: "stream", batchRows: 9999 });
-    await rm(join(scratch.path, "in/a.parquet"));
+    await writeArrow(join(folder.path, `in/a.${format}`), table, { kind: "stream", batchRows: 9999 });
+    await rm(join(folder.path, "in/a.parquet"));
   }
   const { input, ...rest } = overrides;
   const path = { input: { path: `in/*.${format ?? "parquet"}`, ...input } };
@@ -141,15 +141,15 @@ test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
     const fixture = fixtureNamed(name);
     const profiles = await Promise.all(
       [{}, { where: "true" }, { path: "in/*.arrow" }].map(async (input) => {
-        await using scratch = await scratchFolder();
+        await using folder = await scratchFolder();
         if ("path" in input) {
-          await fixtureAsArrow(scratch.path, fixture.table, "file");
+          await fixtureAsArrow(folder.path, fixture.table, "file");
         }
         const from = "path" in input ? { path: "*.arrow" } : input;
-        const spec = await writeSpec(scratch.path, fixture, { checks: {}, input: from, commit_rows: 100 });
+        const spec = await writeSpec(folder.path, fixture, { checks: {}, input: from, commit_rows: 100 });
         const result = await runHere(["run", spec]);
         expect(result.code, result.stderr).toBe(0);
-        return await featuresIn(join(scratch.path, "out"));
+        return await featuresIn(join(folder.path, "out"));
       }),
     );
     expect(profiles[0]?.length).toBeGreaterThan(0);
@@ -160,7 +160,6 @@ test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
 );
 
 test("a key column that the model reads has no value in the profile of its run", async () => {
-  await using scratch = await scratchFolder();
   const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), {
     checks: { unique: ["bmi"], on_fail: "warn" },
     model: { inputs: { features: ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"] } },

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
 import { runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 
@@ -44,7 +44,6 @@ async function filteredNights(folder: string): Promise<Nights> {
 }
 
 test("a feature whose unit has changed is noticed in a run of few filtered rows of many", async () => {
-  await using scratch = await scratchFolder();
   const nights = await filteredNights(scratch.path);
   const first = await runHere(["run", ...nights.args("2026-11-20")]);
   expect(first, first.stderr).toMatchObject({ code: 0 });
@@ -55,7 +54,6 @@ test("a feature whose unit has changed is noticed in a run of few filtered rows 
 });
 
 test("the rows that a filter keeps are estimated in an input of many files", async () => {
-  await using scratch = await scratchFolder();
   const nights = await filteredNights(scratch.path);
   const folder = join(scratch.path, "in");
   await rm(join(folder, "a.parquet"));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { useS3 } from "../support/s3.js";
 import { shardFixture } from "../support/shards.js";
@@ -47,7 +47,6 @@ async function runFresh(folder: string, job: FreshJob): Promise<CliResult> {
 }
 
 test("a run whose input is older than input.freshness.error_after ends with 75 before anything is planned", async () => {
-  await using scratch = await scratchFolder();
   const stale = await runFresh(scratch.path, { newest: daysAgo(3.5), freshness: { error_after: "3d" } });
   expect([stale.code, stale.stderr]).toEqual([
     75,
@@ -73,7 +72,6 @@ test.each([
   ["with a time zone", "TIMESTAMPTZ", `${daysAgo(1.5)} AT TIME ZONE 'UTC'`, /:\d\d UTC, 36 h \d+ min before now/],
   ["in nanoseconds", "TIMESTAMP_NS", daysAgo(1.5), /:\d\d, 36 h \d+ min before now/],
 ])("a run whose newest input is %s is scored, and warns if that is too old", async (_name, type, newest, warning) => {
-  await using scratch = await scratchFolder();
   const done = await runFresh(scratch.path, { newest, type, freshness: { warn_after: "24h", error_after: "3d" } });
   expect(done.code, done.stderr).toBe(0);
   expect(done.stderr).toEqual(
@@ -82,7 +80,6 @@ test.each([
 });
 
 test("the age of the input of an earlier logical date is measured at the end of that date, in the time zone of the job", async () => {
-  await using scratch = await scratchFolder();
   const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", freshness: { error_after: "4h" } };
   const fresh = await runFresh(join(scratch.path, "a"), { ...job, args: ["--param", "ds=2026-01-04"] });
   expect(fresh.code, fresh.stderr).toBe(0);
@@ -97,7 +94,6 @@ test.each([
   ["3d", "2026-01-02 23:59:00", "3 days 1 min", "3 days"],
   ["90s", "2026-01-05 23:58:29.75", "1 min 30.25 s", "1 min 30 s"],
 ])("an age beyond its limit, %s, never reads like it: %s", async (limit, newest, age, shownLimit) => {
-  await using scratch = await scratchFolder();
   const job = { newest: `TIMESTAMP '${newest}'`, args: ["--param", "ds=2026-01-05"] };
   const failed = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: limit } });
   expect([failed.code, failed.stderr]).toEqual([
@@ -111,7 +107,6 @@ test.each([
 });
 
 test("a timestamp without a time zone is one of the job's time zone", async () => {
-  await using scratch = await scratchFolder();
   const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", timezone: "America/New_York" };
   const args = ["--param", "ds=2026-01-04"];
   const fresh = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: "4h" }, args });
@@ -121,7 +116,6 @@ test("a timestamp without a time zone is one of the job's time zone", async () =
 });
 
 test("input.freshness compares the newest value of all files", async () => {
-  await using scratch = await scratchFolder();
   const job: FreshJob = { newest: daysAgo(9), freshness: { error_after: "3d" } };
   const { spec } = await smallFreshJob(scratch.path, job);
   await writeRows(join(scratch.path, "in/b.parquet"), rows(daysAgo(1)));
@@ -131,7 +125,6 @@ test("input.freshness compares the newest value of all files", async () => {
 });
 
 test("a freshness column with another type in one file ends with 65, and both files are named", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallFreshJob(scratch.path, { newest: daysAgo(1), freshness: { error_after: "3d" } });
   await writeRows(join(scratch.path, "in/b.parquet"), rows("now()::DATE", "DATE"));
   const mixed = await runHere(["run", spec]);
@@ -142,7 +135,6 @@ test("a freshness column with another type in one file ends with 65, and both fi
 });
 
 test("a freshness column that is encrypted is an error of the spec", async () => {
-  await using scratch = await scratchFolder();
   const job = { newest: daysAgo(1), freshness: { column: "x", error_after: "3d" } };
   const { spec } = await smallFreshJob(scratch.path, job);
   await copyFile(shardFixture("encrypted-column"), join(scratch.path, "in/b.parquet"));
@@ -154,7 +146,6 @@ test("a freshness column that is encrypted is an error of the spec", async () =>
 });
 
 test("a freshness column without values counts as older than every limit", async () => {
-  await using scratch = await scratchFolder();
   const stale = await runFresh(scratch.path, { newest: "NULL::TIMESTAMP", freshness: { error_after: "9999d" } });
   expect([stale.code, stale.stderr]).toEqual([
     75,
@@ -163,7 +154,6 @@ test("a freshness column without values counts as older than every limit", async
 });
 
 test("input.freshness of a column of folder names compares the newest folder that has rows", async () => {
-  await using scratch = await scratchFolder();
   const job: FreshJob = {
     newest: "NULL::TIMESTAMP",
     freshness: { column: "dt", error_after: "1d" },
@@ -183,7 +173,6 @@ test("input.freshness of a column of folder names compares the newest folder tha
 });
 
 test("input.freshness reads Arrow files", async () => {
-  await using scratch = await scratchFolder();
   const job: FreshJob = { newest: daysAgo(3.5), freshness: { error_after: "3d" }, input: { path: "a.arrow" } };
   const { spec } = await smallFreshJob(scratch.path, job);
   await writeArrow(join(scratch.path, "a.arrow"), rows("DATE '2026-01-03'", "DATE"), { kind: "file", batchRows: 7 });
@@ -202,7 +191,6 @@ test.each([
 ])(
   "input.freshness that cannot be checked is an error of the spec, with its place: %j",
   async (freshness, code, message) => {
-    await using scratch = await scratchFolder();
     const job = { newest: daysAgo(0), freshness: { error_after: "1d", ...freshness } };
     const refused = await runFresh(scratch.path, job);
     expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining(message)]);
@@ -213,7 +201,6 @@ test.each([
 const s3 = useS3();
 s3.describe("input.freshness of shards in S3", () => {
   test("input.freshness of shards in S3 fetches its column in every row group", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     useCredentials();
     const newest = daysAgo(3.5);

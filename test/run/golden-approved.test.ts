@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 
 test("a run whose model was published by an approval does not warn that it is the first run with this model", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { sql: { no_rows: "count(*) = 0" } } });
   const found: unknown[] = [];
   for (const date of ["2026-11-20", "2026-11-21"]) {

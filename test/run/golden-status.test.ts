@@ -1,12 +1,11 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 
 test("status of a run whose golden rows differ, of which nothing is stored, names the command that says why", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { golden: { path: "golden.parquet" } } });
   const table = join(projectFolder, "fixtures/data/diabetes/*.parquet");
   const select = `SELECT *, 1e6::FLOAT AS score FROM read_parquet('${table}') WHERE id < 40`;

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { shiftedBy } from "../support/challenger.js";
 import { type CliResult, projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
@@ -42,7 +42,6 @@ const warning =
   /WARN: first run with \S*model\.onnx \(sha256 [0-9a-f]{12}…\), and without known predictions: its predictions are compared (with nothing|with earlier runs only),/;
 
 test("plan scores the golden rows, too: a difference ends it with 65, as it would end the run; validate says that it does not", async () => {
-  await using scratch = await scratchFolder();
   const nights = await goldenNights(scratch.path);
   for (const [score, expected] of [
     ["score + 1", 65],
@@ -60,7 +59,6 @@ test("plan scores the golden rows, too: a difference ends it with 65, as it woul
 });
 
 test("the golden rows of each date of a backfill are those of its own date", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { golden: { ...golden, path: "${ds}/golden.parquet" } } });
   for (const [date, score] of [
     ["2026-11-20", "score"],
@@ -77,7 +75,6 @@ test("the golden rows of each date of a backfill are those of its own date", asy
 
 describe("a run without golden rows", () => {
   test("the first run of each model warns what its predictions are compared with, and later runs with that model do not", async () => {
-    await using scratch = await scratchFolder();
     const model = join(scratch.path, "model.onnx");
     const nights = await nightlyJob(scratch.path, { model: { path: "model.onnx" } }, "cancer-logistic");
     const warned: unknown[] = [];
@@ -97,7 +94,6 @@ describe("a run without golden rows", () => {
   });
 
   test("a job without checks, or whose runs have no date, does not warn that it has no golden rows", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: undefined });
     expect((await nights.night("run", "2026-11-20")).stderr).not.toContain("golden");
     await nights.rewrite({ checks: {}, params: {}, output: { parquet: { path: "undated" } } });
@@ -108,7 +104,6 @@ describe("a run without golden rows", () => {
 
 describe("a run with golden rows", () => {
   test("a run with golden rows is published if the predictions equal those of another program, and does not count golden rows", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const done = await run(await goldenNights(scratch.path));
     expect(done.code, done.stderr).toBe(0);
@@ -118,7 +113,6 @@ describe("a run with golden rows", () => {
   });
 
   test("a run with golden rows ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "CASE WHEN id IN (7, 9) THEN score + 1 ELSE score END");
     const nights = await goldenNights(scratch.path);
     const refused = await run(nights);
@@ -135,14 +129,12 @@ describe("a run with golden rows", () => {
   });
 
   test("a run with golden rows is refused when the file says that another model made it", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "score", `KV_METADATA {'infer_batch.model_sha256': '${"ab".repeat(32)}'}`);
     const refused = await run(await goldenNights(scratch.path));
     expect([refused.code, refused.stderr]).toEqual([65, expect.stringContaining(`sha256 ${"ab".repeat(32)}`)]);
   });
 
   test("a planned run with other golden rows is refused with exit code 66, and --new-run accepts them", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const nights = await goldenNights(scratch.path, spoilt);
     expect((await run(nights)).code).toBe(65); // planned, and not finished
@@ -162,7 +154,6 @@ describe("a run with golden rows", () => {
   });
 
   test("a run with golden rows checks them again when it is resumed, with the current tolerance", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path, "score + 0.5");
     const nights = await goldenNights(scratch.path, { ...spoilt, checks: { golden: { ...golden, atol: 1 } } });
     expect((await run(nights)).code).toBe(65);
@@ -179,7 +170,6 @@ describe("a run with golden rows", () => {
     ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
     ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],
   ])("a run with golden rows refuses golden rows that cannot be compared: %s", async (select, code, message) => {
-    await using scratch = await scratchFolder();
     await writeRows(join(scratch.path, "golden.parquet"), select);
     const job = await smallJob(scratch.path, {
       model: identity,
@@ -193,7 +183,6 @@ describe("a run with golden rows", () => {
   });
 
   test("a golden row that is rejected for NaN passes if the file has NaN, and the next row is numbered right", async () => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
       select: "SELECT i AS id, 1::FLOAT AS x FROM range(5) t(i)",
@@ -221,7 +210,6 @@ describe("a run with golden rows", () => {
       "6::DOUBLE AS x, 6",
     ],
   ])("a run with golden rows reads %s from a column of the file", async (_name, folder, input, select, row) => {
-    await using scratch = await scratchFolder();
     const job = await smallJob(scratch.path, {
       model: identity,
       select,
@@ -239,7 +227,6 @@ describe("a run with golden rows", () => {
   });
 
   test("a run with golden rows is checked by each worker", async () => {
-    await using scratch = await scratchFolder();
     await writeGolden(scratch.path);
     const nights = await goldenNights(scratch.path);
     for (const worker of ["0/2", "1/2"]) {
@@ -251,7 +238,6 @@ describe("a run with golden rows", () => {
 
 describe("the file of golden rows", () => {
   test("the file of golden rows that is missing is an error of the spec, with its place", async () => {
-    await using scratch = await scratchFolder();
     const nights = await goldenNights(scratch.path);
     const refused = await run(nights);
     expect([refused.code, refused.stderr]).toEqual([
@@ -267,7 +253,6 @@ describe("the file of golden rows", () => {
 const postgres = usePostgres();
 postgres.describe("a run into Postgres with golden rows", () => {
   test("a run into Postgres writes nothing if the prediction of a golden row differs", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const { url } = database;
     const to = { output: { parquet: undefined, postgres: { url, table: "scores.predictions", mode: "append" } } };
@@ -285,7 +270,6 @@ postgres.describe("a run into Postgres with golden rows", () => {
 const s3 = useS3();
 s3.describe("golden rows in S3", () => {
   test("golden rows in S3 are read for an input on disk", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     useCredentials();
     await writeGolden(scratch.path, "CASE WHEN id = 7 THEN score + 1 ELSE score END");

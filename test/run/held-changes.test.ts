@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { changesSince } from "#src/run/judging/held-error.js";
 import { shiftedBy } from "../support/challenger.js";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 
 /** What is said of the model, and the pins with which it was looked for, where the input is in a store. */
@@ -50,7 +50,6 @@ const specChanged = "the spec has changed since this run was planned";
 const inputChanged = "the input has changed since this run was planned";
 
 test("run and plan of a held run say that the spec has changed since its verdict, and nothing if it has not", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   await heldNight(nights);
   const told = async (command: string, overrides: object): Promise<string> => {
@@ -75,7 +74,6 @@ test("run and plan of a held run say that the spec has changed since its verdict
 });
 
 test("run and plan of a held run say that the model, a file, is another one, and nothing if it is gone", async () => {
-  await using scratch = await scratchFolder();
   const model = join(scratch.path, "model.onnx");
   const nights = await nightlyJob(scratch.path, { model: { path: "model.onnx" } }, "cancer-logistic");
   await writeFile(model, await shiftedBy(0));
@@ -99,7 +97,6 @@ test("run and plan of a held run say that the model, a file, is another one, and
 });
 
 test("run and plan of a held run say that files were added, replaced or removed, and nothing if the input is gone", async () => {
-  await using scratch = await scratchFolder();
   const data = join(scratch.path, "data");
   await cp(join(projectFolder, "fixtures/data/diabetes"), data, { recursive: true });
   const input = { path: "data/*.parquet" };

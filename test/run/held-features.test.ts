@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 
 const date = "2026-11-24";
 /** What a night's message says of its checks: the lines between the first one and the hint. */
 async function findingsOf(changed: SpecOverrides): Promise<{ failed: readonly string[]; stderr: string }> {
-  await using scratch = await scratchFolder();
-  const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
+  await using folder = await scratchFolder();
+  const nights = await nightlyJob(folder.path, {}, "penguins-lightgbm");
   for (const before of ["2026-11-21", "2026-11-22", "2026-11-23"]) {
     expect((await nights.night("run", before)).code).toBe(0);
   }
@@ -43,7 +43,6 @@ describe("a run whose features changed is held, and the message begins with the 
 test("a feature that is ignored, and outputs with a large factor, hold nothing", async () => {
   const ignored = { body_mass_g: "ignore" };
   const outputs = ["label", "probabilities_0", "probabilities_1", "probabilities_2"];
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
   for (const before of ["2026-11-21", "2026-11-22", "2026-11-23"]) {
     expect((await nights.night("run", before)).code).toBe(0);

@@ -2,13 +2,12 @@ import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
 
 describe("a run whose checks fail", () => {
   test("a run whose checks fail is held with exit code 67, names the failed checks and the commands, and publishes nothing", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     const again = await nights.night("run", "2026-11-21", "--json");
@@ -34,7 +33,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("a run whose checks fail is published by approve, which needs neither model nor input", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     await nights.rewrite({ ...fewRows, input: { path: "gone/*.parquet" }, model: { path: "gone.onnx" } });
@@ -56,7 +54,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("the next night's run warns of a held one, with the commands that publish it and throw it away", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     const { stderr } = await nights.night("run", "2026-11-22");
@@ -68,7 +65,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("an id that no run has is refused, and the message names no folder of one date", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
     const { code, stderr } = await runHere(["discard", nights.spec, "--run", "diabetes-mlp-000000000000"]);
@@ -81,7 +77,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("a run that was approved as a normal one is not said to be none by a second approval", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
     expect((await nights.night("approve", "2026-11-21", "--by", "checks")).code).toBe(64);
@@ -105,7 +100,6 @@ describe("a run whose checks fail", () => {
     { flags: [], held: false },
     { flags: ["--not-normal"], held: true },
   ])("approved with $flags, later runs may resemble it unless the person says no", async ({ flags, held }) => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     expect((await nights.night("approve", "2026-11-21", ...flags)).code).toBe(0);
@@ -116,7 +110,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("a run whose checks fail stays unpublished when it is discarded, and a new run takes its place", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     const discarded = await nights.night("discard", "2026-11-21", "--reason", "half a table");
@@ -139,7 +132,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("a run whose checks fail is superseded by a new run, and can then not be approved", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
     await nights.rewrite({});
@@ -155,7 +147,6 @@ describe("a run whose checks fail", () => {
   });
 
   test("a run whose checks fail leaves the predictions that it was to replace as they are until it is approved", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
     const first = lastJson(await nights.night("run", "2026-11-21", "--json"));
@@ -172,7 +163,6 @@ describe("a run whose checks fail", () => {
 
 describe("a run whose checks pass", () => {
   test("a run whose checks pass is published by a decision of the checks, and its profile stays for later runs", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     for (const date of ["2026-11-19", "2026-11-20"]) {
       const done = await nights.night("run", date, "--json");
@@ -192,7 +182,6 @@ describe("a run whose checks pass", () => {
   });
 
   test("a run that cannot be compared with earlier runs logs a warning", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = await nights.night("run", "2026-11-20");
     expect(first.stderr).toContain("the checks cannot compare this run with earlier runs");
@@ -203,7 +192,6 @@ describe("a run whose checks pass", () => {
 
 describe("what a run is compared with", () => {
   test("a run is compared with published runs of earlier logical dates and otherwise equal params, whenever they were scored", async () => {
-    await using scratch = await scratchFolder();
     const params = { region: "EU", ds: "${today}" };
     const nights = await nightlyJob(scratch.path, {
       params,
@@ -226,7 +214,6 @@ describe("what a run is compared with", () => {
   });
 
   test("the runs to compare with are pinned when a run is planned: a profile that disappears ends the attempt with 75", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
     const profile = join(nights.folder("2026-11-20"), "_infer-batch", String(first["run_id"]), "profile.json");
@@ -238,7 +225,6 @@ describe("what a run is compared with", () => {
 
 describe("checks in the spec", () => {
   test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
     await nights.night("run", "2026-11-20");
     await nights.rewrite(fewRows);
@@ -252,7 +238,6 @@ describe("checks in the spec", () => {
   });
 
   test("removing checks from the spec leaves a held run held", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
     await nights.rewrite({ ...fewRows, checks: undefined });
@@ -261,7 +246,6 @@ describe("checks in the spec", () => {
   });
 
   test("checks only warn for a run that is named in expect", async () => {
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path);
     await nights.night("run", "2026-11-20");
     await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });

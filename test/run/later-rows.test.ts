@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { shardJob } from "../support/shards.js";
 
@@ -11,7 +11,6 @@ const largeRows = 24_000;
 const sizes = { a: 500, b: 500, c: largeRows, d: largeRows, e: largeRows };
 
 test("rows that are due come, however full of later ones the threads are", { timeout: 60_000 }, async () => {
-  await using scratch = await scratchFolder();
   const job = await shardJob(scratch.path, {}, { input: { path: "in/*.arrow" }, output: { columns: ["id", "label"] } });
   let from = 0;
   for (const [name, rows] of Object.entries(sizes)) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { fewRows, heldNight, nightAt, nightlyJob } from "../support/nights.js";
 import { watchCommand } from "../support/watched.js";
@@ -7,7 +7,6 @@ import { watchCommand } from "../support/watched.js";
 describe("report.on_held", () => {
   test("report.on_held is called once, and on_success and on_failure are not", async () => {
     await using server = await listen();
-    await using scratch = await scratchFolder();
     const report = {
       on_held: `${server.url}/held`,
       on_success: `${server.url}/ok`,
@@ -38,7 +37,6 @@ describe("report.on_held", () => {
   ])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
     let status = "CRASH_AT" in env ? 200 : 404;
     await using server = await listen(() => status);
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
     expect((await nights.night("run", "2026-11-20")).code).toBe(0);
     await nights.rewrite(fewRows);
@@ -55,7 +53,6 @@ describe("report.on_held", () => {
 
   test("a held run calls on_failure if report.on_held is not set", async () => {
     await using server = await listen();
-    await using scratch = await scratchFolder();
     const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });
     await heldNight(nights);
     expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);

@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -28,7 +28,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   test.each(modes)(
     "a run into Postgres is held, and approve publishes it without model and input: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const runId = await heldNight(nights);
@@ -68,7 +67,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   test.each(modes)(
     "a newer run says how to publish a held one, and what that takes once it is published itself: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const runId = await heldNight(nights);
@@ -92,7 +90,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   );
 
   test("a run into Postgres is discarded, and a new run takes its place", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "append");
     const runId = await heldNight(nights);
@@ -113,7 +110,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   });
 
   test.each(modes)("a run into Postgres is superseded by a new run, and can then not be approved: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, mode);
     const runId = await heldNight(nights);
@@ -129,7 +125,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   test.each(["upsert", "replace"] as const)(
     "a held run stays held if --new-run may not replace the rows of a later date, and can then be approved: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const runId = await heldNight(nights);
@@ -159,7 +154,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   );
 
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "upsert");
     await nights.night("run", "2026-11-20");
@@ -175,7 +169,6 @@ postgres.describe("a run into Postgres whose checks fail", () => {
   test.each(modes)(
     "a night whose input has no rows is judged and published, or held and approved: %s",
     async (mode) => {
-      await using scratch = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       const nights = await nightsIn(scratch.path, database, mode);
       const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");

@@ -1,11 +1,10 @@
 import { copyFile, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 
 test("a run is compared with the profile in the file of checks.baseline, which holds it from the first run on, with any number of rows", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path);
   const first = await nights.night("run", "2026-11-20", "--json");
   const runId = String(lastJson(first)["run_id"]);
@@ -50,7 +49,6 @@ test("a run is compared with the profile in the file of checks.baseline, which h
 });
 
 test("a file of checks.baseline that is no profile or is missing ends planning with 64; one that changed ends an unfinished run with 66", async () => {
-  await using scratch = await scratchFolder();
   const nights = await nightlyJob(scratch.path, { checks: { baseline: "training.json" } });
   const missing = await nights.night("run", "2026-11-20");
   expect([missing.code, missing.stderr]).toEqual([64, expect.stringContaining("checks.baseline: ")]);

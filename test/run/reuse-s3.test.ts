@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
 import { reject } from "../support/rejects.js";
@@ -28,7 +28,6 @@ async function expectScores(folder: string, bucket: Bucket, ds: string): Promise
 
 s3.describe("predictions in S3 and their reuse", () => {
   test("predictions in S3 are reused by the next night", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await jobIn(scratch.path, bucket);
     await job.night(first);
@@ -37,7 +36,6 @@ s3.describe("predictions in S3 and their reuse", () => {
   });
 
   test("predictions in S3 are reused by a new run that scores the rejected rows, and by the next night", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await jobIn(scratch.path, bucket);
     const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;

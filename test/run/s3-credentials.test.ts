@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { type CredentialsService, credentialsService } from "../support/credentials-service.js";
 import { httpProxy } from "../support/http-proxy.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { s3OutputJob } from "../support/s3-output.js";
 
@@ -16,7 +16,6 @@ const envOf = (service: CredentialsService): Readonly<Record<string, string | un
 
 s3.describe("a run with temporary credentials", () => {
   test("a run goes on when its credentials expire while their service is unavailable for some seconds", async () => {
-    await using scratch = await scratchFolder();
     await using service = await credentialsService();
     await using proxy = await httpProxy(s3.server().port);
     const bucket = await s3.server().createBucket();
@@ -47,7 +46,6 @@ s3.describe("a run with temporary credentials", () => {
   });
 
   test("a run whose credentials service hangs ends in 75, soon after retry.max_seconds", async () => {
-    await using scratch = await scratchFolder();
     await using service = await credentialsService();
     const bucket = await s3.server().createBucket();
     const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port });

@@ -2,7 +2,7 @@ import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
 import { useS3 } from "../support/s3.js";
@@ -13,7 +13,6 @@ const s3 = useS3();
 
 s3.describe("erase in S3", () => {
   test("erase replaces the objects of a run by objects without the rows of the keys, and all commands take them for whole", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks: {}, commit_rows: 200 });
     expect((await runHere(["run", job.spec])).code).toBe(0);

@@ -5,7 +5,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { httpProxy } from "../support/http-proxy.js";
-import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { runInS3, upload } from "../support/s3-job.js";
@@ -40,7 +40,6 @@ s3.describe("shards in S3", () => {
   test.each(fixtures.filter(({ name }) => ["cancer-logistic", "penguins-pipeline", "sentences-mean"].includes(name)))(
     "shards in S3 are scored as on a disk ($name)",
     async (fixture) => {
-      await using scratch = await scratchFolder();
       const bucket = await s3.server().createBucket();
       await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "lake/");
       await bucket.put("lake/_SUCCESS", "");
@@ -65,7 +64,6 @@ s3.describe("shards in S3", () => {
   );
 
   test("shards in S3 are waited for as long as input.wait says, with the marker in S3 too", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures;
     const input = { path: `s3://${bucket.name}/in/*.parquet`, ready: `s3://${bucket.name}/in/_SUCCESS`, wait: "60s" };
@@ -92,7 +90,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 are read by a thread that uses the cached code of the SDK", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const [fixture] = fixtures;
     await upload(bucket, join(projectFolder, "fixtures/data", fixture?.table ?? ""), "lake/");
@@ -108,7 +105,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 may be filtered, computed with, verified and rejected as on a disk", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", ...everything });
     await writeRows(join(scratch.path, "in/a.parquet"), table, "ROW_GROUP_SIZE 2048");
@@ -134,7 +130,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 are scored with a model in S3, which is fetched once", async () => {
-    await using scratch = await scratchFolder();
     await using http = await httpProxy(port());
     const bucket = await s3.server().createBucket();
     const fixture = fixtures.find(({ name }) => name === "external-data");
@@ -165,7 +160,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 and on disk may be in one job", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });
     await writeRows(join(scratch.path, "b.parquet"), "SELECT 2::BIGINT AS id, 2::FLOAT AS x");
@@ -179,7 +173,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 are fetched by the columns that are needed", async () => {
-    await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
@@ -203,7 +196,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("shards in S3 are not fetched again where their spans are committed", async () => {
-    await using scratch = await scratchFolder();
     await using proxy = await tcpProxy(port());
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
@@ -230,7 +222,6 @@ s3.describe("shards in S3", () => {
   });
 
   test("the next run removes the spooled shards of a process that has died", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1::BIGINT AS id, 1::FLOAT AS x" });
     await upload(bucket, join(scratch.path, "in"), "in/");

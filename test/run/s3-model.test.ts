@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
-import { type Fixture, fixtures, scratchFolder, writeSpec } from "../support/job.js";
+import { type Fixture, fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows, partNames, spanOfName } from "../support/output.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type Bucket, useS3 } from "../support/s3.js";
@@ -21,20 +21,20 @@ interface ModelJob extends AsyncDisposable {
 
 /** A run of which span 1 is not committed, with its model at `s3://…/wine.onnx`, which another model then replaces. */
 async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
-  const scratch = await scratchFolder();
+  const folder = await scratchFolder();
   const bucket = await s3.server().createBucket();
   if (versions) {
     await bucket.keepVersions();
   }
-  const out = join(scratch.path, "out");
-  await mkdir(join(scratch.path, "caches"));
+  const out = join(folder.path, "out");
+  await mkdir(join(folder.path, "caches"));
   await bucket.putFile("wine.onnx", join(models, wine.model));
   const run: ModelJob["run"] = async (machine, key = "wine.onnx") => {
-    const spec = await writeSpec(scratch.path, wine, {
+    const spec = await writeSpec(folder.path, wine, {
       model: { path: `s3://${bucket.name}/${key}` },
       commit_rows: 60,
     });
-    const env = { XDG_CACHE_HOME: join(scratch.path, "caches", machine) };
+    const env = { XDG_CACHE_HOME: join(folder.path, "caches", machine) };
     return await runInS3(["run", spec, "--no-progress"], { port: s3.server().port, env });
   };
   expect(await run("first")).toMatchObject({ code: 0 });
@@ -45,7 +45,7 @@ async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
     await (spanOfName(name) === 1 ? rm(join(out, name)) : undefined);
   }
   await bucket.putFile("wine.onnx", join(models, "wine-zipmap.onnx"));
-  return { bucket, out, run, [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose]() };
+  return { bucket, out, run, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
 s3.describe("an unfinished run whose model in S3 was replaced", () => {
@@ -70,7 +70,6 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
   });
 
   test("a tokenizer in S3 is fetched into a cache of its own, and its planned version is used when the object was replaced", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     await bucket.keepVersions();
     const { spec, out, tokenizer } = await textJob(scratch.path, {

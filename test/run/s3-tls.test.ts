@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { createServer } from "node:tls";
 import { expect, test } from "vitest";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { runInS3, upload } from "../support/s3-job.js";
 import { useS3 } from "../support/s3.js";
@@ -51,7 +51,6 @@ s3.describe("a store that speaks TLS", () => {
   test.skipIf(!hasOpenssl)(
     "a store that speaks TLS is read when its certificate is trusted, and refused when it is not",
     async () => {
-      await using scratch = await scratchFolder();
       await using gate = await tlsGate(scratch.path);
       const bucket = await s3.server().createBucket();
       const select = "SELECT i::BIGINT AS id, (i / 8)::FLOAT AS x FROM range(400000) t(i)";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { expectFigures, type Found, outputs, python, shifted, swapped } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { hasEnd, pipeHere, rowsOf } from "../support/pipe.js";
 import { streamOf } from "../support/pipe-job.js";
@@ -24,11 +24,11 @@ interface Job extends AsyncDisposable {
 
 /** A job with a champion on this machine, and a challenger that a server has. */
 async function challengedJob(overrides: SpecOverrides & { readonly keys?: object } = {}): Promise<Job> {
-  const scratch = await scratchFolder();
+  const folder = await scratchFolder();
   const model = await onnxModel("../challenger/shifted.onnx");
   const server = await serveV2(model);
   const write = async ({ keys = {}, ...more }: SpecOverrides & { readonly keys?: object } = {}): Promise<string> =>
-    await writeSpec(scratch.path, fixture, {
+    await writeSpec(folder.path, fixture, {
       commit_rows: 100,
       engine: { batch_size: 50 },
       retry: { max_seconds: 1 },
@@ -39,14 +39,14 @@ async function challengedJob(overrides: SpecOverrides & { readonly keys?: object
   return {
     server,
     spec: await write(overrides),
-    out: join(scratch.path, "out"),
+    out: join(folder.path, "out"),
     async write(more) {
       await write(more);
     },
     async [Symbol.asyncDispose]() {
       await server[Symbol.asyncDispose]();
       await model[Symbol.asyncDispose]();
-      await scratch[Symbol.asyncDispose]();
+      await folder[Symbol.asyncDispose]();
     },
   };
 }
@@ -147,7 +147,6 @@ describe("a challenger that a server has", () => {
 
 test("a pipe scores with a model that a server has, and its predictions are those of Python", async () => {
   await using job = await servedJob({ fixture: fixture.name });
-  await using scratch = await scratchFolder();
   const table = join(projectFolder, "fixtures/data", fixture.table);
   const input = await streamOf(scratch.path, `SELECT * FROM '${table}/*.parquet'`);
 

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder, writeSpec } from "../support/job.js";
+import { scratch, writeSpec } from "../support/job.js";
 import { mlserver, startMlServer } from "../support/mlserver.js";
 import { partNames } from "../support/output.js";
 import { onnxModel } from "../support/v2-server.js";
@@ -17,7 +17,6 @@ describe.skipIf(mlserver.missing !== undefined)(`a model of a real MLServer${mls
 
   test(`a model of MLServer, with texts, gives the predictions of ONNX Runtime (server killed ${kills} times)`, async () => {
     const fixture = fixtureNamed("penguins-pipeline");
-    await using scratch = await scratchFolder();
     await using signature = await onnxModel(fixture.model);
     const folder = join(scratch.path, "server");
     await mkdir(folder);

@@ -9,7 +9,7 @@ import { describe, expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { reject } from "../support/rejects.js";
 import { servedJob } from "../support/served-job.js";
 
@@ -253,7 +253,6 @@ const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
 
 describe.skipIf(!hasOpenssl)("a server that speaks TLS", () => {
   test("a server with an authority of its own that asks for a certificate is used with model.server.tls", async () => {
-    await using scratch = await scratchFolder();
     const [key, cert] = [join(scratch.path, "key.pem"), join(scratch.path, "cert.pem")];
     const subject = ["-subj", "/CN=infer-batch test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"];
     const files = ["-keyout", key, "-out", cert];

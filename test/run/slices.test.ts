@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 
 /** 2,000 rows of each of two countries, and ten of a third; `de`: SQL of the score of DE, from `u` between 0 and 1. */
@@ -38,7 +38,6 @@ async function profileText(folder: string, date: string): Promise<string> {
 }
 
 test("a run warns if the predictions of one value of a column differ from earlier runs, though those of all rows do not", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
   const first = await night(spec, "2026-11-20");
   expect(first.code, first.stderr).toBe(0);
@@ -56,7 +55,6 @@ test("a run warns if the predictions of one value of a column differ from earlie
 });
 
 test("the slices of a run by two workers are those of a run by one", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
   expect((await night(spec, "2026-11-20")).code).toBe(0);
   expect((await night(spec, "2026-11-21", "--worker", "1/2")).code).toBe(0);
@@ -68,7 +66,6 @@ test("the slices of a run by two workers are those of a run by one", async () =>
 });
 
 test("a column of checks.slices with too many values is not checked, and the run warns of it", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await slicedJob(scratch.path, { slices: ["name"] });
   const done = await night(spec, "2026-11-20");
   expect([done.code, done.stderr]).toEqual([
@@ -83,7 +80,6 @@ test.each([
   [["score"], "there is no column `score` in output.columns"],
   [["x"], "there is no column `x` in output.columns"],
 ])("a column of checks.slices that cannot divide rows is an error of the spec: %s", async (slices, message) => {
-  await using scratch = await scratchFolder();
   const { spec } = await slicedJob(scratch.path, { slices });
   const refused = await night(spec, "2026-11-20");
   expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);

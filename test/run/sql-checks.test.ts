@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { usePostgres } from "../support/postgres.js";
 
 interface SqlJob {
@@ -36,7 +36,6 @@ async function runSql(folder: string, job: SqlJob): Promise<CliResult> {
 }
 
 test("conditions of checks.sql that are true of the whole output pass", async () => {
-  await using scratch = await scratchFolder();
   const sql = {
     all: "count(*) = 8 and count(k) = 8 and sum(score) = 28 and avg(score) = 3.5 and min(score) = 0 and max(score) = 7",
     share: "avg(case when score > 5 then 1 else 0 end) between 0.2 and 0.3",
@@ -49,7 +48,6 @@ test("conditions of checks.sql that are true of the whole output pass", async ()
 });
 
 test("numbers in a condition of checks.sql keep all their digits", async () => {
-  await using scratch = await scratchFolder();
   const sql = {
     whole: "sum(id + 9007199254740986 = 9007199254740993) = 1 and sum(id) < 1e20",
     decimal: "sum(id + 0.1234567890123456789 = 1.1234567890123456789) = 1",
@@ -59,7 +57,6 @@ test("numbers in a condition of checks.sql keep all their digits", async () => {
 });
 
 test("conditions of checks.sql do not count rows that input.where leaves out, whole spans of them included", async () => {
-  await using scratch = await scratchFolder();
   const sql = { one: "count(*) = 1 and sum(score) = 7", two: "min(id) = 7" };
   const done = await runSql(scratch.path, { sql, input: { where: "id = 7" } });
   expect(done.code, done.stderr).toBe(0);
@@ -71,7 +68,6 @@ test("conditions of checks.sql do not count rows that input.where leaves out, wh
 });
 
 test("a condition of checks.sql that is false holds the run, and the message has its aggregates", async () => {
-  await using scratch = await scratchFolder();
   const sql = { high: "avg(case when score > 5 then 1 else 0 end) < 0.2", fine: "count(*) > 0" };
   const held = await runSql(scratch.path, { sql });
   expect(held.code).toBe(67);
@@ -92,13 +88,11 @@ test.each([
   ["cast(concat('x', count(*)) as int) > 0", "> 0 is Conversion Error: Could not convert string 'x8"],
   ["max(case when id = 3 then 'nan'::double else score end) > 1", "> 1 is NULL: max(…) is NaN\n"],
 ])("a condition of checks.sql that is not true holds the run: %s", async (condition, message) => {
-  await using scratch = await scratchFolder();
   const held = await runSql(scratch.path, { sql: { one: condition } });
   expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(message)]);
 });
 
 test("a condition of checks.sql that cannot be checked is an error of the spec, with its place, before anything is scored", async () => {
-  await using scratch = await scratchFolder();
   const refused = await runSql(scratch.path, { sql: { one: "count(*) > 0", two: "avg(scores) > 1" } });
   expect([refused.code, refused.stderr]).toEqual([
     64,
@@ -109,7 +103,6 @@ test("a condition of checks.sql that cannot be checked is an error of the spec, 
 });
 
 test("conditions of checks.sql are decided over the rows of all workers", async () => {
-  await using scratch = await scratchFolder();
   const { spec } = await smallSqlJob(scratch.path, { sql: { one: "sum(score) = 28 and count(*) = 9" } });
   expect((await runHere(["run", spec, "--worker", "1/2"])).code).toBe(0);
   const last = await runHere(["run", spec, "--worker", "0/2"]);
@@ -120,7 +113,6 @@ test("conditions of checks.sql are decided over the rows of all workers", async 
 });
 
 test("a held run keeps its verdict when a condition of checks.sql changes, and a new run takes the new condition", async () => {
-  await using scratch = await scratchFolder();
   const job = { sql: { one: "count(*) < 8" } };
   const { spec, rewrite } = await smallSqlJob(scratch.path, job);
   expect((await runHere(["run", spec])).code).toBe(67);
@@ -135,7 +127,6 @@ test("a held run keeps its verdict when a condition of checks.sql changes, and a
 const postgres = usePostgres();
 postgres.describe("checks.sql of rows for Postgres", () => {
   test.each(["append", "upsert", "replace"])("conditions of checks.sql hold a run of mode %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const key = mode === "append" ? [] : ["id"];
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode, key } };

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { usePostgres } from "../support/postgres.js";
 
 interface UniqueJob {
@@ -27,25 +27,21 @@ const rows = (ids: string): string =>
   `SELECT id, coalesce(id % 2, 0) AS k, 1::FLOAT AS x FROM (SELECT unnest([${ids}]) AS id)`;
 
 test("a run with a key that repeats is held, and the message has keys to look for", async () => {
-  await using scratch = await scratchFolder();
   const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, 3"), checks: { unique: ["id"] } });
   expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id: 3 rows repeat a key, such as 2; 3")]);
 });
 
 test("a NULL in a key holds the run, also where no key repeats", async () => {
-  await using scratch = await scratchFolder();
   const held = await runUnique(scratch.path, { select: rows("1, NULL, 3, 4, NULL"), checks: { unique: ["id", "k"] } });
   expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id, k: 2 rows have a NULL in their key")]);
 });
 
 test("a key of several columns that is unique passes", async () => {
-  await using scratch = await scratchFolder();
   const checks = { unique: ["k", "id"] };
   expect(await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5"), checks })).toMatchObject({ code: 0 });
 });
 
 test("a key that repeats only warns with on_fail: warn", async () => {
-  await using scratch = await scratchFolder();
   const checks = { unique: ["k"], on_fail: "warn" };
   const done = await runUnique(scratch.path, { select: rows("1, 2, 3, 4"), checks });
   expect([done.code, done.stderr]).toEqual([
@@ -58,7 +54,6 @@ test.each([
   [["ids"], "there is no output column `ids`; did you mean `id`?"],
   [["tags"], "`tags` is list<int32>, which cannot be part of a key"],
 ])("a key that cannot be checked is an error of the spec, before anything is scored: %s", async (unique, message) => {
-  await using scratch = await scratchFolder();
   const select = "SELECT 1 AS id, [1] AS tags, 2 AS k, 1::FLOAT AS x";
   const output = { columns: ["id", "tags"] };
   const refused = await runUnique(scratch.path, { select, checks: { unique }, output });
@@ -68,7 +63,6 @@ test.each([
 const postgres = usePostgres();
 postgres.describe("checks.unique of rows for Postgres", () => {
   test.each(["append", "replace"])("a run with a key that repeats is held: %s", async (mode) => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode } };
     const checks = { unique: ["id", "k"] };
@@ -80,7 +74,6 @@ postgres.describe("checks.unique of rows for Postgres", () => {
   });
 
   test("the rows of other runs in the table are not counted", async () => {
-    await using scratch = await scratchFolder();
     await using database = await postgres.server().createDatabase();
     await database.query(
       "CREATE TABLE scores (id int, k int, score real); INSERT INTO scores VALUES (1, 1, 1), (1, 1, 1)",
@@ -91,7 +84,6 @@ postgres.describe("checks.unique of rows for Postgres", () => {
   });
 
   test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, because its rows cannot be distinguished from those of other runs", async () => {
-    await using scratch = await scratchFolder();
     const output = { parquet: undefined, postgres: { url: "postgres://x/y", table: "scores", mode: "append" } };
     const refused = await runUnique(scratch.path, {
       select: rows("1"),

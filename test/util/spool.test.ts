@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import { checkSpool, openSpool, type Spool, type SpoolOptions, withSpoolErrors } from "#src/util/spool.js";
 import { projectFolder } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch } from "../support/job.js";
 
 const isRoot = process.getuid?.() === 0;
 const nobody = 65_534;
@@ -24,7 +24,6 @@ async function refusal(work: Promise<unknown>): Promise<{ code: string; message:
 }
 
 test.skipIf(!isRoot)("root refuses to spool to a folder of another user, who could replace files there", async () => {
-  await using scratch = await scratchFolder();
   const root = join(scratch.path, "spool");
   await mkdir(root);
   await chown(root, nobody, nobody);
@@ -45,7 +44,6 @@ test.skipIf(!isRoot)("root refuses to spool to a folder of another user, who cou
 });
 
 test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, such as an emptyDir", async () => {
-  await using scratch = await scratchFolder();
   await chmod(scratch.path, 0o755);
   const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
   for (const file of ["util/errors.js", "util/spool.js"]) {
@@ -68,7 +66,6 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
 });
 
 test("each spool of a process has a folder of its own, which goes when it is closed or its process is dead", async () => {
-  await using scratch = await scratchFolder();
   const spools = ["out", "out", "rows", "out"].map((use) => spoolAt(scratch.path, use as SpoolOptions["use"]));
   for (const spool of spools) {
     await spool.prepare();
@@ -106,7 +103,6 @@ test("a spool whose disk is full names the key of the spec that sets its folder"
 });
 
 test("a spool whose folder cannot be made is refused, by the check that makes nothing too, and closing it does not fail", async () => {
-  await using scratch = await scratchFolder();
   const file = join(scratch.path, "file");
   await writeFile(file, "");
   await symlink("/nonexistent/folder", join(scratch.path, "link"));

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { diskSource } from "#src/storage/local/disk.js";
 import { walkFileSystem, type WalkFileSystem } from "#src/storage/local/walk.js";
 import { listDisk, put, refusal } from "../../support/disk-source.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 
 async function unread(folder: string, pattern: string): Promise<string[]> {
   const { unreadable: found } = await listDisk(folder, [pattern]);
@@ -48,7 +48,6 @@ describe("a folder that cannot be listed", () => {
   ])(
     "a folder that cannot be listed ends the listing with $exitCode, and is named ($errno)",
     async ({ errno, code, exitCode }) => {
-      await using scratch = await scratchFolder();
       await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
       for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
@@ -60,7 +59,6 @@ describe("a folder that cannot be listed", () => {
   );
 
   test("a folder that cannot be listed is no error when the pattern matches nothing below it", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/closed/b.parquet", "p/.closed/c.parquet", "p/in/.closed/d.parquet");
 
     for (const pattern of ["p/*", "p/*.parquet", "p/[a-b]*/*"]) {
@@ -72,7 +70,6 @@ describe("a folder that cannot be listed", () => {
   });
 
   test("a lost+found folder that only root may list is skipped", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "a.parquet", "lost+found/b.parquet");
 
     const closed = await listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EACCES"));
@@ -85,7 +82,6 @@ describe("a folder that cannot be listed", () => {
 
 describe("a folder that vanishes while folders are walked", () => {
   test("a listing walks again when a folder vanishes, so that moved files are found", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
     const { shards } = await listDisk(scratch.path, ["p/*/*.parquet"], failingAt("dt=2", "ENOENT", 2));
@@ -94,7 +90,6 @@ describe("a folder that vanishes while folders are walked", () => {
   });
 
   test("a listing ends with 75 when folders keep vanishing", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
     const restless = failingAt("dt=2", "ENOENT");
 
@@ -106,7 +101,6 @@ describe("a folder that vanishes while folders are walked", () => {
   });
 
   test("a listing walks again when a file vanishes", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/b.parquet");
     let walks = 0;
     const moving: WalkFileSystem = {
@@ -138,7 +132,6 @@ describe("the folder before the first wildcard", () => {
   ])(
     "a listing reports the folder before the first wildcard when it is missing ($pattern)",
     async ({ pattern, missing, parentExists }) => {
-      await using scratch = await scratchFolder();
       await put(scratch.path, "in/a.parquet");
 
       const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
@@ -151,7 +144,6 @@ describe("the folder before the first wildcard", () => {
 
 describe("matches that cannot be read as a shard", () => {
   test("a listing reports links that lead to nothing, to themselves, or to something other than a file", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/.hidden/a.parquet");
     const links = { "gone.parquet": "nowhere", "self.parquet": "self.parquet", "null.parquet": "/dev/null" };
     for (const [name, target] of Object.entries({ ...links, "gone.csv": "nowhere", ".gone.parquet": "nowhere" })) {
@@ -173,7 +165,6 @@ describe("matches that cannot be read as a shard", () => {
   });
 
   test("a listing reports a broken link in place of a folder, such as one to a disk that is not mounted", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/dt=1/a.parquet");
     await symlink("/nowhere/dt=2", join(scratch.path, "p/dt=2"));
 
@@ -181,7 +172,6 @@ describe("matches that cannot be read as a shard", () => {
   });
 
   test("a listing reports FIFOs and sockets", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet");
     execFileSync("mkfifo", [join(scratch.path, "p/fifo.parquet")]);
     await using server = createServer();
@@ -205,7 +195,6 @@ describe("matches that cannot be read as a shard", () => {
     { pattern: "p/**", tells: [] },
     { pattern: "p/*/*.parquet", tells: [] },
   ])("a listing reports a folder that $pattern matches without matching files in it", async ({ pattern, tells }) => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "p/x.parquet/part-0.parquet", "p/sub/b.csv");
     await put(scratch.path, "p/_temporary/a", "p/.git/a", "p/lost+found/a", "q/a.parquet");
 
@@ -213,7 +202,6 @@ describe("matches that cannot be read as a shard", () => {
   });
 
   test("a listing does not report the folder of the job's own output", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "in/a.parquet");
     const source = diskSource({ folder: scratch.path, output: { folder: join(scratch.path, "in/scored"), part: "p" } });
 

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { diskSource } from "#src/storage/local/disk.js";
 import type { Listing } from "#src/storage/port.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch, scratchFolder } from "../../support/job.js";
 
 const part = "part-00000.job-0123456789ab.parquet";
 
@@ -44,18 +44,16 @@ describe("a pattern that will match the run's own parts", () => {
   ])(
     "the pattern $pattern is refused with the output in $output and links $links",
     async ({ pattern, output, links }) => {
-      await using scratch = await scratchFolder();
-      await makeTree(scratch.path, links);
+      await using folder = await scratchFolder();
+      await makeTree(folder.path, links);
       const message = "matches what is written to output.parquet.path";
 
-      await expect(list(scratch.path, output, [pattern])).rejects.toThrow(message);
-      await expect(list(scratch.path, output, ["in/*.parquet", join(scratch.path, pattern)])).rejects.toThrow(message);
+      await expect(list(folder.path, output, [pattern])).rejects.toThrow(message);
+      await expect(list(folder.path, output, ["in/*.parquet", join(folder.path, pattern)])).rejects.toThrow(message);
     },
   );
 
   test("a pattern that will match the run's own parts is refused while the whole input is missing", async () => {
-    await using scratch = await scratchFolder();
-
     await expect(list(scratch.path, "in/scored", ["in/**"])).rejects.toThrow("output.parquet.path");
   });
 });
@@ -69,7 +67,6 @@ describe("a pattern that matches no part of the run", () => {
     { pattern: "**/*.parquet", output: ".out", finds: ["in/a.parquet", "in/deep/b.parquet"] },
     { pattern: "absent/*.parquet", output: "out", finds: [] },
   ])("the pattern $pattern lists shards with the output in $output", async ({ pattern, output, finds }) => {
-    await using scratch = await scratchFolder();
     await makeTree(scratch.path);
 
     const { shards, missingFiles } = await list(scratch.path, output, [pattern]);
@@ -81,7 +78,6 @@ describe("a pattern that matches no part of the run", () => {
 
 describe("a file of several names", () => {
   test("a file of several hard links is listed once, under its first name", async () => {
-    await using scratch = await scratchFolder();
     await makeTree(scratch.path);
     await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/deep/a.parquet"));
     await link(join(scratch.path, "in/deep/b.parquet"), join(scratch.path, "in/aa.parquet"));
@@ -91,7 +87,6 @@ describe("a file of several names", () => {
   });
 
   test("a file is listed once when one name is a symbolic link to another hard link", async () => {
-    await using scratch = await scratchFolder();
     await makeTree(scratch.path, { "in/c.parquet": "a.parquet" });
     await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/b.parquet"));
 
@@ -102,7 +97,6 @@ describe("a file of several names", () => {
     { how: "hard links", make: (from: string, to: string) => link(from, to) },
     { how: "links", make: (from: string, to: string) => symlink(from, to) },
   ])("a file of several names is listed once for each partition value of its folders ($how)", async ({ make }) => {
-    await using scratch = await scratchFolder();
     for (const name of ["dt=1/a", "dt=1/b", "dt=2/a", "all/a", "latest/a"]) {
       const path = join(scratch.path, "in", `${name}.parquet`);
       await mkdir(dirname(path), { recursive: true });

@@ -3,12 +3,11 @@ import { join, relative } from "node:path";
 import * as fc from "fast-check";
 import picomatch from "picomatch";
 import { describe, expect, test } from "vitest";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { listDisk, listed, put, refusal } from "../../support/disk-source.js";
 
 describe("a pattern", () => {
   test("a pattern matches names and folders that contain a newline", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a\nb/c\nd.parquet");
 
     for (const pattern of ["p/**", "p/**/*.parquet", "p/*/*", "p/a?b/c*"]) {
@@ -17,7 +16,6 @@ describe("a pattern", () => {
   });
 
   test("a pattern matches below the spec's folder, with any characters in its name", async () => {
-    await using scratch = await scratchFolder();
     const folder = join(scratch.path, "a [1] {b,c} (d)\\e!*");
     await put(folder, "in/a.parquet", "up.parquet");
 
@@ -27,7 +25,6 @@ describe("a pattern", () => {
   });
 
   test("a pattern matches through links to folders, each followed once on a path", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/a.parquet", "far/b.parquet", "far/deep/c.parquet", "farther/d.parquet");
     await symlink("../far", join(scratch.path, "p/link"));
     await symlink("deep", join(scratch.path, "far/inside"));
@@ -48,7 +45,6 @@ describe("a pattern", () => {
   });
 
   test("a pattern with .. after a wildcard is refused", async () => {
-    await using scratch = await scratchFolder();
     await put(scratch.path, "p/in/a.parquet", "q/b.parquet");
 
     for (const pattern of ["p/{in,../q}/*", "{p/in,..}/*", "p/*/{..,x}/a", "p/*/../*", "p/**/../../q/*"]) {
@@ -63,7 +59,6 @@ describe("a pattern", () => {
   );
 
   test("a pattern lists all files that it matches when each path is tried", async () => {
-    await using scratch = await scratchFolder();
     let found = 0;
     let trees = 0;
     await fc.assert(

@@ -6,7 +6,7 @@ import type { Projection } from "#src/binding/contract.js";
 import { windowsAhead } from "#src/scoring/read-windows.js";
 import type { Source } from "#src/storage/port.js";
 import { refusalOf } from "../../support/faulty.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 import { useS3 } from "../../support/s3.js";
 import { sourceAt } from "../../support/s3-source.js";
@@ -66,7 +66,6 @@ async function readThrough(source: Source, pattern: string, folder: string): Pro
 
 s3.describe("the spool of an S3 source", () => {
   test("reading a shard ten times as large as the spool keeps within input.spool.max_mb", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const path = join(scratch.path, "a.parquet");
     await writeRows(path, table, "COMPRESSION uncompressed, ROW_GROUP_SIZE 2048");
@@ -85,7 +84,6 @@ s3.describe("the spool of an S3 source", () => {
   });
 
   test("a row group larger than input.spool.max_mb is refused", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const path = join(scratch.path, "a.parquet");
     await writeRows(path, table, "COMPRESSION uncompressed, ROW_GROUP_SIZE 200000");
@@ -104,7 +102,6 @@ s3.describe("the spool of an S3 source", () => {
 
 s3.describe("a long listing in S3", () => {
   test("a listing in S3 reads page after page", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const keys = Array.from(
       { length: 1050 },

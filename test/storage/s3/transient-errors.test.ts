@@ -5,7 +5,7 @@ import { expect, test, vi } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import type { Source } from "#src/storage/port.js";
 import { httpProxy, s3Error } from "../../support/http-proxy.js";
-import { scratchFolder } from "../../support/job.js";
+import { scratch, scratchFolder } from "../../support/job.js";
 import { useS3 } from "../../support/s3.js";
 import { type S3SourceSetup, sourceAt, storeAt } from "../../support/s3-source.js";
 import { tcpProxy } from "../../support/tcp-proxy.js";
@@ -28,13 +28,13 @@ async function openWorld(setup: Partial<S3SourceSetup> = {}): Promise<
     read(): Promise<Uint8Array>;
   }
 > {
-  const scratch = await scratchFolder();
+  const folder = await scratchFolder();
   const proxy = await tcpProxy(s3.server().port);
   const bucket = await s3.server().createBucket();
   await bucket.put("in/a", bytes);
   const warnings: string[] = [];
   const tries = { timeouts: patient, retrySeconds: 20, warnings };
-  const source = sourceAt({ port: proxy.port, spool: scratch.path, ...tries, ...setup });
+  const source = sourceAt({ port: proxy.port, spool: folder.path, ...tries, ...setup });
   return {
     proxy,
     source,
@@ -52,7 +52,7 @@ async function openWorld(setup: Partial<S3SourceSetup> = {}): Promise<
     async [Symbol.asyncDispose]() {
       await source[Symbol.asyncDispose]();
       await proxy[Symbol.asyncDispose]();
-      await scratch[Symbol.asyncDispose]();
+      await folder[Symbol.asyncDispose]();
     },
   };
 }
@@ -242,7 +242,6 @@ s3.describe("a reader of S3", () => {
   });
 
   test("reading from S3 uses credentials that were rotated", async () => {
-    await using scratch = await scratchFolder();
     const bucket = await s3.server().createBucket();
     await bucket.put("a", "a");
     const file = join(scratch.path, "credentials");

@@ -92,8 +92,10 @@ s3.describe("an attempt in S3 whose answers are lost", () => {
   ])("an attempt in S3 retries after %s", async (what, twist) => {
     await using at = await world();
     await using sink = await at.open();
-    await carryOutS3(sink);
-    const isPart = what.includes("200") ? /^PUT .*part-0000\d\.[^/]*-r2\.parquet/ : /^PUT .*part-0000\d\./;
+    // Only a copy is answered with 200 and an error: the parts of a second run are copied.
+    const isCopied = what.includes("200");
+    await (isCopied ? carryOutS3(sink) : undefined);
+    const isPart = isCopied ? /^PUT .*part-0000\d\.[^/]*-r2\.parquet/ : /^PUT .*part-0000\d\./;
     const met = new Set<string>();
     at.proxy.twist = (request) => {
       if (!isPart.test(request) || met.has(request)) {
@@ -102,10 +104,11 @@ s3.describe("an attempt in S3 whose answers are lost", () => {
       met.add(request);
       return twist;
     };
-    await carryOutS3(sink, 2);
+    const number = isCopied ? 2 : 1;
+    await carryOutS3(sink, number);
     expect(met.size).toBeGreaterThanOrEqual(3);
     at.proxy.twist = undefined;
-    expect(await at.faults(2)).toEqual([]);
+    expect(await at.faults(number)).toEqual([]);
   });
 
   test("a store that stays away ends the run with 75, and the same command finishes it", async () => {
