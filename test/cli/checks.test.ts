@@ -27,7 +27,6 @@ test("infer-batch checks judges the published nights as if each were tonight, an
 });
 
 test("the factor above which a night would have passed is that of its column, and a limit has none", async () => {
-  await using scratch = await scratchFolder();
   const own = { on_fail: "warn", inputs: { age: { factor: 10 } }, outputs: { score: { range: [0, 10] } } };
   const nights = await nightlyJob(scratch.path, { checks: own });
   await nights.night("run", "2026-11-20");
