@@ -44,7 +44,7 @@ const permanentStates: readonly Known[] = [
   {
     states: /^(42P01|3F000)/,
     code: "OUTPUT_DAMAGED",
-    hint: "a table of the target, of output.postgres.control_schema, or one that a trigger or rule of the target names, was removed; restore it from a backup. With mode append, rows that were written may be there all the same: look for them before rows are scored again",
+    hint: "a table of the target, of output.postgres.control_schema, or one that a trigger or rule of the target names, was removed; restore it from a backup. Without one, drop the control schema with all its tables, and run the same command again, which scores all rows. With mode append, rows that were written may be there all the same: look for them before rows are scored again",
   },
   {
     states: /^22P05/,
