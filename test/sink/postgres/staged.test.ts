@@ -130,6 +130,23 @@ postgres.describe("a staged run in Postgres", () => {
     await expect(sink.open(stored)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
   });
 
+  test("a role that may only insert cannot change a decision, and texts that JSON of Postgres cannot hold are shown", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = stagedSink(database, { mode: "append" });
+    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
+    await commitSpans(run, stored);
+    const reason = "a \u0000 b \ud800 c \\u0000 \ud83d\ude00";
+    await run.decide({ ...decisionOf("approved"), reason });
+    await database.query(`INSERT INTO infer_batch.documents (run_id, name, version, document, writer)
+      SELECT run_id, name, 2, '{"kind": "discarded", "by": "eve", "at": "2026-11-21T00:00:00.000Z", "reason": null, "asBaseline": false}', 'w'
+      FROM infer_batch.documents WHERE name = 'decision'`);
+    const shown = "a \u2400 b \ufffd c \\u0000 \ud83d\ude00";
+    expect((await sink.open(stored)).state).toMatchObject({ kind: "approved", decision: { by: "ana", reason: shown } });
+    expect(await database.query("SELECT kind, by, reason FROM infer_batch.decisions")).toEqual([
+      { kind: "approved", by: "ana", reason: shown },
+    ]);
+  });
+
   test.each(modes)("approve and discard of a run that a later one replaced are refused: %s", async (_mode, spec) => {
     await using database = await postgres.server().createDatabase();
     await using sink = stagedSink(database, spec);
