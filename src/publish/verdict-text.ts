@@ -119,8 +119,8 @@ export function warnedText({ results }: Verdict): string | undefined {
   );
   const names = groups.slice(0, mostColumns).map(([first]) => first?.column ?? "");
   const more = groups.length > mostColumns ? `, and ${groups.length - mostColumns} others` : "";
-  const count = groups.length === 1 ? "1 more column only warns" : `${groups.length} more columns only warn`;
-  return groups.length === 0 ? undefined : printable(`${count}: ${names.join(", ")}${more}`);
+  const what = groups.length === 1 ? "1 more column only warns" : `${groups.length} more columns only warn`;
+  return groups.length === 0 ? undefined : printable(`${what}: ${names.join(", ")}${more}`);
 }
 
 /** How many earlier nights are known, where the rule is not as strict as it gets: "3 of 14 nights known". */
