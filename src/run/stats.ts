@@ -5,6 +5,7 @@ import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { decisionText } from "../publish/decision.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
+import { lastOfEachDate } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
@@ -68,8 +69,7 @@ async function earlierNights(
     return [];
   }
   const published = await sink.published({ job: spec.name, params: spec.params, dateParam, date });
-  const last = published.toSorted((left, right) => (left.date < right.date ? -1 : 1)).slice(-comparedNights);
-  const texts = await ofAll(last, (run) => sink.readProfile(run));
+  const texts = await ofAll(lastOfEachDate(published).slice(-comparedNights), (run) => sink.readProfile(run));
   return texts.flatMap((text) => parseRunProfile(text ?? "") ?? []);
 }
 
