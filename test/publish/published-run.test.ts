@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { LeftOutRun, RunId } from "#src/plan/plan.js";
+import type { LeftOutRun } from "#src/plan/plan.js";
 import { isCalendarDate } from "#src/plan/series.js";
 import { leftOutText, olderModelText } from "#src/publish/compared-text.js";
 import { chooseBaseline, earlierDateIn, type PublishedRun, type Series } from "#src/publish/published-run.js";
@@ -64,7 +64,7 @@ describe("the baseline of a run", () => {
   });
 
   test("of several runs of one date, the last that is found is in the baseline, and one that is left out does not count", () => {
-    const at = (date: string, hour: string): PublishedRun => ({ ...published(date), runId: hour as RunId });
+    const at = (date: string, hour: string): PublishedRun => ({ ...published(date), runId: hour });
     const found = [at("2026-11-21", "c"), at("2026-11-20", "a"), at("2026-11-20", "b")];
     const left = { ...at("2026-11-20", "z"), leftOut: "approved" as const };
     const { baseline } = chooseBaseline([...found, left], asked);
