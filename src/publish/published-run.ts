@@ -63,6 +63,15 @@ const mostRuns = 63;
 /** Runs among which those are named that are not compared with. */
 const namedRuns = 8;
 
+/**
+ * Sorts runs by date, and of each date keeps the last: several have one date where another param is a time. Those that
+ * later runs are not compared with are kept beside them.
+ */
+export function lastOfEachDate(found: readonly PublishedRun[]): PublishedRun[] {
+  const byDate = new Map(found.map((run) => [`${run.date} ${run.leftOut ?? ""}`, run]));
+  return [...byDate.values()].toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+}
+
 /** The runs that a run is compared with, and those that it is not compared with. */
 interface ChosenRuns {
   readonly baseline: PinnedRun[];
@@ -80,7 +89,7 @@ export function chooseBaseline(
   found: readonly PublishedRun[],
   { modelSha256 }: { readonly modelSha256: string },
 ): ChosenRuns {
-  const all = found.toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+  const all = lastOfEachDate(found);
   const sorted = all.filter(({ leftOut }) => leftOut === undefined);
   const leftOut = all
     .slice(-namedRuns)

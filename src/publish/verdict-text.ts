@@ -1,7 +1,7 @@
 import { say } from "../checks/checks.js";
 import { enoughNights, type Finding, type Level, roleOf, timesLimit, type Verdict } from "../checks/check.js";
 import { printable } from "../util/printable.js";
-import { withSeparators } from "../util/shown-numbers.js";
+import { count, withSeparators } from "../util/shown-numbers.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 
 /** Lines about columns; of more, the others are named in one line. */
@@ -94,6 +94,21 @@ function modelText({ of, rows, modelSha256 }: NonNullable<Finding["cause"]>, fil
     : `; caused by the data: ${before} predicts otherwise than usual, too`;
 }
 
+/**
+ * Counts the causes for which the checks warned of a run that they did not hold, and says the first: "2 warnings: age:
+ * median 1.01, …". undefined: there are none, or the checks held the run.
+ */
+export function warningsText(verdict: RunVerdict): string | undefined {
+  const { outcome, results } = verdict.verdict;
+  const groups = groupsOf(results.filter(({ level }) => level !== "pass"));
+  if (outcome === "hold" || groups.length === 0) {
+    return undefined;
+  }
+  const failed = resultLines(verdict, "hold").map((text) => `${text}; only a warning: on_fail is warn`);
+  const [first] = [...failed, ...resultLines(verdict, "warn")];
+  return `${count(groups.length, "warning")}: ${first}`;
+}
+
 /** Names the columns that only warn, of a run that others hold: the cause may be among them. undefined: there are none. */
 export function warnedText({ results }: Verdict): string | undefined {
   const holding = new Set(results.filter(({ level }) => level === "hold").map(columnKey));
@@ -104,8 +119,8 @@ export function warnedText({ results }: Verdict): string | undefined {
   );
   const names = groups.slice(0, mostColumns).map(([first]) => first?.column ?? "");
   const more = groups.length > mostColumns ? `, and ${groups.length - mostColumns} others` : "";
-  const count = groups.length === 1 ? "1 more column only warns" : `${groups.length} more columns only warn`;
-  return groups.length === 0 ? undefined : printable(`${count}: ${names.join(", ")}${more}`);
+  const what = groups.length === 1 ? "1 more column only warns" : `${groups.length} more columns only warn`;
+  return groups.length === 0 ? undefined : printable(`${what}: ${names.join(", ")}${more}`);
 }
 
 /** How many earlier nights are known, where the rule is not as strict as it gets: "3 of 14 nights known". */
@@ -132,11 +147,6 @@ export function countsText(verdict: Verdict): string {
     return results === 0 ? [] : [`, ${withSeparators(results)} ${what}`];
   });
   return `${withSeparators(passed)} ${passed === 1 ? "check" : "checks"} passed${texts.join("")}`;
-}
-
-/** Whether a result only warns because `checks.expect` names its run. All such results of a run have the same reason. */
-export function isExpected({ lowered }: Finding): boolean {
-  return lowered?.startsWith("expected to differ: ") === true;
 }
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */

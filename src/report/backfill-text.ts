@@ -46,7 +46,7 @@ const words: Readonly<Record<ValueStatus, string>> = {
 
 /**
  * The largest number of values for which the table shows all runs. With more values, it shows only the runs that are
- * not complete.
+ * not complete or have warnings.
  */
 const mostShown = 400;
 
@@ -57,13 +57,19 @@ export function valuesText(runs: readonly BackfillRun[], status: ValueStatus, mo
   return [...values.slice(0, most), ...more].join(", ");
 }
 
-/** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input". */
+/** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
 export function totalsText(runs: readonly BackfillRun[]): string {
   const parts = valueStatuses.flatMap((status) => {
     const number = runs.filter((run) => run.status === status).length;
     return number === 0 ? [] : [`${showCount(number)} ${words[status]}`];
   });
-  return `${count(runs.length, "run")}: ${parts.join(", ")}`;
+  const warned = runs.filter(hasWarnings).length;
+  return `${count(runs.length, "run")}: ${parts.join(", ")}${warned === 0 ? "" : `; ${showCount(warned)} with warnings`}`;
+}
+
+/** Whether its checks warned of a run, and did not hold it. */
+function hasWarnings({ report }: BackfillRun): boolean {
+  return report?.verdict?.warned !== undefined;
 }
 
 /**
@@ -72,14 +78,14 @@ export function totalsText(runs: readonly BackfillRun[]): string {
  * @param width characters in a line of the terminal; undefined: there is none
  */
 export function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
-  const shown = runs.length <= mostShown ? runs : runs.filter(({ status }) => !isComplete(status));
+  const shown = runs.length <= mostShown ? runs : runs.filter((run) => !isComplete(run.status) || hasWarnings(run));
   const rows = shown.map(({ value, status, report, failure }) => [
     value,
     words[status],
     shownCount(writtenRows(report)?.output),
     shownCount(writtenRows(report)?.rejected),
     report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
-    firstLine(report?.verdict?.failed[0] ?? failure?.message ?? ""),
+    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? failure?.message ?? ""),
   ]);
   const missing = valuesText(runs, "no_input");
   const others = model === undefined ? 0 : otherModels(runs, model.sha256);
@@ -152,6 +158,7 @@ export function backfillJson({ param, first, last, runs, model }: Backfill, exit
     values_failed: valuesOf("failed"),
     values_held: valuesOf("held"),
     values_no_input: valuesOf("no_input"),
+    values_warned: runs.filter(hasWarnings).map(({ value }) => value),
     model: model === undefined ? null : { uri: model.uri, version: model.version ?? null, sha256: model.sha256 },
     exit_code: exitCode,
   });

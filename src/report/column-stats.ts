@@ -25,6 +25,19 @@ export interface ColumnStats {
   readonly vectors?: VectorStats;
 }
 
+/** What is usual of a column: the median of each figure over earlier nights, as plain JSON. */
+export interface UsualStats {
+  /** The nights that have this column. */
+  readonly nights: number;
+  readonly null_share: number | null;
+  readonly numbers?: Pick<NumberStats, "min" | "max" | "mean" | "deviation" | "quantiles"> & {
+    readonly nan_share: number | null;
+  };
+  /** How large a share of the rows tonight's most frequent values have. */
+  readonly values?: readonly { readonly value: string; readonly share: number | null }[];
+  readonly norms?: Readonly<Record<string, number>>;
+}
+
 interface NumberStats {
   readonly nan: number;
   readonly infinite: number;
@@ -65,6 +78,57 @@ export function columnStats(profile: ColumnProfile): ColumnStats {
     default:
       return assertNever(profile);
   }
+}
+
+/** Computes what is usual of a column from its profiles of earlier nights; undefined: none has it. */
+export function usualStats(tonight: ColumnProfile, earlier: readonly ColumnProfile[]): UsualStats | undefined {
+  const nights = earlier.filter(({ kind, type, rows }) => kind === tonight.kind && type === tonight.type && rows > 0);
+  if (nights.length === 0) {
+    return undefined;
+  }
+  const all = nights.map(columnStats);
+  const usual = (figure: (night: ColumnStats) => number | null | undefined): number | null =>
+    median(all.map(figure).filter((value) => typeof value === "number"));
+  const usualQuantiles = (of: (night: ColumnStats) => Readonly<Record<string, number>> | undefined) =>
+    Object.fromEntries(
+      Object.keys(quantilesOf(tonight)).flatMap((name) => {
+        const value = usual((night) => of(night)?.[name]);
+        return value === null ? [] : [[name, value] as const];
+      }),
+    );
+  const { values } = columnStats(tonight);
+  return {
+    nights: nights.length,
+    null_share: usual(({ nulls, rows }) => nulls / rows),
+    ...(tonight.kind === "numbers" && {
+      numbers: {
+        nan_share: usual(({ numbers, rows }) => (numbers?.nan ?? 0) / rows),
+        min: usual(({ numbers }) => numbers?.min),
+        max: usual(({ numbers }) => numbers?.max),
+        mean: usual(({ numbers }) => numbers?.mean),
+        deviation: usual(({ numbers }) => numbers?.deviation),
+        quantiles: usualQuantiles(({ numbers }) => numbers?.quantiles),
+      },
+    }),
+    ...(values && {
+      values: values.map(({ value }) => ({ value, share: median(nights.flatMap((night) => shareOf(night, value))) })),
+    }),
+    ...(tonight.kind === "vectors" && { norms: usualQuantiles(({ vectors }) => vectors?.norms) }),
+  };
+}
+
+function median(values: readonly number[]): number | null {
+  const sorted = values.toSorted((left, right) => left - right);
+  const middle = Math.floor(sorted.length / 2);
+  const [low, high] = [sorted[sorted.length % 2 === 0 ? middle - 1 : middle], sorted[middle]];
+  return low === undefined || high === undefined ? null : low + (high - low) / 2;
+}
+
+/** The share of the rows that a value has; nothing where the values are not counted. */
+function shareOf(profile: ColumnProfile, value: string): number[] {
+  const counted = countedValues(profile);
+  const rows = counted?.find(({ key }) => valueText(profile, key) === value)?.rows ?? 0;
+  return counted === undefined ? [] : [rows / profile.rows];
 }
 
 function numberStats(profile: NumberColumn): NumberStats {

@@ -30,8 +30,7 @@ export function reportText(report: RunReport): string {
     return `${runId}: already complete, ${rows} in ${output}${others}${checksText(report.verdict)}`;
   }
   if (report.status === "discarded") {
-    const readers = report.decided?.readers === undefined ? "" : `; ${report.decided.readers}`;
-    return `${runId}: discarded, nothing of it is published in ${output}${readers}`;
+    return `${runId}: discarded; ${report.decided?.readers ?? `nothing of it is published in ${output}`}`;
   }
   if (report.status === "held" && report.rowsScored === 0) {
     return `${runId}: held, ${rows} wait for a decision${others}`;

@@ -86,6 +86,8 @@ export interface VerdictReport {
   readonly failed: readonly string[];
   /** The checks that warn, a line each. */
   readonly warnings: readonly string[];
+  /** For a list of runs, how many warnings a run has that was not held, and the first; undefined: none, or it was held. */
+  readonly warned: string | undefined;
   /** How many checks passed, warned and failed, for people: "64 checks passed, 3 warned". */
   readonly counts: string;
   /** What may have to be corrected before a held run is scored again: "the input", "the model". */

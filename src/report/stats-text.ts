@@ -1,5 +1,5 @@
-import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
-import { type ColumnStats, columnStats } from "./column-stats.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import { type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
@@ -10,6 +10,8 @@ import { fitTable } from "./table.js";
 /** The profiles of a run, with its state. */
 export interface RunStats {
   readonly profile: RunProfile;
+  /** The last published runs of earlier dates, the latest last: what is usual. None where the run has no date. */
+  readonly earlier: readonly RunProfile[];
   /** How the challenger agrees; undefined: the run has none, or it is no longer known. */
   readonly challenger?: ChallengerResult | undefined;
   /** The state of the run, such as "published" or "held". */
@@ -17,8 +19,12 @@ export interface RunStats {
 }
 
 /** Returns the profiles as one line of JSON. */
-export function statsJson({ profile, state, challenger }: RunStats): string {
-  const { runId, date, modelSha256, rows, rejected, filtered, outputs, carried, features } = profile;
+export function statsJson({ profile, earlier, state, challenger }: RunStats): string {
+  const { runId, date, modelSha256, rows, rejected, filtered, features } = profile;
+  const columns = (which: Columns): object =>
+    Object.fromEntries(
+      statsOf(which, profile, earlier).map(({ name, stats, usual }) => [name, { ...stats, usual: usual ?? null }]),
+    );
   return JSON.stringify({
     run_id: runId,
     status: state,
@@ -27,9 +33,10 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
     rows,
     rejected,
     filtered: filtered ?? null,
-    outputs: Object.fromEntries(statsOf(outputs)),
-    carried: Object.fromEntries(statsOf(carried)),
-    features: features.size === 0 ? null : Object.fromEntries(statsOf(features)),
+    earlier: earlier.map((run) => ({ run_id: run.runId, date: run.date, rows: run.rows })),
+    outputs: columns("outputs"),
+    carried: columns("carried"),
+    features: features.size === 0 ? null : columns("features"),
     ...(challenger === undefined ? {} : { challenger: challengerFields(challenger, true) }),
   });
 }
@@ -38,77 +45,129 @@ export function statsJson({ profile, state, challenger }: RunStats): string {
  * Returns tables of the predicted columns, of those that are carried through, and of the features.
  * @param width characters in a line of the terminal; undefined: there is none
  */
-export function statsText({ profile, state, challenger }: RunStats, width?: number): string {
-  const { runId, rows, rejected, filtered = 0, outputs, carried, features } = profile;
-  const outputStats = statsOf(outputs);
-  const featureStats = statsOf(features);
-  const sampled = Math.max(0, ...featureStats.map(([, stats]) => stats.rows));
+export function statsText({ profile, earlier, state, challenger }: RunStats, width?: number): string {
+  const { runId, rows, rejected, filtered = 0, carried, features } = profile;
+  const sampled = Math.max(0, ...[...features.values()].map((column) => column.rows));
   const about = sampled >= rows + rejected ? "" : `, in a sample of ${count(sampled, "row")}`;
   const left = filtered === 0 ? "" : `, ${count(filtered, "row")} filtered out`;
   return [
     `${runId}: ${state}, ${count(rows, "row")} scored, ${count(rejected, "row")} rejected${left}`,
+    ...usualText(earlier),
     "predictions",
-    ...lines(outputStats, width),
-    ...(carried.size === 0 ? [] : ["carried through from the input", ...carriedLines(carried, width)]),
+    ...lines(statsOf("outputs", profile, earlier), width),
+    ...(carried.size === 0
+      ? []
+      : ["carried through from the input", ...carriedLines(statsOf("carried", profile, earlier), width)]),
     features.size === 0
       ? `features: not profiled, because ${rows === 0 ? "no row was scored" : "the run was planned without checks"}`
       : `features${about}`,
-    ...lines(featureStats, width),
+    ...lines(statsOf("features", profile, earlier), width),
     ...(challenger === undefined ? [] : challengerTables(challenger, width)),
   ].join("\n");
 }
 
-function statsOf(columns: ColumnProfiles): (readonly [string, ColumnStats])[] {
-  return [...columns].map(([name, profile]) => [name, columnStats(profile)]);
+/** Says what the numbers beside tonight's are. */
+function usualText(earlier: readonly RunProfile[]): string[] {
+  const [first, last] = [earlier[0], earlier.at(-1)];
+  if (first === undefined || last === undefined) {
+    return [];
+  }
+  const rows = earlier.map((run) => run.rows).toSorted((left, right) => left - right);
+  const dates = first === last ? first.date : `${first.date} to ${last.date}`;
+  const usual = count(rows[Math.floor(rows.length / 2)] ?? 0, "row");
+  return [`usual is the median of ${count(earlier.length, "published night")}, ${dates}: ${usual}`];
 }
 
-function carriedLines(carried: ColumnProfiles, width: number | undefined): string[] {
-  const rows = [...carried].map(([name, { type, nulls, rows: all }]) => [name, type, share(nulls, all)]);
-  return fitTable([["column", "type", "NULL"], ...rows], { right: [2], width });
+type Columns = "outputs" | "carried" | "features";
+
+interface NamedStats {
+  readonly name: string;
+  readonly stats: ColumnStats;
+  /** undefined: no earlier night has this column. */
+  readonly usual: UsualStats | undefined;
 }
 
-const numberHeadings = ["NaN", "min", "p10", "p50", "p90", "max", "mean", "deviation"];
-const headings = ["column", "type", "NULL", ...numberHeadings, "most frequent values"];
-const right = headings.slice(2, -1).map((_, index) => index + 2);
+function statsOf(which: Columns, tonight: RunProfile, earlier: readonly RunProfile[]): NamedStats[] {
+  return [...tonight[which]].map(([name, profile]) => {
+    const nights = earlier.flatMap((run) => run[which].get(name) ?? []);
+    return { name, stats: columnStats(profile), usual: usualStats(profile, nights) };
+  });
+}
+
+interface TableColumn {
+  readonly heading: string;
+  readonly cell: (column: NamedStats) => string;
+}
+
+const nullColumns: readonly TableColumn[] = [
+  { heading: "column", cell: ({ name }) => name },
+  { heading: "type", cell: ({ stats }) => stats.type },
+  { heading: "NULL", cell: ({ stats: { nulls, rows } }) => share(nulls, rows) },
+  { heading: "usual NULL", cell: ({ usual }) => percentage(usual?.null_share) },
+];
+const numberColumns: readonly TableColumn[] = [
+  ...nullColumns,
+  { heading: "NaN", cell: ({ stats: { numbers, rows } }) => (numbers === undefined ? "" : share(numbers.nan, rows)) },
+  { heading: "min", cell: ({ stats: { numbers } }) => showValue(numbers?.min) },
+  { heading: "p10", cell: ({ stats: { numbers } }) => showValue(numbers?.quantiles["p10"]) },
+  { heading: "p50", cell: ({ stats: { numbers } }) => showValue(numbers?.quantiles["p50"]) },
+  { heading: "usual p50", cell: ({ usual }) => showValue(usual?.numbers?.quantiles["p50"]) },
+  { heading: "p90", cell: ({ stats: { numbers } }) => showValue(numbers?.quantiles["p90"]) },
+  { heading: "max", cell: ({ stats: { numbers } }) => showValue(numbers?.max) },
+  { heading: "mean", cell: ({ stats: { numbers } }) => showValue(numbers?.mean) },
+  { heading: "deviation", cell: ({ stats: { numbers } }) => showValue(numbers?.deviation) },
+  { heading: "most frequent values", cell: detail },
+];
 /** The columns of the table that a narrow terminal does without, the least important first. */
-const leaveOut = ["deviation", "type", "p10", "p90", "NaN", "mean"].map((heading) => headings.indexOf(heading));
+const dispensable = ["deviation", "type", "p10", "p90", "NaN", "usual NULL", "mean"];
 
-function lines(stats: readonly (readonly [string, ColumnStats])[], width: number | undefined): string[] {
-  return stats.length === 0
-    ? []
-    : fitTable([headings, ...stats.map(cells)], { right, width, leaveOut, hasNotes: true });
+function carriedLines(stats: readonly NamedStats[], width: number | undefined): string[] {
+  return fitTable(cellsOf(nullColumns, stats), { right: [2, 3], width });
 }
 
-function cells([name, stats]: readonly [string, ColumnStats]): string[] {
-  const { type, rows, nulls, numbers } = stats;
-  const { p10, p50, p90 } = numbers?.quantiles ?? {};
-  const shown =
-    numbers === undefined
-      ? numberHeadings.map(() => "")
-      : [
-          share(numbers.nan, rows),
-          ...[numbers.min, p10, p50, p90, numbers.max, numbers.mean, numbers.deviation].map(showValue),
-        ];
-  return [name, type, share(nulls, rows), ...shown, detail(stats)];
+function lines(stats: readonly NamedStats[], width: number | undefined): string[] {
+  if (stats.length === 0) {
+    return [];
+  }
+  const rows = cellsOf(numberColumns, stats);
+  const headings = rows[0] ?? [];
+  const right = [...headings.keys()].slice(2, -1);
+  const leaveOut = dispensable.map((heading) => headings.indexOf(heading)).filter((index) => index >= 0);
+  return fitTable(rows, { right, width, leaveOut, hasNotes: true });
+}
+
+/** The headings, then a row for each column; without what is usual where no earlier night is known. */
+function cellsOf(columns: readonly TableColumn[], stats: readonly NamedStats[]): string[][] {
+  const isKnown = stats.some(({ usual }) => usual !== undefined);
+  const shown = columns.filter(({ heading }) => isKnown || !heading.startsWith("usual"));
+  return [shown.map(({ heading }) => heading), ...stats.map((column) => shown.map(({ cell }) => cell(column)))];
 }
 
 /** The number of values that the table shows for a column. */
 const shownValues = 3;
 
-function detail({ rows, values = [], vectors }: ColumnStats): string {
+function detail({ stats: { rows, values = [], vectors }, usual }: NamedStats): string {
   if (vectors !== undefined) {
     const { min_dimension: least, max_dimension: most, zero, norms } = vectors;
     const dimensions = least === most ? `${most}` : `${least} to ${most}`;
-    return `${dimensions} dimensions, median norm ${showValue(norms["p50"])}, ${share(zero, rows)} zero`;
+    const before = usual?.norms?.["p50"] === undefined ? "" : ` (usually ${showValue(usual.norms["p50"])})`;
+    return `${dimensions} dimensions, median norm ${showValue(norms["p50"])}${before}, ${share(zero, rows)} zero`;
   }
   return values
     .slice(0, shownValues)
-    .map(({ value, rows: of }) => `${shownValue(value)} (${share(of, rows)})`)
+    .map(({ value, rows: of }, index) => {
+      const before = percentage(usual?.values?.[index]?.share);
+      return `${shownValue(value)} (${share(of, rows)}${before === "" ? "" : `, usually ${before}`})`;
+    })
     .join(", ");
 }
 
 function share(part: number, rows: number): string {
-  return rows === 0 ? "" : part === 0 ? "0%" : `${Number(((part / rows) * 100).toPrecision(3))}%`;
+  return rows === 0 ? "" : percentage(part / rows);
+}
+
+function percentage(part: number | null | undefined): string {
+  return part === null || part === undefined ? "" : part === 0 ? "0%" : `${Number((part * 100).toPrecision(3))}%`;
 }
 
 /** Shows a number with four significant digits; a whole part below 10^15 with all digits. */

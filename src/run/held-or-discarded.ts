@@ -4,7 +4,7 @@ import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import { columnNotes, countsText, knownText, resultLines, toCorrect } from "../publish/verdict-text.js";
+import { columnNotes, countsText, knownText, resultLines, toCorrect, warningsText } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
 import {
@@ -123,6 +123,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
     outcome: verdict.verdict.outcome,
     failed: resultLines(verdict, "hold"),
     warnings: resultLines(verdict, "warn"),
+    warned: warningsText(verdict),
     counts: countsText(verdict.verdict),
     toCorrect: toCorrect(verdict.verdict),
     comparedWith: verdict.verdict.baseline,

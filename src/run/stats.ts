@@ -1,14 +1,18 @@
+import { comparedNights } from "../checks/check.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
 import { countCommitted } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { decisionText } from "../publish/decision.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
+import { lastOfEachDate } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
+import { ofAll } from "./judging/baseline.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { leftRows } from "./review.js";
@@ -50,19 +54,33 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
     const found = `${committed} of ${count(spans, "span")} committed`;
     throw notThere(plan.runId, found, await finishingHint(context, plan));
   }
-  const profile = await run.profile();
+  const found = await run.profile();
   const { kind: state } = run.state;
-  const challenger = resultOf(plan, profile);
-  return { profile: runProfileOf(plan, { profile, ...leftRows(run) }), challenger, state };
+  const profile = runProfileOf(plan, { profile: found, ...leftRows(run) });
+  return { profile, earlier: await earlierNights(context, profile), challenger: resultOf(plan, found), state };
+}
+
+/** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */
+async function earlierNights(
+  { spec, sink, dateParam }: Pick<JobContext, "spec" | "sink" | "dateParam">,
+  { date }: RunProfile,
+): Promise<RunProfile[]> {
+  if (dateParam === undefined || date === "") {
+    return [];
+  }
+  const published = await sink.published({ job: spec.name, params: spec.params, dateParam, date });
+  const texts = await ofAll(lastOfEachDate(published).slice(-comparedNights), (run) => sink.readProfile(run));
+  return texts.flatMap((text) => parseRunProfile(text ?? "") ?? []);
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */
-async function publishedStats({ spec, sink, dateParam }: JobContext, runId: string): Promise<RunStats | undefined> {
+async function publishedStats(context: JobContext, runId: string): Promise<RunStats | undefined> {
+  const { spec, sink, dateParam } = context;
   const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
   const published = dateParam === undefined ? [] : await sink.published(series);
   const found = published.find((run) => run.runId === runId);
   const profile = found && parseRunProfile((await sink.readProfile(found)) ?? "");
-  return profile && { profile, state: "published" };
+  return profile && { profile, earlier: await earlierNights(context, profile), state: "published" };
 }
 
 const lastDate = "9999-12-31";

@@ -73,11 +73,11 @@ test("history says which run superseded another, what expect and on_fail excused
     .slice(1, 7)
     .map((line) => line.split(/Z {2}/)[1] ?? "");
   expect(notes).toEqual([
-    `${failed}; only a warning: on_fail is warn`,
+    `1 warning: ${failed}; only a warning: on_fail is warn`,
     failed,
     expect.stringMatching(new RegExp(`^superseded by ${runId}-r2, opened by \\S+; was held: 50 rows .* of it$`)),
     "approved by ana, as not normal: one shop",
-    expected,
+    `1 warning: ${expected}`,
     "",
   ]);
 });
@@ -141,4 +141,30 @@ test("plan says what the checks look at and what they compare with; validate ref
     64,
     expect.stringMatching(/checks\.baseline: .*none\.json: there is no/),
   ]);
+});
+
+test("history, backfill and the status of several jobs say that a published night has warnings, and which is the first", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite({ input: { columns: { age: "age + 1", bmi: "bmi * 2" } } });
+  const backfill = ["backfill", nights.spec, "--param", "ds=2026-11-21..2026-11-21", "--reprocess", "completed"];
+  const warned = /2 warnings: age: median 1\.01, seen -0\.107 to 0\.111; only a warning: only 1 night is known\n/;
+
+  const filled = await runHere([...backfill, "--no-progress"]);
+  const lines = (await runHere([...backfill, "--json"])).stdout.trimEnd().split("\n");
+  const status = await runHere(["status", nights.spec, nights.spec, "--param", "ds=2026-11-21"]);
+  const history = await nights.night("history", "2026-11-21");
+  const json = lastJson(await nights.night("history", "2026-11-21", "--json"));
+
+  expect(filled.code, filled.stderr).toBe(0);
+  expect(filled.stdout).toMatch(new RegExp(`complete .* ${warned.source}1 run: 1 complete; 1 with warnings\n$`));
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { status: "complete", verdict: { warnings: [expect.stringMatching(/^age: /), expect.stringMatching(/^bmi: /)] } },
+    { complete: 1, values_warned: ["2026-11-21"] },
+  ]);
+  expect(status.stdout).toMatch(new RegExp(`published .* ${warned.source}`));
+  expect(history.stdout).toMatch(new RegExp(`published .* ${warned.source}`));
+  expect(json).toMatchObject({
+    runs: [{ warnings: [expect.stringMatching(/^age: /), expect.any(String)] }, {}, { warnings: [] }],
+  });
 });

@@ -1,6 +1,7 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
@@ -14,7 +15,7 @@ test("a discarded new run says that readers still have the run before it, in dis
 
   const readers = `readers still have run ${String(first)} of 2026-11-21`;
   const discarded = await nights.night("discard", "2026-11-21");
-  expect(discarded.stdout).toBe(`${String(first)}-r2: discarded, nothing of it is published; ${readers}\n`);
+  expect(discarded.stdout).toBe(`${String(first)}-r2: discarded; ${readers}\n`);
   const page = async (): Promise<string> => await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
   const newRun = `infer-batch run ${nights.spec} --param ds=2026-11-21 --new-run`;
   const shown = [
@@ -30,10 +31,7 @@ test("a discarded new run says that readers still have the run before it, in dis
     expect(await page()).toContain(text);
   }
   expect(again.stderr).toContain(`hint: to score again: ${newRun}\n`);
-  expect([again.code, again.stdout]).toEqual([
-    67,
-    expect.stringMatching(new RegExp(`: discarded, nothing of it is published in \\S+; ${readers}\n$`)),
-  ]);
+  expect([again.code, again.stdout]).toEqual([67, expect.stringMatching(new RegExp(`: discarded; ${readers}\n$`))]);
   expect((await nights.night("status", "2026-11-21")).stdout).toContain(
     `\n  ${readers}\n  to score again: ${newRun}\n`,
   );
@@ -50,4 +48,21 @@ test("a discarded new run says that readers still have the run before it, in dis
     ]);
   }
   expect((await nights.night("status", "2026-11-21", "--run", `${String(first)}-r2`)).code).toBe(0);
+});
+
+test("discard of a run without a date says once that nothing of it is published: in its line, in that of run and on the page", async () => {
+  const undated = { params: {}, output: { parquet: { path: "out" } }, report: { html: "page.html" } };
+  const nights = await nightlyJob(scratch.path, { ...undated, checks: { outputs: { score: { range: [0, 1] } } } });
+  const { run_id: runId } = lastJson(await runHere(["run", nights.spec, "--json"]));
+
+  const discarded = await runHere(["discard", nights.spec, "--by", "ana"]);
+  const page = async (): Promise<string> => await readFile(join(scratch.path, "page.html"), "utf8");
+  const decided = await page();
+  await rm(join(scratch.path, "page.html"));
+  const again = await runHere(["run", nights.spec, "--no-progress"]);
+
+  const said = `${String(runId)}: discarded; nothing of this run is published\n`;
+  expect([discarded.stdout, again.stdout]).toEqual([said, said]);
+  expect(decided).toContain("<h1>DISCARDED. By ana. Nothing of this run is published.</h1>");
+  expect(await page()).toContain("<h1>DISCARDED. Nothing of this run is published.</h1>");
 });

@@ -59,9 +59,13 @@ describe("infer-batch stats", () => {
     const byId = await nights.night("stats", "2026-11-21", "--run", String(earlier), "--json");
     expect(json).toMatchObject({ filtered: 0 });
     expect(lastJson(byId)).toEqual({ ...json, filtered: null }); // no longer known
+    expect([json["earlier"], json["outputs"]]).toMatchObject([[], { label: { usual: null } }]);
     const without = await nights.night("stats", "2026-11-21");
     expect(without.stdout).toContain("features: not profiled, because the run was planned without checks");
-    expect(lastJson(await nights.night("stats", "2026-11-21", "--json"))["features"]).toBeNull();
+    expect(without.stdout).toContain("\nusual is the median of 1 published night, 2026-11-20: 344 rows\n");
+    const second = lastJson(await nights.night("stats", "2026-11-21", "--json"));
+    expect(second).toMatchObject({ earlier: [{ run_id: earlier, date: "2026-11-20", rows: 344 }], features: null });
+    expect(second["outputs"]).toMatchObject({ label: { usual: { nights: 1, numbers: { quantiles: { p50: 1 } } } } });
   });
 
   test("infer-batch stats shows a held run, and says why it cannot show others", async () => {

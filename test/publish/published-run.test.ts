@@ -63,6 +63,14 @@ describe("the baseline of a run", () => {
     expect(baseline.map(({ date }) => date)).toEqual(nightsFrom("2026-09-21", 63));
   });
 
+  test("of several runs of one date, the last that is found is in the baseline, and one that is left out does not count", () => {
+    const at = (date: string, hour: string): PublishedRun => ({ ...published(date), runId: hour });
+    const found = [at("2026-11-21", "c"), at("2026-11-20", "a"), at("2026-11-20", "b")];
+    const left = { ...at("2026-11-20", "z"), leftOut: "approved" as const };
+    const { baseline } = chooseBaseline([...found, left], asked);
+    expect(baseline.map(({ runId }) => runId)).toEqual(["b", "c"]);
+  });
+
   test("the baseline of a run leaves out runs that are marked, and names those among the last eight", () => {
     const found = nightsFrom("2026-11-01", 20).map((date) => published(date));
     const marked = found.map((run, day) =>

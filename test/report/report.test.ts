@@ -117,6 +117,7 @@ describe("the report as text", () => {
       outcome: "publish",
       failed: [],
       warnings: [],
+      warned: undefined,
       counts,
       toCorrect: "the input",
       comparedWith: [],

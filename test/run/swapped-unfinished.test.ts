@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { nightlyJob } from "../support/nights.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 
 const postgres = usePostgres();
@@ -37,9 +37,10 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
     );
     const { stderr } = await nights.night("run", "2026-11-21", "--worker", "0/2");
     expect(stderr).toContain(said);
-    const [, , command = ""] = text.exec((await nights.night("status", "2026-11-22")).stdout) ?? [];
-    expect(command).toBe(mode === "append" ? early : `${early} --allow-older`);
-    const again = await runHere(command.split(" "));
+    const { unfinished } = lastJson(await nights.night("status", "2026-11-22", "--json"));
+    const command = `infer-batch ${mode === "append" ? early : `${early} --allow-older`}`;
+    expect(unfinished).toMatchObject([{ command }, {}]);
+    const again = await runHere(command.split(" ").slice(1));
     expect(again.code, again.stderr).toBe(0);
     expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("2026-11-20");
   });

@@ -1,7 +1,7 @@
 import { defaultLimits } from "#src/checks/check.js";
 import { earlierThan, judge } from "#src/checks/checks.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
-import { countsText, resultLines, toCorrect } from "#src/publish/verdict-text.js";
+import { countsText, resultLines, toCorrect, warningsText } from "#src/publish/verdict-text.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import type { RunReview } from "#src/report/run-review.js";
@@ -80,6 +80,7 @@ function outcomeOf({ verdict }: RunReview, isHeld: boolean): Outcome {
         outcome,
         failed: resultLines(verdict, "hold"),
         warnings: resultLines(verdict, "warn"),
+        warned: warningsText(verdict),
         counts: countsText(verdict.verdict),
         toCorrect: toCorrect(verdict.verdict),
         comparedWith: verdict.verdict.baseline,

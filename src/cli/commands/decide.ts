@@ -79,8 +79,8 @@ function rowsFields({ output, rejected, filtered }: RowsOfRun): object {
 
 function reportText(report: DecisionReport, output: string): string {
   const { runId, state, carriedOut, rows, readers, isNeighbour, held } = report;
-  const left = readers === undefined ? "" : `; ${readers}`;
-  const what = state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `, nothing of it is published${left}`;
+  const what =
+    state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `; ${readers ?? "nothing of it is published"}`;
   const baseline = isNeighbour ? "; later runs may resemble it" : "";
   return [`${runId}: ${carriedOut ? "" : "already "}${state}${what}${baseline}`, ...held].map(printable).join("\n");
 }

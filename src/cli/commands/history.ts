@@ -11,8 +11,7 @@ import {
   type RecordedRun,
   type RecordedSpending,
 } from "../../publish/recorded-run.js";
-import type { RunVerdict } from "../../publish/run-verdict.js";
-import { isExpected, resultLines } from "../../publish/verdict-text.js";
+import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, keptHistory, runHistory } from "../../run/history.js";
@@ -95,6 +94,7 @@ function runJson(run: RecordedRun): object {
     seconds: rounded(seconds),
     model: plan === undefined ? null : modelJson(plan.model),
     failed: verdict === undefined ? [] : resultLines(verdict, "hold"),
+    warnings: verdict === undefined ? [] : resultLines(verdict, "warn"),
     decision: decision ?? null,
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
@@ -162,17 +162,7 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
-/** The first check that would have held a run, had `expect` not named it or `on_fail` not been `warn`. */
-function excusedText(verdict: RunVerdict): string[] {
-  const [failed] = resultLines(verdict, "hold");
-  if (failed !== undefined) {
-    return [`${failed}; only a warning: on_fail is warn`];
-  }
-  const results = verdict.verdict.results.filter(isExpected);
-  return resultLines({ ...verdict, verdict: { ...verdict.verdict, results } }, "warn").slice(0, 1);
-}
-
-/** The error that a run ended with, the checks that hold it or that something excused, or who decided. */
+/** The error that a run ended with, the checks that hold it or warn of it, or who decided. */
 function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;
@@ -192,6 +182,6 @@ function why({ status, plan, spansCommitted, verdict, decision, failure, pruned 
     isOpen && plan !== undefined && spansCommitted !== null
       ? [`${showCount(spansCommitted)} of ${count(spanCount(plan), "span")} committed`]
       : [];
-  const excused = status === "published" && verdict !== undefined ? excusedText(verdict) : [];
-  return [...excused, ...spans, ...(error === undefined ? [] : [error])].join("; ");
+  const warnings = status === "published" && verdict !== undefined ? warningsText(verdict) : undefined;
+  return [warnings, ...spans, error].filter((text) => text !== undefined).join("; ");
 }

@@ -209,7 +209,7 @@ function cellsOf({ spec, state, error }: JobState): string[] {
   const rows = [rowsCommitted, rowsPlanned].map((value) =>
     value === null || status === "not_planned" ? "" : showCount(value),
   );
-  const why = status === "published" ? undefined : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
+  const why = status === "published" ? verdict?.warned : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
   return [spec, runId, shownStatus(status), ...rows, firstLine(why ?? "")];
 }
 

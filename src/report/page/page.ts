@@ -103,13 +103,12 @@ interface PageDecision {
   readonly newRun?: string | undefined;
 }
 
-const discarded = "Nothing of this run is published: discarded";
-
 /** Returns the page of a run that a person approved or discarded; undefined: the earlier page is not about this run. */
 export function decidedPage(earlier: string, decision: PageDecision): string | undefined {
   const { runId, kind, by, reason, asBaseline, readers, newRun } = decision;
   const isApproved = kind === "approved";
-  const who = isApproved ? `Approved by ${by}${asBaseline ? "" : ", as not normal"}` : `${discarded} by ${by}`;
+  const discarded = readers === undefined ? `Nothing of this run is published: discarded by ${by}` : `By ${by}`;
+  const who = isApproved ? `Approved by ${by}${asBaseline ? "" : ", as not normal"}` : discarded;
   const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
   const sentence = `${who}${reason === null ? "" : `: ${reason}`}.${left}`;
   const state: PageState = {

@@ -85,7 +85,7 @@ function rowsText(
 }
 
 function discardedSentence({ decided }: RunReport): string {
-  return decided?.readers === undefined ? nothingPublished : `${nothingPublished} ${asSentence(decided.readers)}`;
+  return decided?.readers === undefined ? nothingPublished : asSentence(decided.readers);
 }
 
 function readersSentence({ review }: AttemptRecord): string {

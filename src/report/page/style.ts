@@ -36,6 +36,6 @@ dl.values { display: grid; grid-template-columns: 1fr auto minmax(3rem, auto); g
 .facts { table-layout: fixed; width: 100%; } .facts td { overflow-wrap: anywhere; } .facts th { padding-right: 1rem; vertical-align: top; width: 10rem; }
 @media (max-width: 34rem) {
   .history { grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .3rem .6rem; } .history h3 { grid-column: 1 / -1; }
-  .drift { font-size: .8rem; } .drift th, .drift td { padding: .25rem .3rem; } .drift .before { display: block; font-size: .75rem; } .drift th { min-width: 7rem; } .facts th { width: 7.5rem; }
+  .drift { font-size: .8rem; } .drift th, .drift td { padding: .25rem .3rem; } .drift .before { display: block; font-size: .75rem; } .drift th { min-width: 7rem; } .rows { font-size: .75rem; } .rows th, .rows td { padding-right: .3rem; } .facts th { width: 7.5rem; }
 }
 `;

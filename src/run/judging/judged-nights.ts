@@ -9,6 +9,7 @@ import {
 } from "../../checks/check.js";
 import { earlierThan, isScaled, judge } from "../../checks/checks.js";
 import { limitsOf } from "../../publish/check-options.js";
+import { lastOfEachDate } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 import { ofAll, readPinned } from "./baseline.js";
@@ -48,7 +49,7 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
     });
   }
   const series = { job: spec.name, params: spec.params, dateParam, date: lastDate, withLeftOut: true };
-  const published = (await sink.published(series)).toSorted((left, right) => (left.date < right.date ? -1 : 1));
+  const published = lastOfEachDate(await sink.published(series));
   if (published.length === 0) {
     throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
   }

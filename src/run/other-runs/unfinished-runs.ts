@@ -1,4 +1,4 @@
-import { paramTexts, runIdOf } from "../../plan/identity.js";
+import { runIdOf } from "../../plan/identity.js";
 import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
@@ -36,36 +36,28 @@ export async function unfinishedRuns(context: JobContext): Promise<UnfinishedTex
   return texts;
 }
 
-/** So many of the latest unfinished runs have a sentence each. */
-const mostInFull = 3;
-/** So many of the others are named by their params; of more, the first and the last. */
-const mostNamed = 10;
-
-/** The sentences about unfinished runs. Of many, the latest have one each, and all others one together. */
+/** The sentence about unfinished runs: the latest with its commands, how many more there are, and what lists them. */
 export function unfinishedLines(
   { spec, command, dateParam }: Pick<JobContext, "spec" | "command" | "dateParam">,
   runs: readonly UnfinishedText[],
 ): string[] {
-  const others = runs.slice(0, -mostInFull);
-  const latest = runs.slice(-mostInFull).map(({ text }) => text);
-  if (others.length === 0) {
-    return latest;
+  const latest = runs.at(-1);
+  const others = runs.slice(0, -1);
+  if (latest === undefined || others.length === 0) {
+    return latest === undefined ? [] : [latest.text];
   }
   const held = others.filter(({ isHeld }) => isHeld).length;
-  const isOne = others.length === 1;
-  const what = [
-    ...(held === 0 ? [] : [`held by ${isOne ? "its" : "their"} checks`]),
-    ...(held === others.length ? [] : ["not finished"]),
-  ].join(" or ");
-  const names = others.map(({ params }) => paramTexts(params).join(" "));
-  const named = names.length > mostNamed ? `${names[0]} to ${names.at(-1)}` : names.join(", ");
+  const parts = [
+    [held, "held"],
+    [others.length - held, "not finished"],
+  ] as const;
+  const what = parts
+    .filter(([number]) => number > 0)
+    .map(([number, state]) => `${count(number, "more run")} ${number === 1 ? "is" : "are"} ${state}`);
   // A table may be named by other params; the date is left out, since the runs of all dates are listed.
   const given = Object.entries(spec.params).filter(([name]) => name !== dateParam && name !== limitParam);
   const listing = command(Object.fromEntries(given), { verb: "history" });
-  return [
-    ...latest,
-    `${count(others.length, "more run")} ${isOne ? "is" : "are"} ${what} (${named}); to list them: ${listing}`,
-  ];
+  return [`${latest.text}; ${what.join(", ")}; to list them: ${listing}`];
 }
 
 function dateOf({ plan }: UnfinishedRun): string {

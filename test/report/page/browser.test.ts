@@ -79,7 +79,7 @@ for (const frame of document.querySelectorAll("iframe")) {
     range.selectNodeContents(node);
     const lines = [...range.getClientRects()];
     const text = node.data.trim();
-    if (node.parentElement.closest(".scroll") === null && lines.some(({ right }) => right > frame.clientWidth)) {
+    if (lines.some(({ right }) => right > frame.clientWidth)) {
       beyond.push(text);
     }
     if (/^[\\d.,%<+-]+$/.test(text) && new Set(lines.map(({ top }) => top)).size > 1) {
