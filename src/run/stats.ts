@@ -11,7 +11,6 @@ import { JobError } from "../util/errors.js";
 import { resultOf } from "./challenger/challenger-result.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
-import { leftRows } from "./review.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
@@ -53,7 +52,7 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
   const profile = await run.profile();
   const { kind: state } = run.state;
   const challenger = resultOf(plan, profile);
-  return { profile: runProfileOf(plan, { profile, ...leftRows(run) }), challenger, state };
+  return { profile: runProfileOf(plan, { profile, ...run.rows }), challenger, state };
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */

@@ -12,6 +12,7 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal, KeptAnswer } from "./answers.js";
 import type { Ledger } from "./ledger.js";
@@ -182,12 +183,8 @@ export interface RunSink {
   readonly rolledBack?: boolean | undefined;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
   readonly committed: Uint8Array;
-  /** Rejected rows of all committed spans. */
-  readonly rejectedRows: number;
-  /** Rows of all committed spans that `input.where` left out. */
-  readonly filteredRows: number;
-  /** Rows of all committed spans that are in the output: the others were rejected, left out or erased. */
-  readonly outputRows: number;
+  /** What became of the rows of all committed spans, as `committed` knows them. */
+  readonly rows: RowsOfRun;
   /** How long the rows were scored, for which the target has its own clock. Default: what the verdict says. */
   scoredSeconds?(): Promise<number | undefined>;
   /** The attempt that committed each span, by span. */

@@ -41,10 +41,9 @@ function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] }
     get committed() {
       return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
     },
-    rejectedRows: 0,
-    filteredRows: 0,
-    get outputRows() {
-      return [...run.spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0);
+    get rows() {
+      const output = [...run.spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0);
+      return { output, rejected: 0, filtered: 0 };
     },
     committedBy: new Map(),
     async *rejects() {},

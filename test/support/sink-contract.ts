@@ -124,7 +124,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await run.finish();
 
       const again = await sink.open(stored);
-      expect(again.rejectedRows).toBe(7);
+      expect(again.rows.rejected).toBe(7);
       const rejects = await collect(again.rejects());
       expect(rejects.map(({ row }) => row)).toEqual([8, 9, 20, 21, 22, 23, 24]);
       expect(rejects[1]).toEqual({ ...rejectOf(9), value: "a ' \" \\ \n ä 日" });
@@ -141,7 +141,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await run.commit(second, { ...whole(outputOf([])), filtered: 10 })).toBe("committed");
       await expect(run.commit(third, { ...whole(outputOf(idsOf(third))), filtered: 1 })).rejects.toThrow();
       const again = await sink.open(stored);
-      expect([[...again.committed], again.rejectedRows]).toEqual([[1, 1, 0], 1]);
+      expect([[...again.committed], again.rows.rejected]).toEqual([[1, 1, 0], 1]);
       await run.commit(third, whole(outputOf(idsOf(third))));
       await run.finish();
       expect(await world.ids()).toEqual([...upTo(6), ...idsOf(third)]);
@@ -157,11 +157,11 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       const [first, middle, last] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
       await run.commit(first, whole(outputOf(idsOf(first).slice(1)), [rejectOf(0)]));
       await beside.run.commit(last, { ...whole(outputOf(idsOf(last))), batchSize: 7 });
-      expect([[...run.committed], run.rejectedRows]).toEqual([[1, 0, 0], 1]);
-      expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[0, 0, 1], 0]);
+      expect([[...run.committed], run.rows.rejected]).toEqual([[1, 0, 0], 1]);
+      expect([[...beside.run.committed], beside.run.rows.rejected]).toEqual([[0, 0, 1], 0]);
 
       await beside.run.refresh();
-      expect([[...beside.run.committed], beside.run.rejectedRows]).toEqual([[1, 0, 1], 1]);
+      expect([[...beside.run.committed], beside.run.rows.rejected]).toEqual([[1, 0, 1], 1]);
       expect(await run.commit(last, whole(outputOf(idsOf(last))))).toBe("adopted");
       expect([...run.committed]).toEqual([1, 0, 1]);
       for (const { committedBy } of [run, beside.run, await one.open(stored)]) {

@@ -6,6 +6,7 @@ import { firstLine } from "../../duckdb/sql.js";
 import type { Plan } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
+import type { RowsOfRun } from "../../publish/rows-of-run.js";
 import { namesIn, type Store } from "../../stores/store.js";
 import { messageOf } from "../../util/errors.js";
 import type { Opening, StoredPlan } from "../port.js";
@@ -356,19 +357,15 @@ export function addOwnProfile(
   }
 }
 
-/** Counts the rejected rows of committed spans. */
-export function rejectedRows({ parts }: CommittedSpans): number {
-  return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
-}
-
-/** Counts the rows of committed spans that `input.where` left out. */
-export function filteredRows({ parts }: CommittedSpans): number {
-  return [...parts.values()].reduce((sum, { filtered }) => sum + filtered, 0);
-}
-
-/** Counts the rows in the parts of committed spans. */
-export function outputRows(plan: Plan, { parts }: CommittedSpans): number {
-  return [...parts].reduce((sum, [span, counts]) => sum + partRows(spanAt(plan, span), counts), 0);
+/** What became of the rows of committed spans. */
+export function rowsOf(plan: Plan, { parts }: CommittedSpans): RowsOfRun {
+  const rows = { output: 0, rejected: 0, filtered: 0 };
+  for (const [span, part] of parts) {
+    rows.output += partRows(spanAt(plan, span), part);
+    rows.rejected += part.rejected;
+    rows.filtered += part.filtered;
+  }
+  return rows;
 }
 
 /** The attempt that committed each span, by span. */
