@@ -1,4 +1,4 @@
-import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
@@ -314,8 +314,8 @@ export interface CommittedSpans {
   readonly own: Map<number, FinishedPart>;
   /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
   readonly profiled: Set<number>;
-  /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
-  profile: SpanProfile | undefined;
+  /** The merged profiles of spans that this attempt committed itself. */
+  profile: SpanProfile;
 }
 
 export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): CommittedSpans {
@@ -324,7 +324,7 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     parts: new Map(),
     own: new Map(),
     profiled: new Set(),
-    profile: undefined,
+    profile: noRows,
   };
   addParts(known, parts);
   return known;
@@ -352,8 +352,7 @@ export function addOwnProfile(
 ): void {
   if (!known.profiled.has(span)) {
     known.profiled.add(span);
-    const profile = parseProfile(text);
-    known.profile = known.profile === undefined ? profile : mergeProfiles(known.profile, profile);
+    known.profile = mergeProfiles(known.profile, parseProfile(text));
   }
 }
 

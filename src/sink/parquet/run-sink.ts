@@ -1,5 +1,5 @@
 import { unlink } from "node:fs/promises";
-import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
@@ -227,12 +227,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
     });
   }
 
-  let { profile } = known;
-  for (const text of texts.values()) {
-    const span = parseProfile(text);
-    profile = profile === undefined ? span : mergeProfiles(profile, span);
-  }
-  return profile ?? noRows;
+  return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
 }
 
 async function finishRun(
