@@ -134,7 +134,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await late.journal.keep(answersOf(3));
       await late.run.finish();
       await late.journal.keep(answersOf(4));
-      await (await sink.open(stored)).tidy?.();
+      await (await sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
       expect(await answersIn(late.journal)).toEqual([]);
     });
@@ -148,7 +148,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await run.judge(verdictOf("hold"));
       expect(await world.journals()).not.toEqual([]);
       await run.decide(decisionOf("discarded"));
-      await (await sink.open(stored)).tidy?.();
+      await (await sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
 
@@ -164,7 +164,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await answersIn(next.journal)).toEqual(answersOf(7));
       await next.run.finish();
       await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-      await (await other.open(next.stored)).tidy?.();
+      await (await other.open(next.stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
 
