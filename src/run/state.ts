@@ -179,8 +179,7 @@ async function continuing(
 }
 
 async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
-  const kept = run.keptAnswers?.();
-  return kept && context.lookAtPaid && (await paidReport(context.lookAtPaid, kept));
+  return context.lookAtPaid && (await paidReport(context.lookAtPaid, run.keptAnswers()));
 }
 
 /** What the checks say of a run, and what was decided on it. */

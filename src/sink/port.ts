@@ -197,8 +197,8 @@ export interface RunSink {
    * @param isWanted which spans; default: all
    */
   spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
-  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. Offered where they are kept. */
-  keptAnswers?(): AsyncIterable<KeptAnswer>;
+  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. */
+  keptAnswers(): AsyncIterable<KeptAnswer>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -256,10 +256,10 @@ export interface RunWriter {
   /**
    * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
    * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
-   * one span never overlap. Default: the rows of a span are held in memory until it is complete.
+   * one span never overlap.
    * @throws JobError DISK
    */
-  spill?(span: Span, rows: OutputRows): Promise<void>;
+  spill(span: Span, rows: OutputRows): Promise<void>;
   /**
    * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
    * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
@@ -277,9 +277,9 @@ export interface RunWriter {
   finish(attempt?: AttemptJson): Promise<void>;
   /**
    * Opens the journal of the answers that attempts of this run have paid for. The end of the run removes it: `finish`,
-   * `tidy` of a discarded run, `prune`, and a later run of the same params. Default: answers cannot be kept.
+   * `tidy` of a discarded run, `prune`, and a later run of the same params.
    */
-  answers?(): Promise<AnswerJournal>;
+  answers(): Promise<AnswerJournal>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

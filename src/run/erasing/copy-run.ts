@@ -156,7 +156,7 @@ async function copyRows(
     const rejects = file.rejects.filter((_, index) => !rejected.has(index));
     let last: OutputRows | undefined;
     for await (const rows of finder.rowsWithout(file.path, { columns, without })) {
-      await (last === undefined ? undefined : writer.spill?.(span, last));
+      await (last === undefined ? undefined : writer.spill(span, last));
       last = rows;
     }
     if (last === undefined) {
