@@ -27,15 +27,9 @@ export interface StoredPlan {
   readonly pruned?: Pruning | undefined;
 }
 
-/** A stored plan with the verdict and the decision on its run. */
-export interface ReviewedPlan extends StoredPlan {
-  readonly verdict: RunVerdict | undefined;
-  readonly decision: Decision | undefined;
-}
-
 /**
  * The write end of a job: it stores plans, publishes spans, and knows which are committed. What only some targets can
- * do, or need to be asked, is optional.
+ * do, or need to be asked, is optional. `test/support/memory-target.ts` is one with nothing that is optional.
  */
 export interface Sink extends AsyncDisposable {
   /** Name of the target in messages. */
@@ -90,22 +84,20 @@ export interface Sink extends AsyncDisposable {
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
    * where they are: at least the last 63, in any order. Of runs of one date it finds the last. Without `dateParam`, it
-   * finds the one run of these params. Default: the target can hold no run, and a spec with `checks` is refused. Writes
-   * nothing.
+   * finds the one run of these params. Writes nothing.
    */
   published(series: Series): Promise<readonly PublishedRun[]>;
-  /** Finds whose rows readers find where those of a plan go; undefined, and by default: it is not known. */
+  /** Finds whose rows readers find where those of a plan go; undefined: it is not known. */
   visible(plan: Plan): Promise<ReadersView | undefined>;
   /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
   newer?(plan: Plan): Promise<string | undefined>;
   /**
-   * Reads the profile of a published run, as `runProfileText` wrote it. Offered where `published` is.
+   * Reads the profile of a published run, as `runProfileText` wrote it.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
    */
   readProfile(pinned: PinnedRun): Promise<string>;
   /**
-   * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
-   * nothing is reused.
+   * Offers the rows of a published run as files on this machine.
    * @throws JobError when they are gone, or no longer those of that run
    */
   readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
@@ -118,11 +110,11 @@ export interface Sink extends AsyncDisposable {
   readTable?(what: StoredPlan | string, key: readonly string[]): Promise<StoredTable>;
   /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
-   * any order. Writes nothing. Default: the target finds none.
+   * any order. Writes nothing.
    */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
-  /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
-  stored(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /** Reads the plan of a run by its id; undefined: it was never planned. */
+  stored(runId: RunId): Promise<StoredPlan | undefined>;
   /**
    * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
    * where rows are in files. Safe to repeat.

@@ -318,11 +318,7 @@ export function memoryTarget() {
         .filter(({ stored }) => stored.plan.job === job && stored.pruned === undefined)
         .slice(-last)
         .map(recordOf),
-    async stored(runId) {
-      const run = runs.get(runId);
-      const verdict = ledger.look(runId, documents.verdictDocument);
-      return run && { ...run.stored, verdict, decision: decisionOn(run) };
-    },
+    stored: async (runId) => runs.get(runId)?.stored,
     prune: async (request) => prune(request),
     async [Symbol.asyncDispose]() {},
   });
