@@ -9,6 +9,7 @@ import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
+import { findingContractOf } from "../support/finding-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
 import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
@@ -102,12 +103,14 @@ const idsIn = ({ columns }: OutputRows): number[] =>
 contractOf("the sink in memory", memoryWorld);
 notesContractOf("the sink in memory, notes", memoryWorld);
 stagingContractOf("the sink in memory, staging", memoryWorld);
+findingContractOf("the sink in memory, finding", memoryWorld);
 historyContractOf("the sink in memory, history", memoryWorld);
 answersContractOf("the sink in memory, answers", memoryWorld);
 pruneContractOf("the sink in memory, pruning", memoryWorld);
 contractOf("the Parquet sink", parquetWorld);
 notesContractOf("the Parquet sink, notes", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
+findingContractOf("the Parquet sink, finding", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld);
@@ -115,6 +118,7 @@ s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   notesContractOf("over S3, notes", s3World);
   stagingContractOf("over S3, staging", s3World);
+  findingContractOf("over S3, finding", s3World);
   historyContractOf("over S3, history", s3World);
   answersContractOf("over S3, answers", s3World);
   pruneContractOf("over S3, pruning", s3World);
@@ -129,6 +133,7 @@ postgres.describe("the Postgres sink", () => {
   notesContractOf("append, notes", () => postgresWorld("append"));
   answersContractOf("append, answers", () => postgresWorld("append"));
   for (const mode of torture ? (["append", "replace"] as const) : (["append"] as const)) {
+    findingContractOf(`${mode}, finding`, () => postgresWorld(mode));
     historyContractOf(`${mode}, history`, () => postgresWorld(mode));
   }
   for (const mode of torture ? (["append", "upsert"] as const) : (["append"] as const)) {

@@ -129,10 +129,7 @@ export function memoryTarget() {
       },
       profile: async () => mergedProfile(run.spans),
       countKeys: async (columns) => countKeys(piecesOf(run), columns),
-      async judge(verdict) {
-        refuseStopped(run);
-        return ledger.createNow(run.runId, documents.verdictDocument, verdict);
-      },
+      judge: (verdict) => ledger.create(run.runId, documents.verdictDocument, verdict),
       decide: (decision) => ledger.create(run.runId, documents.decisionDocument, decision),
       async begin(attempt) {
         refuseStopped(run);
