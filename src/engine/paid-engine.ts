@@ -77,14 +77,10 @@ export interface PaidEngine {
   /**
    * Takes over what attempts of the run have kept, and keeps answers from now on. Called once, before rows are scored.
    * Disposing keeps what is left.
-   * @param store undefined: the target keeps no answers, and a later attempt pays again
    * @param worker this process among those that share the budget
    * @throws JobError MODEL_CHANGED if kept answers are another model's; DISK, OBJECT_STORE, DATABASE
    */
-  begin(
-    store: AnswerStore | undefined,
-    worker: { readonly index: number; readonly count: number },
-  ): Promise<AsyncDisposable>;
+  begin(store: AnswerStore, worker: { readonly index: number; readonly count: number }): Promise<AsyncDisposable>;
   /** Makes the answers so far durable. @throws JobError DISK, OBJECT_STORE, DATABASE */
   keep(): Promise<void>;
   /**

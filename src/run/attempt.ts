@@ -1,4 +1,3 @@
-import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { boundColumns, outputColumns } from "../binding/contract.js";
 import { type ColumnType, showType } from "../columnar/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
@@ -132,11 +131,6 @@ async function dueLateCall(context: JobContext, runId: RunId, text: string): Pro
 /** Has the attempt record that its run is late. */
 export function recordLateness(context: JobContext, runId: RunId): void {
   context.record.lateCall = (text) => dueLateCall(context, runId, text);
-}
-
-/** What became of the rows of all committed spans. */
-export function rowsOfRun({ outputRows, rejectedRows, filteredRows }: RunSink): RowsOfRun {
-  return { output: outputRows, rejected: rejectedRows, filtered: filteredRows };
 }
 
 export function countCommitted(run: RunSink): number {

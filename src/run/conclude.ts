@@ -16,7 +16,7 @@ import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js"
 import { decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { challengerLines } from "../report/agreement/challenger-text.js";
-import { countCommitted, rowsOfRun } from "./attempt.js";
+import { countCommitted } from "./attempt.js";
 import { rolledBackReport } from "./judging/readers.js";
 import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
@@ -84,7 +84,7 @@ function attemptReport(
     ...end,
     rowsPlanned: plan.input.rows,
     ...counts,
-    rowsOfRun: rowsOfRun(run),
+    rowsOfRun: run.rows,
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,
@@ -222,7 +222,7 @@ async function decidedState(
  * @throws JobError TOO_MANY_REJECTS
  */
 export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
-  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows }));
+  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rows.rejected }));
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
@@ -233,7 +233,7 @@ export async function alreadyComplete(
   const { plan } = stored;
   await run.tidy();
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: run.rows, output: context.sink.target }),
     rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
   };
 }

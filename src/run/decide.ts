@@ -13,7 +13,7 @@ import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted, rowsOfRun, runFacts } from "./attempt.js";
+import { countCommitted, runFacts } from "./attempt.js";
 import { notPlanned, openOwn, refuseKept } from "./resume.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
@@ -68,7 +68,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     const decision = (stored.plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
     await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
     const held = await heldOthers(context, stored.plan);
-    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: rowsOfRun(run), decision };
+    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: run.rows, decision };
     return { runId, state: "published", already: true, carriedOut: false, ...facts };
   }
   if ("decision" in state) {
@@ -124,7 +124,7 @@ async function publishIfApproved(
   const facts = {
     isNeighbour: isNeighbour(stored.plan, decision),
     held: [],
-    rows: rowsOfRun(run),
+    rows: run.rows,
     decision,
   };
   return { runId, state: "published", already, carriedOut: true, ...facts };
@@ -192,7 +192,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const already = step === "tell";
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);
-  const facts = { isNeighbour: false, held: [], rows: rowsOfRun(run), readers, newRun, decision };
+  const facts = { isNeighbour: false, held: [], rows: run.rows, readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 

@@ -18,7 +18,7 @@ import type { JobContext } from "../scoring/context.js";
 import { verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
-import { attemptFacts, dueCall, recordingFailure, rowsOfRun } from "./attempt.js";
+import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
 import { type ChangesSince, changesSince, heldError } from "./judging/held-error.js";
 import { decidingCommands, readersLine } from "./judging/readers.js";
 import { keptPlaceOf } from "./challenger/keep-predictions.js";
@@ -81,7 +81,7 @@ async function commandsFor(
   return {
     ...(await decidingCommands(context, plan)),
     rejects,
-    isEmpty: run.outputRows === 0 && !run.committed.includes(0),
+    isEmpty: run.rows.output === 0 && !run.committed.includes(0),
   };
 }
 
@@ -153,7 +153,7 @@ export async function reportDecided(
   const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
   const end = await decidedReport(context, { plan, run, state, verdict, since });
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: rowsOfRun(run), output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: run.rows, output: context.sink.target }),
     ...end,
   };
 }
@@ -192,7 +192,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, rowsOfRun: rowsOfRun(run), output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: run.rows, output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

@@ -19,7 +19,7 @@ export async function addNote(
 ): Promise<boolean> {
   const own = { at: new Date(dateMs()).toISOString(), writer, text };
   const stored = await sink.ledger.create(runId, noteDocument(note), own);
-  return stored.writer === own.writer && stored.at === own.at;
+  return stored.writer === own.writer && stored.at === own.at && stored.text === own.text;
 }
 
 /** When a note on a run was made, ISO 8601 in UTC; undefined: it was not. */

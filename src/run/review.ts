@@ -51,7 +51,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   warnOfSlices(context, profile);
   const runs = await readBaseline(context, plan.checks);
   const judged = {
-    run: runProfileOf(plan, { profile, ...leftRows(run) }),
+    run: runProfileOf(plan, { profile, ...run.rows }),
     earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
     limits: limitsOf(checks, plan),
     others: await otherResults(context, { plan, run, profile }),
@@ -100,17 +100,12 @@ export async function reviewForReports(
       verdict === undefined || plan.checks === null
         ? []
         : (await readBaseline(context, plan.checks)).slice(-comparedNights);
-    const profile = runProfileOf(plan, { profile: found, ...leftRows(run) });
+    const profile = runProfileOf(plan, { profile: found, ...run.rows });
     const challenger = verdict?.challenger ?? resultOf(plan, found);
     record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
-}
-
-/** Counts the rows of a run that have no prediction. */
-export function leftRows({ rejectedRows, filteredRows }: RunSink): { rejected: number; filtered: number } {
-  return { rejected: rejectedRows, filtered: filteredRows };
 }
 
 /** What the reports show of a run and of the runs that it is compared with. */

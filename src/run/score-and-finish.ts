@@ -136,9 +136,9 @@ async function finishCommitted(context: JobContext, parts: IdleRun): Promise<Run
 /** Checks the rejected rows of earlier attempts before anything is scored. */
 function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   checkRejects(context, plan, run);
-  if (context.spec.on_bad_row === "fail" && run.rejectedRows > 0) {
+  if (context.spec.on_bad_row === "fail" && run.rows.rejected > 0) {
     context.log.warn(
-      `${count(run.rejectedRows, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
+      `${count(run.rows.rejected, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
     );
   }
 }

@@ -57,6 +57,6 @@ export async function scoreWithoutPublishing(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { rejectedRows: rejectedRows ?? 0 };
+  const run = { rows: { rejected: rejectedRows ?? 0 } };
   await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, ranges);
 }

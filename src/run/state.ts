@@ -12,7 +12,7 @@ import type { RunSink } from "../sink/port.js";
 import type { CommittedBy } from "../publish/committed-by.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted, rowsOfRun } from "./attempt.js";
+import { countCommitted } from "./attempt.js";
 import { lostSpans } from "./judging/lost-spans.js";
 import { paidReport } from "./paid/spending.js";
 import { verdictReport } from "./held-or-discarded.js";
@@ -133,7 +133,7 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     lastFailure,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
-    rowsOfRun: rowsOfRun(run),
+    rowsOfRun: run.rows,
     attempts: countByAttempt(run.committedBy),
     ...about,
   };
@@ -179,8 +179,7 @@ async function continuing(
 }
 
 async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
-  const kept = run.keptAnswers?.();
-  return kept && context.lookAtPaid && (await paidReport(context.lookAtPaid, kept));
+  return context.lookAtPaid && (await paidReport(context.lookAtPaid, run.keptAnswers()));
 }
 
 /** What the checks say of a run, and what was decided on it. */

@@ -12,7 +12,8 @@ import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import { commitConcurrency, type RunSink } from "../sink/port.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
+import { commitConcurrency } from "../sink/port.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
@@ -30,7 +31,8 @@ import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-p
 
 export interface ScoringOptions {
   readonly plan: Plan;
-  readonly run: Pick<RunSink, "rejectedRows">;
+  /** Rows that were rejected before count, too. */
+  readonly run: { readonly rows: Pick<RowsOfRun, "rejected"> };
   readonly writer: SpanTarget;
   readonly decoder: Decoder;
   readonly reader: SliceReader;
@@ -62,7 +64,7 @@ export async function scoreSpans(
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const features = featurePlanOf(plan, keyColumns(spec));
-  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rejectedRows });
+  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rows.rejected });
   await scorePieces(
     context,
     {

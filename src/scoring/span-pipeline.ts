@@ -41,8 +41,8 @@ export interface SpanPipeline {
   settled(): Promise<void>;
 }
 
-/** Where spans are committed. */
-export type SpanTarget = Pick<RunWriter, "unfit" | "spill" | "commit">;
+/** Where spans are committed. Without `spill`, the rows of a span are held in memory until it is complete. */
+export type SpanTarget = Pick<RunWriter, "unfit" | "commit"> & Partial<Pick<RunWriter, "spill">>;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;

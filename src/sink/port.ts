@@ -12,6 +12,7 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
+import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal, KeptAnswer } from "./answers.js";
 import type { Ledger } from "./ledger.js";
@@ -26,15 +27,9 @@ export interface StoredPlan {
   readonly pruned?: Pruning | undefined;
 }
 
-/** A stored plan with the verdict and the decision on its run. */
-export interface ReviewedPlan extends StoredPlan {
-  readonly verdict: RunVerdict | undefined;
-  readonly decision: Decision | undefined;
-}
-
 /**
  * The write end of a job: it stores plans, publishes spans, and knows which are committed. What only some targets can
- * do, or need to be asked, is optional.
+ * do, or need to be asked, is optional. `test/support/memory-target.ts` is one with nothing that is optional.
  */
 export interface Sink extends AsyncDisposable {
   /** Name of the target in messages. */
@@ -89,22 +84,20 @@ export interface Sink extends AsyncDisposable {
   /**
    * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
    * where they are: at least the last 63, in any order. Of runs of one date it finds the last. Without `dateParam`, it
-   * finds the one run of these params. Default: the target can hold no run, and a spec with `checks` is refused. Writes
-   * nothing.
+   * finds the one run of these params. Writes nothing.
    */
   published(series: Series): Promise<readonly PublishedRun[]>;
-  /** Finds whose rows readers find where those of a plan go; undefined, and by default: it is not known. */
+  /** Finds whose rows readers find where those of a plan go; undefined: it is not known. */
   visible(plan: Plan): Promise<ReadersView | undefined>;
   /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
   newer?(plan: Plan): Promise<string | undefined>;
   /**
-   * Reads the profile of a published run, as `runProfileText` wrote it. Offered where `published` is.
+   * Reads the profile of a published run, as `runProfileText` wrote it.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
    */
   readProfile(pinned: PinnedRun): Promise<string>;
   /**
-   * Offers the rows of a published run as files on this machine. Default: the target reads no rows of other runs, and
-   * nothing is reused.
+   * Offers the rows of a published run as files on this machine.
    * @throws JobError when they are gone, or no longer those of that run
    */
   readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
@@ -117,11 +110,11 @@ export interface Sink extends AsyncDisposable {
   readTable?(what: StoredPlan | string, key: readonly string[]): Promise<StoredTable>;
   /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
-   * any order. Writes nothing. Default: the target finds none.
+   * any order. Writes nothing.
    */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
-  /** Reads a run by its id; undefined: it was never planned. Default: the target has no runs of other ids. */
-  stored(runId: RunId): Promise<ReviewedPlan | undefined>;
+  /** Reads the plan of a run by its id; undefined: it was never planned. */
+  stored(runId: RunId): Promise<StoredPlan | undefined>;
   /**
    * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
    * where rows are in files. Safe to repeat.
@@ -182,12 +175,8 @@ export interface RunSink {
   readonly rolledBack?: boolean | undefined;
   /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
   readonly committed: Uint8Array;
-  /** Rejected rows of all committed spans. */
-  readonly rejectedRows: number;
-  /** Rows of all committed spans that `input.where` left out. */
-  readonly filteredRows: number;
-  /** Rows of all committed spans that are in the output: the others were rejected, left out or erased. */
-  readonly outputRows: number;
+  /** What became of the rows of all committed spans, as `committed` knows them. */
+  readonly rows: RowsOfRun;
   /** How long the rows were scored, for which the target has its own clock. Default: what the verdict says. */
   scoredSeconds?(): Promise<number | undefined>;
   /** The attempt that committed each span, by span. */
@@ -200,8 +189,8 @@ export interface RunSink {
    * @param isWanted which spans; default: all
    */
   spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
-  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. Offered where they are kept. */
-  keptAnswers?(): AsyncIterable<KeptAnswer>;
+  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. */
+  keptAnswers(): AsyncIterable<KeptAnswer>;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -259,10 +248,10 @@ export interface RunWriter {
   /**
    * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
    * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
-   * one span never overlap. Default: the rows of a span are held in memory until it is complete.
+   * one span never overlap.
    * @throws JobError DISK
    */
-  spill?(span: Span, rows: OutputRows): Promise<void>;
+  spill(span: Span, rows: OutputRows): Promise<void>;
   /**
    * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
    * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
@@ -280,9 +269,9 @@ export interface RunWriter {
   finish(attempt?: AttemptJson): Promise<void>;
   /**
    * Opens the journal of the answers that attempts of this run have paid for. The end of the run removes it: `finish`,
-   * `tidy` of a discarded run, `prune`, and a later run of the same params. Default: answers cannot be kept.
+   * `tidy` of a discarded run, `prune`, and a later run of the same params.
    */
-  answers?(): Promise<AnswerJournal>;
+  answers(): Promise<AnswerJournal>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

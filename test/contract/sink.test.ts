@@ -1,12 +1,15 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { OutputRows } from "#src/columnar/types.js";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
+import { memoryTarget } from "../support/memory-target.js";
 import { outputRows } from "../support/output.js";
 import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
+import { findingContractOf } from "../support/finding-contract.js";
 import { historyContractOf } from "../support/history-contract.js";
 import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
@@ -17,12 +20,17 @@ import { torture } from "../support/torture.js";
 const postgres = usePostgres();
 const s3 = useS3();
 
+/** A part of each of three spans, the rejects of one, the manifest and the mark of the end. */
+const pruningFiles = { keepsPrunedRows: false, prunes: { files: 6 } };
+
 async function parquetWorld(): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
   return {
     open: () => parquetSink(scratch.path),
     ids: async () => ascending((await outputRows(`${scratch.path}/out`)).map(({ id }) => Number(id))),
     adds: false,
+    hasFiles: true,
+    ...pruningFiles,
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -43,6 +51,8 @@ async function s3World(): Promise<AnswersWorld> {
       return ascending((await outputRows(here)).map(({ id }) => Number(id)));
     },
     adds: false,
+    hasFiles: true,
+    ...pruningFiles,
     journals: async () => (await bucket.keys()).filter((key) => key.includes("/answers/")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
   };
@@ -59,6 +69,9 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Ans
       return ascending(rows.map(({ id }) => Number(id)));
     },
     adds: mode === "append",
+    hasFiles: false,
+    keepsPrunedRows: true,
+    prunes: { rejects: 1 },
     journals: async () => {
       const tables = await database.query("SELECT relname FROM pg_class WHERE relname ~ '^answers_[0-9a-f]+$'");
       return tables.map(({ relname }) => String(relname));
@@ -67,19 +80,48 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Ans
   };
 }
 
+/** Ids of rows in memory. */
+function memoryWorld(): Promise<AnswersWorld> {
+  const target = memoryTarget();
+  return Promise.resolve({
+    open: () => Promise.resolve(target.open()),
+    ids: () => Promise.resolve(ascending(target.rows().flatMap(idsIn))),
+    adds: false,
+    hasFiles: false,
+    keepsPrunedRows: false,
+    prunes: { rejects: 1 },
+    journals: () => Promise.resolve(target.journals()),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  });
+}
+
+const idsIn = ({ columns }: OutputRows): number[] =>
+  columns.flatMap(({ name, column }) =>
+    name === "id" && column.kind === "fixed" ? Array.from(column.data, Number) : [],
+  );
+
+contractOf("the sink in memory", memoryWorld);
+notesContractOf("the sink in memory, notes", memoryWorld);
+stagingContractOf("the sink in memory, staging", memoryWorld);
+findingContractOf("the sink in memory, finding", memoryWorld);
+historyContractOf("the sink in memory, history", memoryWorld);
+answersContractOf("the sink in memory, answers", memoryWorld);
+pruneContractOf("the sink in memory, pruning", memoryWorld);
 contractOf("the Parquet sink", parquetWorld);
 notesContractOf("the Parquet sink, notes", parquetWorld);
 stagingContractOf("the Parquet sink, staging", parquetWorld);
+findingContractOf("the Parquet sink, finding", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
-pruneContractOf("the Parquet sink, pruning", parquetWorld, { removesRows: true });
+pruneContractOf("the Parquet sink, pruning", parquetWorld);
 s3.describe("the S3 sink", () => {
   contractOf("over S3", s3World);
   notesContractOf("over S3, notes", s3World);
   stagingContractOf("over S3, staging", s3World);
+  findingContractOf("over S3, finding", s3World);
   historyContractOf("over S3, history", s3World);
   answersContractOf("over S3, answers", s3World);
-  pruneContractOf("over S3, pruning", s3World, { removesRows: true });
+  pruneContractOf("over S3, pruning", s3World);
 });
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
@@ -91,9 +133,10 @@ postgres.describe("the Postgres sink", () => {
   notesContractOf("append, notes", () => postgresWorld("append"));
   answersContractOf("append, answers", () => postgresWorld("append"));
   for (const mode of torture ? (["append", "replace"] as const) : (["append"] as const)) {
+    findingContractOf(`${mode}, finding`, () => postgresWorld(mode));
     historyContractOf(`${mode}, history`, () => postgresWorld(mode));
   }
   for (const mode of torture ? (["append", "upsert"] as const) : (["append"] as const)) {
-    pruneContractOf(`${mode}, pruning`, () => postgresWorld(mode), { removesRows: false });
+    pruneContractOf(`${mode}, pruning`, () => postgresWorld(mode));
   }
 });

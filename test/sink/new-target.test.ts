@@ -1,118 +1,65 @@
-import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { noRows } from "#src/checks/profile/profile.js";
 import { openJob } from "#src/app/job-context.js";
-import type { OutputRows } from "#src/columnar/types.js";
-import { parsePlan, planToText } from "#src/plan/parse-plan.js";
-import { splitRunId } from "#src/plan/identity.js";
-import { spanCount } from "#src/plan/spans.js";
+import { approveRun } from "#src/run/decide.js";
+import { runHistory } from "#src/run/history.js";
 import { runJob } from "#src/run/run.js";
 import { rejectedRows, runState } from "#src/run/state.js";
-import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
+import type { JobContext } from "#src/scoring/context.js";
+import { scratch, writeSpec } from "../support/job.js";
+import { memoryTarget } from "../support/memory-target.js";
+import { fewRows } from "../support/nights.js";
 import { collect } from "../support/sinks.js";
 import { fixtureNamed } from "../support/world.js";
-import { scratch, writeSpec } from "../support/job.js";
-import { memoryLedger } from "../support/told.js";
 
-interface MemoryRun {
-  readonly text: string;
-  readonly spans: Map<number, OutputRows>;
-  finished: boolean;
+const fixture = fixtureNamed("diabetes-mlp");
+
+/** Runs of a job whose target is of a kind that no spec names. */
+async function jobIntoMemory(overrides: object) {
+  const target = memoryTarget();
+  const rewrite = (changed: object) => writeSpec(scratch.path, fixture, { commit_rows: 200, ...overrides, ...changed });
+  const spec = await rewrite({});
+  /** Does what a command does, as an attempt of its own. */
+  const attempt = async <T>(
+    work: (context: JobContext) => Promise<T>,
+    { newRun = false, param = [] }: { newRun?: boolean; param?: string[] } = {},
+  ): Promise<T> => {
+    const options = { worker: { index: 0, count: 1 }, steal: false, newRun };
+    await using job = await openJob(spec, { param }, { attempt: options });
+    await using sink = target.open();
+    return await work({ ...job, sink });
+  };
+  return { attempt, rewrite, rows: () => target.rows().reduce((sum, { rowCount }) => sum + rowCount, 0) };
 }
 
-/** A target of a kind of its own, with nothing that the port leaves to a sink. */
-function memoryTarget(runs: MemoryRun[] = []): { sink: Sink; runs: MemoryRun[] } {
-  const stored = ({ text }: MemoryRun): StoredPlan => {
-    const plan = parsePlan(text);
-    if (plan === undefined) {
-      throw new Error("a plan of this kind of target cannot be read");
-    }
-    return { plan, planId: createHash("sha256").update(text).digest("hex") };
-  };
-  const runOf = (run: MemoryRun): RunSink => ({
-    get state() {
-      return { kind: run.finished ? "published" : "unfinished" } as const;
-    },
-    profile: () => Promise.resolve(noRows),
-    countKeys: () => Promise.reject(new Error("no plan of this target has checks")),
-    tidy: () => Promise.resolve(),
-    judge: () => Promise.reject(new Error("no plan of this target has checks")),
-    decide: () => Promise.reject(new Error("no run of this target is staged")),
-    get committed() {
-      return Uint8Array.from({ length: spanCount(stored(run).plan) }, (_, span) => Number(run.spans.has(span)));
-    },
-    rejectedRows: 0,
-    filteredRows: 0,
-    get outputRows() {
-      return [...run.spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0);
-    },
-    committedBy: new Map(),
-    async *rejects() {},
-    refresh: () => Promise.resolve(),
-    begin: () =>
-      Promise.resolve({
-        commit(span, { rows }) {
-          run.spans.set(span.index, rows);
-          return Promise.resolve("committed" as const);
-        },
-        finish() {
-          run.finished = true;
-          return Promise.resolve();
-        },
-      }),
-  });
-  const sink: Sink = {
-    target: "memory",
-    planTarget: { kind: "memory", shelf: ["a", 1] },
-    newRunAdds: false,
-    ledger: memoryLedger(),
-    compareTarget: () => ({ lines: [], isElsewhere: false }),
-    expect() {},
-    rehearse: () => Promise.resolve([]),
-    createInPlace: () => Promise.reject(new Error("no run of this target is staged")),
-    published: () => Promise.resolve([]),
-    visible: () => Promise.resolve(undefined),
-    readProfile: () => Promise.reject(new Error("no run has a profile")),
-    readPublished: () => Promise.reject(new Error("no rows are reused")),
-    history: () => Promise.resolve([]),
-    stored: () => Promise.resolve(undefined),
-    prune: () => Promise.reject(new Error("there is no history")),
-    find: () => Promise.resolve(runs.map(stored).at(-1)),
-    unfinished: () => Promise.resolve([]),
-    create(plan) {
-      const run = { text: planToText(plan), spans: new Map<number, OutputRows>(), finished: false };
-      runs.push(run);
-      return Promise.resolve(stored(run));
-    },
-    open({ plan }) {
-      const found = runs.find((run) => stored(run).plan.runId === plan.runId);
-      return found === undefined ? Promise.reject(new Error("no such run")) : Promise.resolve(runOf(found));
-    },
-    [Symbol.asyncDispose]: () => Promise.resolve(),
-  };
-  return { sink, runs };
-}
+test("a target of a new kind takes a run, its status, and a new run, whose rows replace those of the first", async () => {
+  const { attempt, rows } = await jobIntoMemory({});
+  expect(await attempt(runJob)).toMatchObject({ status: "complete", rowsScored: fixture.rows });
+  expect(await attempt(runJob)).toMatchObject({ status: "already_complete" });
+  expect(rows()).toBe(fixture.rows);
 
-test("a target of a new kind, with none of the optional capabilities, takes a run, its status and a new run", async () => {
-  const fixture = fixtureNamed("diabetes-mlp");
-  const spec = await writeSpec(scratch.path, fixture, { commit_rows: 200 });
-  const { sink, runs } = memoryTarget();
-  const score = async (newRun: boolean): Promise<string> => {
-    const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun };
-    await using job = await openJob(spec, { param: [] }, { attempt });
-    return (await runJob({ ...job, sink })).status;
-  };
+  const next = await attempt(runJob, { newRun: true });
+  expect(next).toMatchObject({ status: "complete", runId: expect.stringMatching(/-r2$/) as string });
+  expect(rows()).toBe(fixture.rows);
+  expect(await attempt(runState)).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
+  expect(await attempt((context) => collect(rejectedRows(context)))).toEqual([]);
+});
 
-  expect(await score(false)).toBe("complete");
-  expect(await score(false)).toBe("already_complete");
-  expect(await score(true)).toBe("complete");
+test("checks hold a run at a target of a new kind, and a person approves it", async () => {
+  const { attempt, rewrite, rows } = await jobIntoMemory({ params: { ds: "${today}" }, checks: {} });
+  const [first, second] = [{ param: ["ds=2026-11-20"] }, { param: ["ds=2026-11-21"] }];
+  expect(await attempt(runJob, first)).toMatchObject({ status: "complete", verdict: { outcome: "publish" } });
+  await rewrite(fewRows);
+  expect(await attempt(runJob, second)).toMatchObject({ status: "held" });
+  expect(await attempt(runState, second)).toMatchObject({ status: "held" });
+  expect(rows()).toBe(fixture.rows);
 
-  expect(runs.map(({ text }) => splitRunId(parsePlan(text)?.runId ?? ("" as never)).number)).toEqual([1, 2]);
-  for (const { spans, text } of runs) {
-    expect([...spans.values()].reduce((sum, { rowCount }) => sum + rowCount, 0)).toBe(fixture.rows);
-    expect(parsePlan(text)?.target).toEqual({ kind: "memory", shelf: ["a", 1] });
-  }
-  await using job = await openJob(spec, { param: [] });
-  expect(await runState({ ...job, sink })).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
-  expect(await collect(rejectedRows({ ...job, sink }))).toEqual([]);
+  const request = { by: "ann", reason: undefined, notNormal: false, runId: undefined };
+  const approved = await attempt((context) => approveRun(context, request), second);
+  expect(approved).toMatchObject({ state: "published", rows: { output: 50 } });
+  expect(rows()).toBe(fixture.rows + 50);
+  const { runs } = await attempt((context) => runHistory(context, 9), second);
+  expect(runs.map(({ status, rows: predicted }) => [status, predicted])).toEqual([
+    ["published", 50],
+    ["published", fixture.rows],
+  ]);
 });

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
-import type { RunWriter, Sink } from "#src/sink/port.js";
+import type { Sink } from "#src/sink/port.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { alone } from "./sink-drive.js";
@@ -21,11 +21,6 @@ export const answersOf = (...numbers: readonly number[]): KeptAnswer[] => number
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, n) => n);
 
-/** Opens the journal of a run that has begun. */
-export async function openJournal(run: Pick<RunWriter, "answers">): Promise<AnswerJournal> {
-  return (await run.answers?.()) ?? expect.fail("the sink keeps no answers");
-}
-
 /** Reads a journal: answers by request, in order. */
 export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<KeptAnswer[]> {
   const all = new Map((await collect(journal.read())).map(({ request, answer }) => [request, answer]));
@@ -38,7 +33,7 @@ export const inOrder = (answers: readonly KeptAnswer[]): KeptAnswer[] =>
 /** Begins a run and opens its journal. */
 async function journalOf(sink: Sink, plan: Plan) {
   const { stored, run } = await begun(sink, plan);
-  return { stored, run, journal: await openJournal(run) };
+  return { stored, run, journal: await run.answers() };
 }
 
 /** What another attempt of the run reads. */
@@ -46,9 +41,7 @@ async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
   await using sink = await world.open();
   const { run, journal } = await journalOf(sink, plan);
   const answers = await answersIn(journal);
-  expect(await answersIn({ read: () => run.keptAnswers?.() ?? expect.fail("the sink keeps no answers") })).toEqual(
-    answers,
-  );
+  expect(await answersIn({ read: () => run.keptAnswers() })).toEqual(answers);
   return answers;
 }
 
@@ -134,7 +127,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await late.journal.keep(answersOf(3));
       await late.run.finish();
       await late.journal.keep(answersOf(4));
-      await (await sink.open(stored)).tidy?.();
+      await (await sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
       expect(await answersIn(late.journal)).toEqual([]);
     });
@@ -148,7 +141,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await run.judge(verdictOf("hold"));
       expect(await world.journals()).not.toEqual([]);
       await run.decide(decisionOf("discarded"));
-      await (await sink.open(stored)).tidy?.();
+      await (await sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
 
@@ -164,7 +157,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await answersIn(next.journal)).toEqual(answersOf(7));
       await next.run.finish();
       await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-      await (await other.open(next.stored)).tidy?.();
+      await (await other.open(next.stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
 
@@ -191,7 +184,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await commitSpans(run, stored);
       await run.finish();
       const late = await opened.begin(alone);
-      const journal = await openJournal(late);
+      const journal = await late.answers();
       expect(await answersIn(journal)).toEqual([]);
       await journal.keep(answersOf(1));
       await late.finish();

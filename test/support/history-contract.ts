@@ -14,7 +14,7 @@ const everySpan = (): boolean => true;
 
 /** The runs of the job of these plans. */
 async function runsAt(sink: Sink, last = 9): Promise<readonly RecordedRun[]> {
-  return latestFirst((await sink.history({ job: "job", last })) ?? []);
+  return latestFirst(await sink.history({ job: "job", last }));
 }
 
 async function onlyRun(sink: Sink): Promise<RecordedRun | undefined> {

@@ -32,7 +32,7 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       await begun(sink, plan);
       const request = { job: plan.job, last: 10 };
       const before = await sink.history(request);
-      expect(before?.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
+      expect(before.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
       expect(await toldAt(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
       expect(await sink.history(request)).toEqual(before);
     });

@@ -13,8 +13,8 @@ export function spillContract(worldOf: () => Promise<SinkWorld>): void {
     const { stored, run } = await begun(sink, planFor(sink.planTarget));
     const span = spanAt(stored.plan, 0);
     const ids = idsOf(span);
-    await run.spill?.(span, outputOf(ids.slice(0, 3)));
-    await run.spill?.(span, outputOf(ids.slice(3, 4)));
+    await run.spill(span, outputOf(ids.slice(0, 3)));
+    await run.spill(span, outputOf(ids.slice(3, 4)));
     expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
     expect(await run.commit(span, whole(outputOf(ids.slice(4))))).toBe("committed");
     await commitSpans(run, stored, (index) => index !== 0);
@@ -29,7 +29,7 @@ export function spillContract(worldOf: () => Promise<SinkWorld>): void {
     const plan = planFor(one.planTarget);
     const [first, second] = [await begun(one, plan), await begun(other, plan)];
     const span = spanAt(plan, 1);
-    await first.run.spill?.(span, outputOf(idsOf(span).slice(0, 5)));
+    await first.run.spill(span, outputOf(idsOf(span).slice(0, 5)));
     await commitSpans(second.run, second.stored);
     await second.run.finish();
     expect(await first.run.commit(span, whole(outputOf(idsOf(span).slice(5))))).toBe("adopted");
@@ -41,7 +41,7 @@ export function spillContract(worldOf: () => Promise<SinkWorld>): void {
     await using sink = await world.open();
     const { stored, run } = await begun(sink, planFor(sink.planTarget));
     const span = spanAt(stored.plan, 0);
-    await run.spill?.(span, outputOf(idsOf(span).slice(0, 3)));
+    await run.spill(span, outputOf(idsOf(span).slice(0, 3)));
     await expect(run.commit(span, whole(outputOf(idsOf(span))))).rejects.toThrow();
     expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
   });

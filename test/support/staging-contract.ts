@@ -134,7 +134,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await commitProfiled(run, stored, (span) => span === 0);
       const last = spanAt(stored.plan, 2);
       const [first = 0, ...rest] = idsOf(last);
-      await run.spill?.(last, outputOf([first]));
+      await run.spill(last, outputOf([first]));
       await using other = await world.open();
       const theirs = await other.open(stored);
       await theirs.decide(decisionOf("discarded", "ann"));

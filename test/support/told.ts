@@ -10,7 +10,7 @@ import {
   recordSpending,
   timeOfNote,
 } from "#src/run/notes.js";
-import { type Ledger, type RunNote, verdictDocument } from "#src/sink/ledger.js";
+import { type RunNote, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink } from "#src/sink/port.js";
 import type { JobError } from "#src/util/errors.js";
 
@@ -28,31 +28,5 @@ export function toldAt(sink: Pick<Sink, "ledger">, runId: RunId, writer = "w") {
     spent: (spending: RecordedSpending) => recordSpending(target, runId, spending),
     spending: () => recordedSpending(target, runId),
     verdict: () => target.ledger.read(runId, verdictDocument),
-  };
-}
-
-/** A ledger in memory. */
-export function memoryLedger(): Ledger {
-  const documents = new Map<string, string>();
-  const read = (key: string): unknown => JSON.parse(documents.get(key) ?? "null");
-  return {
-    failure: "DISK",
-    read: (runId, { name, parse }) => {
-      const known = read(`${runId} ${name}`);
-      return Promise.resolve(known === null ? undefined : parse(known));
-    },
-    create: (runId, { name }, value) => {
-      const key = `${runId} ${name}`;
-      documents.set(key, documents.get(key) ?? JSON.stringify(value));
-      return Promise.resolve(read(key) as typeof value);
-    },
-    note: (runId, { name, parse }, change) => {
-      const known = read(`${runId} ${name}`);
-      const next = change(known === null ? undefined : parse(known));
-      if (next !== undefined) {
-        documents.set(`${runId} ${name}`, JSON.stringify(next));
-      }
-      return Promise.resolve();
-    },
   };
 }

@@ -89,7 +89,7 @@ export function profileRows(
   };
 }
 
-/** The profile of a run without spans. */
+/** The profile of a run without spans: merged with another, it leaves that as it is. */
 export const noRows: SpanProfile = {
   rows: 0,
   bins: binsFor(1),
@@ -100,6 +100,9 @@ export const noRows: SpanProfile = {
 
 /** Merges the profiles of rows of one output. The result depends neither on how the rows were divided nor on the order. */
 export function mergeProfiles(first: SpanProfile, second: SpanProfile): SpanProfile {
+  if (first === noRows) {
+    return second;
+  }
   const bins = Math.min(first.bins, second.bins);
   const merge = <T>(key: keyof SpanProfile, merged: (a: T, b: T) => T): Record<string, T> => {
     const [a, b] = [first[key] as T | undefined, second[key] as T | undefined];

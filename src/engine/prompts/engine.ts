@@ -230,9 +230,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     templateTokens: templateTokens(task),
     mostCompletionTokens: mostCompletionTokens(task),
     async begin(store, worker) {
-      if (store !== undefined) {
-        await answers.begin(store, worker.index, requireModel);
-      }
+      await answers.begin(store, worker.index, requireModel);
       budget.begin(answers.before, worker.count);
       return {
         async [Symbol.asyncDispose]() {

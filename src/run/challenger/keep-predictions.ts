@@ -1,6 +1,5 @@
 import { binsFor, mergeProfiles, profileRows, profileText, type SpanProfile } from "../../checks/profile/profile.js";
 import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
-import type { OutputRows } from "../../columnar/types.js";
 import { isMarkedKept, keptJob } from "../../plan/kept-predictions.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
@@ -164,12 +163,6 @@ function createKeeper(
   /** The pieces so far of spans that come in several. */
   const before = new Map<number, OpenKept>();
   let hasFailed = false;
-  const spill = async (span: Span, rows: OutputRows): Promise<void> => {
-    if (writer.spill === undefined) {
-      throw new Error(`writing span ${span.index}: the target takes no pieces of spans`);
-    }
-    await writer.spill(span, rows);
-  };
   return {
     async keep(span, piece) {
       if (piece === undefined || hasFailed) {
@@ -184,7 +177,7 @@ function createKeeper(
         );
         if (!piece.isLast) {
           before.set(span.index, all);
-          await spill(span, piece.rows);
+          await writer.spill(span, piece.rows);
           return;
         }
         before.delete(span.index);

@@ -5,6 +5,7 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
+import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
@@ -156,7 +157,7 @@ async function copyRows(
     const rejects = file.rejects.filter((_, index) => !rejected.has(index));
     let last: OutputRows | undefined;
     for await (const rows of finder.rowsWithout(file.path, { columns, without })) {
-      await (last === undefined ? undefined : writer.spill?.(span, last));
+      await (last === undefined ? undefined : writer.spill(span, last));
       last = rows;
     }
     if (last === undefined) {
@@ -204,13 +205,14 @@ export async function approveErasure(
     throw new Error(`run ${runId} is no erasure`);
   }
   const { of, at, by } = erasure;
-  const original = await sink.stored(of as RunId);
-  if (original?.verdict !== undefined) {
-    await run.judge(verdictWithoutRows(original.verdict));
+  const verdict = await sink.ledger.read(of as RunId, verdictDocument);
+  if (verdict !== undefined) {
+    await run.judge(verdictWithoutRows(verdict));
   }
-  const asBaseline = original?.plan.staged === false; // a staged run has a decision, which says so
+  const decided = await sink.ledger.read(of as RunId, decisionDocument);
+  const asBaseline = (await sink.stored(of as RunId))?.plan.staged === false; // a staged run has a decision, which says so
   const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
-  const decision = await run.decide(original?.decision ?? own);
+  const decision = await run.decide(decided ?? own);
   if (decision.kind !== "approved") {
     throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
       hint: "run the same infer-batch erase again",

@@ -2,6 +2,7 @@ import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { eraseStep } from "../../publish/lifecycle.js";
 import type { JobContext } from "../../scoring/context.js";
+import { decisionDocument } from "../../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
@@ -75,9 +76,11 @@ async function publishedBefore(context: JobContext, runId: RunId): Promise<Sourc
 async function earlierRun(context: JobContext, runId: RunId, latest: RunId): Promise<Source | string | undefined> {
   const { sink } = context;
   const stored = await sink.stored(runId);
-  const isOver = stored === undefined || stored.pruned !== undefined;
-  if (isOver || (stored.plan.staged && stored.decision?.kind !== "approved")) {
-    return undefined; // it was never published, or is gone
+  if (stored === undefined || stored.pruned !== undefined) {
+    return undefined; // it is gone
+  }
+  if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
+    return undefined; // it was never published
   }
   try {
     const run = await sink.open(stored);

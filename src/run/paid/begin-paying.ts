@@ -35,12 +35,7 @@ export async function beginPaying(
   if (paid === undefined) {
     return undefined;
   }
-  const journal = await writer.answers?.();
-  if (journal === undefined) {
-    log.warn(
-      "the target keeps no answers: an attempt that is killed pays again for the spans that it has not committed",
-    );
-  }
+  const journal = await writer.answers();
   const begun = await paid.begin(journal, worker);
   const { answers } = paid.spending.earlier;
   if (answers > 0) {
@@ -71,7 +66,7 @@ export async function beginPaying(
         await bestEffort(recount); // an attempt that ends with an error counts what the others have paid, too
       }
       await record();
-      await journal?.[Symbol.asyncDispose]();
+      await journal[Symbol.asyncDispose]();
     },
   };
 }

@@ -12,7 +12,7 @@ import type { Source } from "../../storage/port.js";
 
 interface PendingRows {
   readonly stored: StoredPlan;
-  readonly run: Pick<RunSink, "committed" | "rejectedRows">;
+  readonly run: Pick<RunSink, "committed" | "rows">;
   readonly engine: Engine;
   readonly decoder: Decoder;
   readonly source: Source;
@@ -50,7 +50,7 @@ export async function checkRows(
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
   const ranges = pendingRanges(spansOf(plan), run.committed, share);
-  const rows = { ranges, rejectedRows: run.rejectedRows };
+  const rows = { ranges, rejectedRows: run.rows.rejected };
   await scoreWithoutPublishing({ ...given, source }, { plan, engine: checking, decoder, ...rows }, () => undefined);
 }
 

@@ -11,9 +11,9 @@ import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
-import type { ReviewedPlan, StoredPlan } from "../port.js";
+import type { StoredPlan } from "../port.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { createPlan, lasting, planCheck, readPlan, runIdsIn, storedPlan, unfenced } from "./plan-file.js";
+import { createPlan, lasting, planCheck, runIdsIn, storedPlan, unfenced } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
@@ -146,23 +146,6 @@ export async function stripVerdicts(store: Store, folder: string, base: RunId): 
       await store.overwrite(layout.document("verdict"), text);
     }
   }
-}
-
-/** Reads the plan of a run, and what was decided on it. */
-export async function reviewedPlan(
-  store: ReadableStore,
-  folder: string,
-  runId: RunId,
-): Promise<ReviewedPlan | undefined> {
-  const layout = layoutOf(folder, runId);
-  const stored = await readPlan(store, layout);
-  return stored === undefined
-    ? undefined
-    : {
-        ...stored,
-        verdict: await readDocument(store, layout, verdictDocument),
-        decision: await readDocument(store, layout, decisionDocument),
-      };
 }
 
 /** Stores the decision that a run is superseded, then the plan of the later run. undefined: the run is approved. */

@@ -1,4 +1,4 @@
-import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
@@ -6,6 +6,7 @@ import { firstLine } from "../../duckdb/sql.js";
 import type { Plan } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
+import type { RowsOfRun } from "../../publish/rows-of-run.js";
 import { namesIn, type Store } from "../../stores/store.js";
 import { messageOf } from "../../util/errors.js";
 import type { Opening, StoredPlan } from "../port.js";
@@ -313,8 +314,8 @@ export interface CommittedSpans {
   readonly own: Map<number, FinishedPart>;
   /** The spans that this attempt committed itself, whose profiles are part of `profile`. */
   readonly profiled: Set<number>;
-  /** The merged profiles of spans that this attempt committed itself; undefined: there is none. */
-  profile: SpanProfile | undefined;
+  /** The merged profiles of spans that this attempt committed itself. */
+  profile: SpanProfile;
 }
 
 export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): CommittedSpans {
@@ -323,7 +324,7 @@ export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number
     parts: new Map(),
     own: new Map(),
     profiled: new Set(),
-    profile: undefined,
+    profile: noRows,
   };
   addParts(known, parts);
   return known;
@@ -351,24 +352,19 @@ export function addOwnProfile(
 ): void {
   if (!known.profiled.has(span)) {
     known.profiled.add(span);
-    const profile = parseProfile(text);
-    known.profile = known.profile === undefined ? profile : mergeProfiles(known.profile, profile);
+    known.profile = mergeProfiles(known.profile, parseProfile(text));
   }
 }
 
-/** Counts the rejected rows of committed spans. */
-export function rejectedRows({ parts }: CommittedSpans): number {
-  return [...parts.values()].reduce((sum, { rejected }) => sum + rejected, 0);
-}
-
-/** Counts the rows of committed spans that `input.where` left out. */
-export function filteredRows({ parts }: CommittedSpans): number {
-  return [...parts.values()].reduce((sum, { filtered }) => sum + filtered, 0);
-}
-
-/** Counts the rows in the parts of committed spans. */
-export function outputRows(plan: Plan, { parts }: CommittedSpans): number {
-  return [...parts].reduce((sum, [span, counts]) => sum + partRows(spanAt(plan, span), counts), 0);
+/** What became of the rows of committed spans. */
+export function rowsOf(plan: Plan, { parts }: CommittedSpans): RowsOfRun {
+  const rows = { output: 0, rejected: 0, filtered: 0 };
+  for (const [span, part] of parts) {
+    rows.output += partRows(spanAt(plan, span), part);
+    rows.rejected += part.rejected;
+    rows.filtered += part.filtered;
+  }
+  return rows;
 }
 
 /** The attempt that committed each span, by span. */

@@ -1,5 +1,5 @@
 import { unlink } from "node:fs/promises";
-import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
@@ -29,13 +29,11 @@ import {
   committedParts,
   type CommittedSpans,
   committedSpansOf,
-  filteredRows,
   listParts,
-  outputRows,
   partProfiles,
   readCommitted,
   readProfiles,
-  rejectedRows,
+  rowsOf,
   type RunFolder,
   type SpilledPiece,
 } from "./parts.js";
@@ -77,14 +75,8 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
     committed: known.committed,
-    get rejectedRows() {
-      return rejectedRows(known);
-    },
-    get filteredRows() {
-      return filteredRows(known);
-    },
-    get outputRows() {
-      return outputRows(stored.plan, known);
+    get rows() {
+      return rowsOf(stored.plan, known);
     },
     get committedBy() {
       return committedByOf(known);
@@ -235,12 +227,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
     });
   }
 
-  let { profile } = known;
-  for (const text of texts.values()) {
-    const span = parseProfile(text);
-    profile = profile === undefined ? span : mergeProfiles(profile, span);
-  }
-  return profile ?? noRows;
+  return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
 }
 
 async function finishRun(
@@ -270,8 +257,8 @@ async function finishRun(
   if (stored.plan.staged) {
     requireApproved(decision, layout.runId);
   }
-  const rejected = rejectedRows(known);
   const committed = await committedProfile(run, known);
+  const { rejected } = rowsOf(stored.plan, known);
   const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const profile = profileToWrite(layout, text, decision);
   try {

@@ -4,9 +4,9 @@ import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
-import { createInPlace, openLedger, reviewedPlan, stripVerdicts } from "./ledger.js";
+import { createInPlace, openLedger, stripVerdicts } from "./ledger.js";
 import { findHistory } from "./history.js";
-import { plannedLayout } from "./layout.js";
+import { layoutOf, plannedLayout } from "./layout.js";
 import {
   findPublished,
   findPublishedParts,
@@ -15,7 +15,7 @@ import {
   readersAt,
   readPinned,
 } from "./other-runs.js";
-import { createPlan, findPlan } from "./plan-file.js";
+import { createPlan, findPlan, readPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
 import { localPaths, openRun, type RunTools } from "./run-sink.js";
 
@@ -60,7 +60,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
-    stored: (runId) => reviewedPlan(store, folder, runId),
+    stored: (runId) => readPlan(store, layoutOf(folder, runId)),
     stripVerdicts: (base) => stripVerdicts(store, folder, base),
     rehearse: (plan) => options.rehearse(plan),
     expect() {

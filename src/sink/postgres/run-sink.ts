@@ -6,7 +6,7 @@ import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
 import { keptAnswers, openAnswers } from "./answers/journal.js";
 import type { Session } from "./connections.js";
-import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
+import { addSpans, type CommittedSpans, committedSpansOf, rowsOf } from "./committed-spans.js";
 import { lastSwapNumber } from "./control/swaps.js";
 import { readSpans } from "./control/spans.js";
 import { recordSpansGone } from "./control/spans-gone.js";
@@ -89,14 +89,8 @@ function runSink(
         transact(tools, (session) => scoredSeconds(session, control, plan.runId)),
       ),
     committed: known.committed,
-    get rejectedRows() {
-      return [...known.spans.values()].reduce((sum, { rejected }) => sum + rejected, 0);
-    },
-    get filteredRows() {
-      return [...known.spans.values()].reduce((sum, { filtered }) => sum + filtered, 0);
-    },
-    get outputRows() {
-      return [...known.spans.values()].reduce((sum, { rows }) => sum + rows, 0);
+    get rows() {
+      return rowsOf(known);
     },
     get committedBy() {
       return new Map([...known.spans.values()].map((one) => [one.span, one.committedBy]));

@@ -11,7 +11,6 @@ import { openConnections, type Session } from "./connections.js";
 import { hasControlTables, ensureControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
-import { readReviewedPlan } from "./control/documents.js";
 import { openLedger } from "./ledger.js";
 import { nothingPublished } from "./control/other-runs.js";
 import { refuseDuplicates } from "./duplicates.js";
@@ -105,7 +104,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     open: (stored, how) => retrying(`reading ${target}`, retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools, inControlTables),
     stored: (runId) =>
-      inControlTables(`reading run ${runId}`, undefined, (session) => readReviewedPlan(session, control, runId)),
+      inControlTables(`reading run ${runId}`, undefined, (session) => control.readPlan(session, runId)),
     readPublished: (request) =>
       readPublishedRows({ ...tools, hasRowsOfAllRuns: options.spec.mode === "append", spool: options.spool }, request),
     readTable: (what, key) => readTable({ ...tools, spool: options.spool }, what, key),

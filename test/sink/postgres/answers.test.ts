@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Database } from "../../support/pg-database.js";
-import { answerOf, answersIn, answersOf, inOrder, openJournal } from "../../support/answers-contract.js";
+import { answerOf, answersIn, answersOf, inOrder } from "../../support/answers-contract.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, pgSink, planFor } from "../../support/sinks.js";
 
@@ -15,7 +15,7 @@ postgres.describe("answers that are kept in Postgres", () => {
   test("answers are kept in Postgres when the connection is cut in each of two inserts", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, retrySeconds: 30 });
-    const journal = await openJournal((await begun(sink, planFor(sink.planTarget))).run);
+    const journal = await (await begun(sink, planFor(sink.planTarget))).run.answers();
     // Ends its own connection twice: once before the row is there, once after it.
     await database.query(`CREATE SEQUENCE infer_batch.cuts;
       CREATE FUNCTION infer_batch.cut() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -34,7 +34,7 @@ postgres.describe("answers that are kept in Postgres", () => {
   test("a database that stays away ends an attempt that keeps answers with 75", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, retrySeconds: 0.2 });
-    const journal = await openJournal((await begun(sink, planFor(sink.planTarget))).run);
+    const journal = await (await begun(sink, planFor(sink.planTarget))).run.answers();
     await journal.keep(answersOf(1));
     await database.query(`CREATE FUNCTION infer_batch.cut() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
@@ -46,7 +46,7 @@ postgres.describe("answers that are kept in Postgres", () => {
   test("answers are kept in a new table when a person has dropped that of an unfinished run", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
-    const journal = await openJournal((await begun(sink, planFor(sink.planTarget))).run);
+    const journal = await (await begun(sink, planFor(sink.planTarget))).run.answers();
     await journal.keep(answersOf(1));
     await database.query(`DROP TABLE ${await tableOf(database)}`);
     expect(await answersIn(journal)).toEqual([]);
@@ -68,7 +68,7 @@ postgres.describe("answers that are kept in Postgres", () => {
       url.username = "answers_scorer";
       await using sink = pgSink({ url: url.href });
       const { run } = await begun(sink, plan);
-      await expect(openJournal(run)).rejects.toMatchObject({
+      await expect(run.answers()).rejects.toMatchObject({
         code: "PERMISSION",
         exitCode: 64,
         message: expect.stringMatching(/infer_batch\.answers_\w+: permission denied for schema infer_batch/),
@@ -83,10 +83,7 @@ postgres.describe("answers that are kept in Postgres", () => {
     await using one = pgSink({ url: database.url });
     await using other = pgSink({ url: database.url });
     const plan = planFor(one.planTarget);
-    const journals = [
-      await openJournal((await begun(one, plan)).run),
-      await openJournal((await begun(other, plan)).run),
-    ];
+    const journals = [await (await begun(one, plan)).run.answers(), await (await begun(other, plan)).run.answers()];
     const answers = Array.from({ length: 900 }, (_, n) => answerOf(n));
     for (let round = 0; round < 5; round += 1) {
       const part = answers.slice(round * 180, round * 180 + 180);

@@ -1,7 +1,6 @@
 import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
-import { decisionDocument, type DocumentKind, verdictDocument } from "../../ledger.js";
-import type { ReviewedPlan } from "../../port.js";
+import type { DocumentKind } from "../../ledger.js";
 import type { Session } from "../connections.js";
 import { damagedRun } from "../damage.js";
 import type { Control } from "./control.js";
@@ -85,21 +84,5 @@ export function documentText(value: unknown): string {
   return JSON.stringify(value).replaceAll(
     /(?<!\\)((?:\\\\)*)\\u(0000|d[0-9a-f]{3})/g,
     (_, before: string, code) => `${before}${code === "0000" ? "\u2400" : "\ufffd"}`,
-  );
-}
-
-/** Reads a run's plan with its verdict and the decision on it; undefined for an unknown run. @throws JobError OUTPUT_DAMAGED */
-export async function readReviewedPlan(
-  session: Session,
-  control: Control,
-  runId: RunId,
-): Promise<ReviewedPlan | undefined> {
-  const stored = await control.readPlan(session, runId);
-  return (
-    stored && {
-      ...stored,
-      verdict: await readDocument(session, control, { runId, kind: verdictDocument }),
-      decision: await readDocument(session, control, { runId, kind: decisionDocument }),
-    }
   );
 }

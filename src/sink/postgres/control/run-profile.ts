@@ -15,7 +15,7 @@ export async function committedProfile(
   { connections, control }: Pick<RunTools, "connections" | "control">,
   plan: Plan,
 ): Promise<SpanProfile> {
-  let merged: SpanProfile | undefined;
+  let merged = noRows;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
     const { rows } = await connections.use((session) =>
       session.query<{ span: number; profile: string }>({
@@ -24,11 +24,10 @@ export async function committedProfile(
       }),
     );
     for (const { span, profile: text } of rows) {
-      const profile = parseOrThrow(text, `${control.schema}.spans: the profile of span ${span}`, plan);
-      merged = merged === undefined ? profile : mergeProfiles(merged, profile);
+      merged = mergeProfiles(merged, parseOrThrow(text, `${control.schema}.spans: the profile of span ${span}`, plan));
     }
   }
-  return merged ?? noRows;
+  return merged;
 }
 
 function parseOrThrow(text: string, where: string, { runId }: Plan): SpanProfile {

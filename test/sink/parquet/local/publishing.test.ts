@@ -168,7 +168,7 @@ describe("a span that is not whole", () => {
       const begunRun = await beginDrive(sink);
       const span = spanAt(drivePlan, 0);
       const inPieces = async (): Promise<unknown> => {
-        await begunRun.spill?.(span, driveRows(0, [2, 3]).rows);
+        await begunRun.spill(span, driveRows(0, [2, 3]).rows);
         return await commit(begunRun, 0, driveRows(0, [0, 1]).rows);
       };
 

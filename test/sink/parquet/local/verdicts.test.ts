@@ -47,8 +47,8 @@ async function faults(root: string): Promise<string[]> {
   const committed = allRows.filter((row) => run.committed[Math.floor(row / 4)] === 1);
   const rows = [...kept, ...rejected].toSorted((a, b) => a - b);
   const found = rows.join() === committed.join() ? [] : [`kept ${kept.join()}, rejected ${rejected.join()}`];
-  if (run.rejectedRows !== rejected.length) {
-    found.push(`${run.rejectedRows} rows are said to be rejected, ${rejected.length} are`);
+  if (run.rows.rejected !== rejected.length) {
+    found.push(`${run.rows.rejected} rows are said to be rejected, ${rejected.length} are`);
   }
   return [...found, ...(run.state.kind === "published" ? await faultsOfFolder(root, rejects) : [])];
 }

@@ -82,7 +82,7 @@ s3.describe("an attempt in S3 whose answers are lost", () => {
     go();
     expect(await slowly).toBe("adopted");
     expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toEqual([]);
-    expect(run.rejectedRows).toBe(0);
+    expect(run.rows.rejected).toBe(0);
   });
 
   test.each([

@@ -1,0 +1,121 @@
+import { describe, expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
+import type { Plan } from "#src/plan/plan.js";
+import { parseRunProfile } from "#src/publish/profile-text.js";
+import { supersededBy } from "#src/publish/decision.js";
+import { pinOf } from "#src/publish/published-run.js";
+import { decisionDocument } from "#src/sink/ledger.js";
+import type { Sink, StoredPlan } from "#src/sink/port.js";
+import { pruneAt } from "./prune-contract.js";
+import type { SinkWorld } from "./sink-contract.js";
+import type { BegunRun } from "./sink-drive.js";
+import { begun, planFor } from "./sinks.js";
+import { commitProfiled } from "./staging-contract.js";
+import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+
+const series = { job: "job", params: {}, dateParam: undefined };
+
+const nextOf = (plan: Plan): Plan => ({ ...plan, runId: numberedRunId(plan.runId, 2) });
+
+async function publish(sink: Sink, plan: Plan): Promise<void> {
+  const { stored, run } = await begun(sink, plan);
+  await commitProfiled(run, stored);
+  await run.finish();
+}
+
+/** A staged run whose checks hold it. */
+async function heldRun(sink: Sink): Promise<{ stored: StoredPlan; run: BegunRun }> {
+  const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), job: "job" });
+  await commitProfiled(run, stored);
+  await run.judge(verdictOf("hold"));
+  return { stored, run };
+}
+
+/** The contract of every sink about what later runs find of earlier ones, and take the place of. */
+export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  describe(name, () => {
+    test("the last published run is what later runs find and readers have, until it is pruned", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = { ...planFor(sink.planTarget), job: "job" };
+      const found = async (): Promise<unknown[]> => [
+        (await sink.published(series)).map(({ runId }) => runId),
+        (await sink.visible(plan))?.run?.runId,
+      ];
+      await begun(sink, plan);
+      expect(await found()).toEqual([[], undefined]);
+      await publish(sink, plan);
+      expect(await found()).toEqual([[plan.runId], plan.runId]);
+      await begun(sink, nextOf(plan));
+      expect(await found()).toEqual([[plan.runId], plan.runId]);
+      await publish(sink, nextOf(plan));
+      expect(await found()).toEqual([[nextOf(plan).runId], nextOf(plan).runId]);
+      expect(await sink.published({ ...series, job: "another" })).toEqual([]);
+
+      await pruneAt(sink, nextOf(plan), { latest: nextOf(plan).runId });
+      expect(await sink.published(series)).toEqual([]);
+    });
+
+    test("a published run is pinned with its profile, and another profile is none", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = { ...planFor(sink.planTarget), job: "job" };
+      await publish(sink, plan);
+      const [run] = await sink.published(series);
+      expect(run).toMatchObject({ runId: plan.runId, date: "", modelSha256: plan.model.sha256 });
+      const pin = pinOf(run ?? expect.fail("no run is found"));
+      expect(parseRunProfile(await sink.readProfile(pin))).toMatchObject({ runId: plan.runId, rows: 25 });
+      const { failure: code } = sink.ledger;
+      await expect(sink.readProfile({ ...pin, sha256: "0".repeat(64) })).rejects.toMatchObject({ code });
+    });
+
+    test("a run that a person approves as not normal is found only by those that ask for it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { run } = await heldRun(sink);
+      await run.decide({ ...decisionOf("approved"), asBaseline: false });
+      await run.finish();
+      expect(await sink.published(series)).toEqual([]);
+      expect((await sink.published({ ...series, everyRun: true })).map(({ leftOut }) => leftOut)).toEqual([undefined]);
+      expect(await sink.published({ ...series, withLeftOut: true })).toMatchObject([{ leftOut: "approved" }]);
+    });
+
+    test("the plan of each run is found by its id", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      expect(await sink.stored(plan.runId)).toBeUndefined();
+      const { stored } = await begun(sink, plan);
+      await begun(sink, nextOf(plan));
+      expect(await sink.stored(plan.runId)).toEqual(stored);
+      expect((await sink.stored(nextOf(plan).runId))?.plan.runId).toBe(nextOf(plan).runId);
+    });
+
+    test("a plan takes the place of a held run together with the decision on it", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored } = await heldRun(sink);
+      const { runId } = stored.plan;
+      const next = nextOf(stored.plan);
+      const decision = supersededBy(next.runId, { by: "ann", at: "2026-11-23T04:05:06.789Z" });
+      for (const _ of [1, 2]) {
+        expect((await sink.createInPlace(next, { runId, decision }))?.plan.runId).toBe(next.runId);
+      }
+      expect((await sink.find(runId))?.plan.runId).toBe(next.runId);
+      expect(await sink.ledger.read(runId, decisionDocument)).toEqual(decision);
+    });
+
+    test("no plan takes the place of a run that is approved", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { stored, run } = await heldRun(sink);
+      const { runId } = stored.plan;
+      await run.decide(decisionOf("approved"));
+      const next = nextOf(stored.plan);
+      const decision = supersededBy(next.runId, { by: "bob", at: "2026-11-23T04:05:06.789Z" });
+      expect(await sink.createInPlace(next, { runId, decision })).toBeUndefined();
+      expect((await sink.find(runId))?.plan.runId).toBe(runId);
+      expect(await sink.ledger.read(runId, decisionDocument)).toMatchObject({ kind: "approved" });
+    });
+  });
+}

@@ -1,0 +1,395 @@
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/checks/profile/profile.js";
+import { valueAt } from "#src/checks/row-values.js";
+import type { KeyCounts } from "#src/checks/rules/unique.js";
+import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
+import { splitRunId } from "#src/plan/identity.js";
+import { parsePlan, planToText } from "#src/plan/parse-plan.js";
+import type { Plan, RunId } from "#src/plan/plan.js";
+import { spanCount } from "#src/plan/spans.js";
+import type { AttemptFacts, CommittedBy } from "#src/publish/committed-by.js";
+import type { Decision } from "#src/publish/decision.js";
+import { type RunState, stateOf } from "#src/publish/lifecycle.js";
+import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
+import { nothingRemoved, type PruneOutcome, type PruneRequest } from "#src/publish/prune-request.js";
+import { requireKept } from "#src/publish/pruned-run.js";
+import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "#src/publish/published-run.js";
+import { asPruned, countsOf, type RecordedRun, recordedSpending, statusOfRun } from "#src/publish/recorded-run.js";
+import { requireApproved } from "#src/publish/require-approved.js";
+import type { RowsOfRun } from "#src/publish/rows-of-run.js";
+import type { KeptAnswer } from "#src/sink/answers.js";
+import * as documents from "#src/sink/ledger.js";
+import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
+import { JobError } from "#src/util/errors.js";
+import { sha256Of } from "#src/util/sha256.js";
+
+/** Rows of a span, those that came before their commit first. */
+interface CommittedSpan extends Pick<SpanOutput, "rejects" | "filtered" | "profile"> {
+  readonly pieces: readonly OutputRows[];
+  readonly by: CommittedBy;
+}
+
+/** A planned run; or a tombstone, whose number no run can take, and whose plan is that of the pruned run. */
+interface StoredRun {
+  readonly runId: RunId;
+  readonly stored: StoredPlan;
+  readonly spans: Map<number, CommittedSpan>;
+  readonly answers: KeptAnswer[];
+  /** The last step of a run. Of a run that was replaced it stays, without spans. */
+  published?: {
+    readonly at: string;
+    readonly rows: RowsOfRun;
+    readonly profile: string;
+    readonly decision: Decision | undefined;
+    readonly attempt: AttemptJson | undefined;
+  };
+}
+
+/**
+ * A target in memory that keeps all promises of `sink/port.ts`, with what all targets offer; a new target starts from it.
+ * No function here waits, so that each is one atomic act: where targets need transactions, or files that appear whole.
+ * `open` opens the target for an attempt; `rows` are those that readers find; `journals` are the runs with answers.
+ */
+export function memoryTarget() {
+  const runs = new Map<RunId, StoredRun>();
+  const ledger = memoryLedger();
+  let attempts = 0;
+
+  // Who is first: runs of the same params are planned in the order of their numbers, and a later one stops the others.
+
+  const sameParams = (runId: RunId): StoredRun[] =>
+    [...runs.values()].filter((run) => splitRunId(run.runId).base === splitRunId(runId).base);
+
+  const laterThan = (runId: RunId): StoredRun[] =>
+    sameParams(runId).filter((run) => splitRunId(run.runId).number > splitRunId(runId).number);
+
+  const earlierThan = (runId: RunId): StoredRun[] =>
+    sameParams(runId).filter((run) => splitRunId(run.runId).number < splitRunId(runId).number);
+
+  const latestRuns = (): StoredRun[] => [...runs.values()].filter(({ runId }) => laterThan(runId).length === 0);
+
+  const decisionOn = ({ runId, stored }: StoredRun): Decision | undefined =>
+    stored.plan.staged ? ledger.look(runId, documents.decisionDocument) : undefined;
+
+  const refuseStopped = (run: StoredRun): void => {
+    const [later] = laterThan(run.runId);
+    if (later !== undefined || run.stored.pruned !== undefined) {
+      throw new JobError("PLAN_CHANGED", `checking run ${run.runId}: run ${later?.runId ?? "of prune"} came after it`);
+    }
+    const decision = decisionOn(run);
+    if (decision !== undefined) {
+      requireApproved(decision, run.runId);
+    }
+  };
+
+  const createPlan = (plan: Plan): StoredPlan => {
+    const text = planToText(plan);
+    const stored: StoredPlan = { plan: parsePlan(text) ?? plan, planId: sha256Of(text) };
+    const run = runs.get(plan.runId) ?? { runId: plan.runId, stored, spans: new Map(), answers: [] };
+    refuseStopped(run);
+    runs.set(plan.runId, run);
+    return run.stored;
+  };
+
+  // A run: what an attempt knows of it, and what it writes.
+
+  const stateNow = (run: StoredRun): RunState =>
+    stateOf({
+      published: run.published !== undefined,
+      staged: run.stored.plan.staged,
+      isErasure: run.stored.plan.erasure !== undefined,
+      verdict: ledger.look(run.runId, documents.verdictDocument),
+      decision: decisionOn(run),
+    });
+
+  const openRun = (run: StoredRun, writer: string): RunSink => {
+    const committed = new Uint8Array(spanCount(run.stored.plan));
+    const known = new Map<number, CommittedSpan>();
+    const see = (spans: Iterable<readonly [number, CommittedSpan]>): void => {
+      for (const [index, span] of spans) {
+        known.set(index, span);
+        committed[index] = 1;
+      }
+    };
+    see(run.spans);
+    return {
+      state: stateNow(run),
+      committed,
+      get rows() {
+        return countRows(known);
+      },
+      get committedBy() {
+        return new Map([...known].map(([index, { by }]) => [index, by]));
+      },
+      refresh: async () => see(run.spans),
+      async *rejects() {
+        yield* [...known].toSorted(([a], [b]) => a - b).flatMap(([, { rejects }]) => rejects);
+      },
+      async *keptAnswers() {
+        yield* run.answers;
+      },
+      profile: async () => mergedProfile(run.spans),
+      countKeys: async (columns) => countKeys(piecesOf(run), columns),
+      judge: (verdict) => ledger.create(run.runId, documents.verdictDocument, verdict),
+      decide: (decision) => ledger.create(run.runId, documents.decisionDocument, decision),
+      async begin(attempt) {
+        refuseStopped(run);
+        return openWriter(run, { ...attempt, writer }, see);
+      },
+      tidy: async () => clearUp(run),
+    };
+  };
+
+  const openWriter = (
+    run: StoredRun,
+    attempt: AttemptFacts & { readonly writer: string },
+    see: (spans: readonly (readonly [number, CommittedSpan])[]) => void,
+  ): RunWriter => {
+    const spilled = new Map<number, OutputRows[]>();
+    return {
+      async spill({ index }, rows) {
+        spilled.set(index, [...(spilled.get(index) ?? []), rows]);
+      },
+      async commit({ index, rowStart, rowEnd }, { rows, onEncoded, batchSize, erased = 0, ...output }) {
+        const span = { ...output, pieces: [...(spilled.get(index) ?? []), rows], by: { ...attempt, batchSize } };
+        const counts = countRows([[index, span]]);
+        if (counts.output + counts.rejected + counts.filtered + erased !== rowEnd - rowStart) {
+          throw new Error(`span ${index} has other rows than are committed`);
+        }
+        spilled.delete(index);
+        onEncoded?.();
+        const first = run.spans.get(index);
+        if (first === undefined) {
+          refuseStopped(run);
+          run.spans.set(index, span);
+        }
+        see([[index, first ?? span]]);
+        return first === undefined ? "committed" : "adopted";
+      },
+      finish: async (json) => finish(run, json),
+      answers: async () => ({
+        pauseMs: 0,
+        async *read() {
+          yield* run.answers;
+        },
+        async keep(answers) {
+          refuseStopped(run);
+          run.answers.push(...answers);
+        },
+        async [Symbol.asyncDispose]() {},
+      }),
+    };
+  };
+
+  const finish = (run: StoredRun, attempt: AttemptJson | undefined): void => {
+    const { runId, spans, stored } = run;
+    refuseStopped(run);
+    if (run.published === undefined) {
+      if (spans.size < spanCount(stored.plan)) {
+        throw new JobError("OUTPUT_DAMAGED", `finishing run ${runId}: spans are missing`);
+      }
+      const decision = decisionOn(run);
+      if (stored.plan.staged) {
+        requireApproved(decision, runId);
+      }
+      const rows = countRows(spans);
+      const profile = runProfileText(runProfileOf(stored.plan, { profile: mergedProfile(spans), ...rows, decision }));
+      run.published = { at: new Date().toISOString(), rows, profile, decision, attempt };
+    }
+    clearUp(run);
+  };
+
+  /** Removes what nobody needs any more: the rows of a discarded run, or those that a published one has replaced. */
+  const clearUp = (run: StoredRun): void => {
+    clear(run.published === undefined ? [run] : earlierThan(run.runId));
+    run.answers.length = 0;
+  };
+
+  // What is found of runs afterwards.
+
+  /** The run whose rows readers find; a tombstone hides those before it. */
+  const publishedOf = (runId: RunId): StoredRun | undefined => {
+    const last = sameParams(runId).findLast(({ published, stored }) => published ?? stored.pruned);
+    return last?.stored.pruned === undefined ? last : undefined;
+  };
+
+  const publishedIn = (series: Series, { runId, stored, published }: StoredRun): PublishedRun[] => {
+    const date = earlierDateIn(series, stored.plan);
+    const isNormal = published?.decision?.asBaseline ?? true;
+    const isWanted = isNormal || series.everyRun === true || series.withLeftOut === true;
+    if (published === undefined || date === undefined || !isWanted) {
+      return [];
+    }
+    const leftOut = isNormal || series.withLeftOut !== true ? undefined : whyLeftOut(published.decision?.by);
+    const modelSha256 = stored.plan.model.sha256;
+    return [{ runId, date, modelSha256, sha256: sha256Of(published.profile), place: "", leftOut }];
+  };
+
+  const recordOf = (run: StoredRun): RecordedRun => {
+    const { runId, spans, published, stored } = run;
+    const [verdict, decision] = [ledger.look(runId, documents.verdictDocument), decisionOn(run)];
+    const failure = published ? undefined : ledger.look(runId, documents.errorsDocument)?.errors.at(-1);
+    const { kind } = stateNow(run);
+    const later = laterThan(runId);
+    const hasStopped = failure !== undefined && failure.spansCommitted >= spans.size;
+    const counts = published && { rows: published.rows.output, rejected: published.rows.rejected };
+    const record: RecordedRun = {
+      ...(counts ?? countsOf(verdict)),
+      runId,
+      place: "memory",
+      plan: stored.plan,
+      status: statusOfRun(kind, { isOver: later.length > 0, hasStopped }),
+      spansCommitted: published ? null : spans.size,
+      at: decision?.at ?? published?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
+      seconds: verdict?.seconds ?? null,
+      verdict,
+      decision,
+      failure,
+      spending: recordedSpending(published?.attempt) ?? ledger.look(runId, documents.spendingDocument),
+    };
+    const pruned = later.find((after) => after.stored.pruned)?.stored.pruned;
+    return pruned === undefined ? record : asPruned(record, pruned);
+  };
+
+  const prune = ({ latest, pruning, dryRun }: PruneRequest): PruneOutcome => {
+    const over = sameParams(latest);
+    const last = over.at(-1);
+    if (last !== undefined && last.runId !== latest && last.stored.pruned?.tombstone !== pruning.tombstone) {
+      return { kind: "retained", why: `run ${last.runId} was planned meanwhile` };
+    }
+    const { rejected } = countRows(over.flatMap(({ spans }) => [...spans]));
+    if (!dryRun) {
+      const { tombstone: runId, plan } = pruning;
+      runs.set(runId, { runId, stored: { plan, planId: "", pruned: pruning }, spans: new Map(), answers: [] });
+      clear(over);
+    }
+    return { kind: "removed", ...nothingRemoved, rejects: rejected };
+  };
+
+  const openSink = (writer: string): Sink => ({
+    target: "memory",
+    planTarget: { kind: "memory", shelf: ["a", 1] },
+    newRunAdds: false,
+    ledger,
+    compareTarget: () => ({ lines: [], isElsewhere: false }),
+    expect() {},
+    rehearse: async () => [],
+    find: async (base) => sameParams(base).at(-1)?.stored,
+    unfinished: async (job, base) =>
+      latestRuns()
+        .filter(({ runId, stored }) => stored.plan.job === job && splitRunId(runId).base !== base)
+        .map((run) => ({ run, state: stateNow(run).kind }))
+        .filter(({ run, state }) => !run.stored.pruned && state !== "published" && state !== "discarded")
+        .map(({ run, state }) => ({ plan: run.stored.plan, target: "memory", held: state === "held" })),
+    create: async (plan) => createPlan(plan),
+    async createInPlace(plan, { runId, decision }) {
+      const first = ledger.createNow(runId, documents.decisionDocument, decision);
+      return first.kind === "approved" ? undefined : createPlan(plan);
+    },
+    async open(stored) {
+      const run = runs.get(requireKept(stored).plan.runId);
+      if (run === undefined) {
+        throw new JobError("OUTPUT_DAMAGED", `opening run ${stored.plan.runId}: its plan is gone`);
+      }
+      return openRun(run, writer);
+    },
+    published: async (series) =>
+      latestRuns()
+        .map(({ runId }) => publishedOf(runId))
+        .flatMap((run) => (run === undefined ? [] : publishedIn(series, run))),
+    async visible({ runId }) {
+      const run = publishedOf(runId);
+      return { run: run && { ...run.stored.plan, isEmpty: run.published?.rows.output === 0 } };
+    },
+    async readProfile({ runId, sha256 }) {
+      const { profile } = runs.get(runId as RunId)?.published ?? {};
+      if (profile === undefined || sha256Of(profile) !== sha256) {
+        throw new JobError(ledger.failure, `reading the profile of run ${runId}: it is not the pinned one`);
+      }
+      return profile;
+    },
+    async readPublished() {
+      throw new JobError("USAGE", "reading the rows of a run: they are in memory, not in files");
+    },
+    history: async ({ job, last }) =>
+      [...runs.values()]
+        .filter(({ stored }) => stored.plan.job === job && stored.pruned === undefined)
+        .slice(-last)
+        .map(recordOf),
+    stored: async (runId) => runs.get(runId)?.stored,
+    prune: async (request) => prune(request),
+    async [Symbol.asyncDispose]() {},
+  });
+
+  return {
+    open(): Sink {
+      attempts += 1;
+      return openSink(`memory.${attempts}`);
+    },
+    rows: () => [...runs.values()].filter(({ published }) => published).flatMap(piecesOf),
+    journals: () => [...runs.values()].filter(({ answers }) => answers.length > 0).map(({ runId }) => runId),
+  };
+}
+
+/** Documents are texts, so that whoever reads one gets a value of its own. */
+function memoryLedger() {
+  const texts = new Map<string, string>();
+  const look = <T>(runId: RunId, { name, parse }: documents.DocumentKind<T>): T | undefined => {
+    const text = texts.get(`${runId} ${name}`);
+    return text === undefined ? undefined : parse(JSON.parse(text));
+  };
+  const set = (runId: RunId, name: string, value: unknown): void => {
+    texts.set(`${runId} ${name}`, JSON.stringify(value));
+  };
+  const createNow = <T>(runId: RunId, kind: documents.DocumentKind<T>, value: T): T => {
+    if (look(runId, kind) === undefined) {
+      set(runId, kind.name, value);
+    }
+    return look(runId, kind) ?? value;
+  };
+  const ledger: documents.Ledger = {
+    failure: "DISK",
+    read: async (runId, kind) => look(runId, kind),
+    create: async (runId, kind, value) => createNow(runId, kind, value),
+    async note(runId, kind, change) {
+      const next = change(look(runId, kind));
+      if (next !== undefined) {
+        set(runId, kind.name, next);
+      }
+    },
+  };
+  return { ...ledger, look, createNow };
+}
+
+const piecesOf = ({ spans }: StoredRun): OutputRows[] => [...spans.values()].flatMap(({ pieces }) => pieces);
+
+function clear(runs: readonly StoredRun[]): void {
+  for (const { spans, answers } of runs) {
+    spans.clear();
+    answers.length = 0;
+  }
+}
+
+function countRows(spans: Iterable<readonly [number, CommittedSpan]>): RowsOfRun {
+  const rows = { output: 0, rejected: 0, filtered: 0 };
+  for (const [, { pieces, rejects, filtered }] of spans) {
+    rows.output += pieces.reduce((sum, { rowCount }) => sum + rowCount, 0);
+    rows.rejected += rejects.length;
+    rows.filtered += filtered;
+  }
+  return rows;
+}
+
+function mergedProfile(spans: ReadonlyMap<number, CommittedSpan>): SpanProfile {
+  return [...spans.values()].reduce((merged, { profile }) => mergeProfiles(merged, parseProfile(profile)), noRows);
+}
+
+function countKeys(pieces: readonly OutputRows[], names: readonly string[]): KeyCounts {
+  const keys = pieces.flatMap(({ columns, rowCount }) => {
+    const named = columns.filter(({ name }) => names.includes(name));
+    return Array.from({ length: rowCount }, (_, row) => named.map(({ type, column }) => valueAt(type, column, row)));
+  });
+  const whole = keys.filter((key) => !key.includes(null)).map((key) => key.join(", "));
+  const repeated = whole.filter((key, index) => whole.indexOf(key) < index);
+  const examples = [...new Set(repeated)].toSorted().slice(0, 3);
+  return { repeated: repeated.length, nulls: keys.length - whole.length, examples };
+}
