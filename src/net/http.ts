@@ -7,12 +7,12 @@ import {
   BrokenTransfer,
   RefusedAnswer,
   retryAfterMs,
-  type SilenceTimeout,
+  type RequestTimeout,
   startSilenceTimeout,
   verdictOf,
 } from "./http-failures.js";
 import { headersNow, type HttpAnswer, type HttpEndpoint, withoutValues } from "./http-endpoint.js";
-import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
+import { type OpenResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {
@@ -59,7 +59,7 @@ export async function readText(url: string, place: HttpEndpoint): Promise<string
   return await retried(place, (watch) => textAt(url, place, watch));
 }
 
-async function textAt(url: string, place: HttpEndpoint, watch: SilenceTimeout): Promise<string> {
+async function textAt(url: string, place: HttpEndpoint, watch: RequestTimeout): Promise<string> {
   const response = await follow("GET", url, place, watch.signal);
   const bytes = await beginningOf(bodyOf(response, watch), mostTextBytes + 1);
   if (bytes.length > mostTextBytes) {
@@ -135,12 +135,12 @@ function lengthOf({ headers }: { readonly headers: ResponseHeaders }): number | 
 }
 
 /** The first byte of a partial answer; undefined if it does not say. */
-function startOf({ headers }: HttpResponse): number | undefined {
+function startOf({ headers }: OpenResponse): number | undefined {
   const [, start] = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "") ?? [];
   return start === undefined ? undefined : Number(start);
 }
 
-function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, said = ""): HttpAnswer {
+function answerOf({ status, headers, url: { origin, pathname } }: OpenResponse, said = ""): HttpAnswer {
   return { status, headers, place: `${origin}${pathname}`, said };
 }
 
@@ -151,7 +151,7 @@ const saidLength = 2000;
 /** Bytes of it that are read: more, so that a credential which the server quotes is masked before the text is cut. */
 const readBytes = 65_536;
 
-async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGenerator<Uint8Array> {
+async function* bodyOf(response: OpenResponse, watch: RequestTimeout): AsyncGenerator<Uint8Array> {
   for await (const bytes of readBody(response, watch.signal)) {
     watch.reset();
     yield bytes;
@@ -170,7 +170,7 @@ async function follow(
   signal: AbortSignal,
   extra: Readonly<Record<string, string>> = {},
   crossOrigin = true,
-): Promise<HttpResponse> {
+): Promise<OpenResponse> {
   let url = new URL(from);
   const { origin } = url;
   for (let turn = 0; turn <= mostRedirects; turn += 1) {
@@ -207,12 +207,12 @@ async function follow(
   throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
 }
 
-async function retried<T>(place: HttpEndpoint, work: (watch: SilenceTimeout) => Promise<T>): Promise<T> {
+async function retried<T>(place: HttpEndpoint, work: (watch: RequestTimeout) => Promise<T>): Promise<T> {
   const { doing, retry, hint } = place;
   const rules = { judge: (error: unknown) => verdictOf(place, error), code: "NETWORK", hint } as const;
   return await tryAgain(doing, retry, rules, async () => {
     try {
-      using watch = startSilenceTimeout(place);
+      using watch = startSilenceTimeout(place.signal, place.silenceMs);
       return await work(watch);
     } catch (error) {
       const asked = error instanceof RefusedAnswer && [429, 503].includes(error.answer.status);

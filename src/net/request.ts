@@ -31,7 +31,7 @@ export interface HttpRequest {
 export type ResponseHeaders = Pick<Headers, "get">;
 
 /** A response whose body is not read yet. */
-export interface HttpResponse {
+export interface OpenResponse {
   readonly status: number;
   readonly headers: ResponseHeaders;
   readonly url: URL;
@@ -54,7 +54,7 @@ export class RefusingProxyError extends Error {
  * takes neither a proxy nor a certificate of an authority before Node 24.
  * @throws the signal's reason, RefusingProxyError, or a system error
  */
-export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpResponse> {
+export async function sendRequest(url: URL, request: HttpRequest): Promise<OpenResponse> {
   const { proxy, signal, tls, body } = request;
   try {
     const options = { method: request.method, headers: { ...request.headers }, signal };
@@ -80,7 +80,7 @@ export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpR
 }
 
 /** Reads a body. @throws the signal's reason, or a system error if the connection is lost */
-export async function* readBody({ body }: HttpResponse, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+export async function* readBody({ body }: OpenResponse, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   try {
     yield* body as AsyncIterable<Uint8Array>;
   } catch (error) {

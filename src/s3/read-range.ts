@@ -1,7 +1,7 @@
 import { writeSync } from "node:fs";
 import { Readable } from "node:stream";
 import { GetObjectCommand } from "@aws-sdk/client-s3";
-import type { ConnectionPool, Exchange, HttpResponse, Origin } from "../net/connections.js";
+import { type ConnectionPool, type Exchange, type HttpResponse, originOf, requestHead } from "../net/connections.js";
 import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import type { S3Call } from "./failures.js";
@@ -44,20 +44,6 @@ export async function readRange(
 ): Promise<void> {
   const call: S3Call = { act, action: "GetObject", object };
   let offset = start;
-  const onHeaders = (response: Omit<HttpResponse, "body">): ((chunk: Uint8Array) => void) | undefined => {
-    if (response.status < 200 || response.status >= 300) {
-      return undefined; // the SDK turns other statuses into errors
-    }
-    checkResponse(response, { start: offset, end, etag });
-    const expected = end - offset;
-    return (chunk) => {
-      if (offset + chunk.length > end) {
-        throw new BrokenTransfer(`a body of ${expected} bytes is longer`);
-      }
-      onBytes(chunk, offset);
-      offset += chunk.length;
-    };
-  };
   const resumed = send(
     call,
     async (client, signal) => {
@@ -65,14 +51,30 @@ export async function readRange(
       if (from === end) {
         return; // the last attempt failed after its last byte
       }
-      using silence = startSilenceTimeout({ signal, silenceMs });
+
+      using silence = startSilenceTimeout(signal, silenceMs);
+      const onHeaders: Exchange["onHeaders"] = (response) => {
+        silence.reset();
+        if (response.status < 200 || response.status >= 300) {
+          return undefined; // the SDK turns other statuses into errors
+        }
+        checkResponse(response, { start: from, end, etag });
+        return (chunk) => {
+          silence.reset();
+          if (offset + chunk.length > end) {
+            throw new BrokenTransfer(`a body of ${end - from} bytes is longer`);
+          }
+          onBytes(chunk, offset);
+          offset += chunk.length;
+        };
+      };
       const command = new GetObjectCommand({
         ...objectInput(object),
         ...payer,
         Range: `bytes=${from}-${end - 1}`,
         IfMatch: etag,
       });
-      sendOverPool(pool, command, { onHeaders, onData: silence.reset, signal: silence.signal });
+      sendOverPool(pool, command, { onHeaders, signal: silence.signal });
       await client.send(command);
       if (offset < end) {
         throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
@@ -129,13 +131,14 @@ interface SignedRequest {
 function sendOverPool(
   pool: ConnectionPool,
   command: GetObjectCommand,
-  options: Pick<Exchange, "onHeaders" | "onData" | "signal">,
+  options: Pick<Exchange, "onHeaders" | "signal">,
 ): void {
   command.middlewareStack.add(
     () =>
       async ({ request }) => {
         const signed = request as SignedRequest;
-        const exchange = { text: requestText(signed), mayResend: true, ...options };
+        const { method, headers: sent } = signed;
+        const exchange = { head: requestHead(method, targetOf(signed), sent), mayResend: true, ...options };
         const { status: statusCode, headers, body } = await pool.exchange(originOf(signed), exchange);
         return { response: { statusCode, headers, body: Readable.from([body], { objectMode: false }) } };
       },
@@ -143,12 +146,8 @@ function sendOverPool(
   );
 }
 
-function originOf({ protocol, hostname, port }: SignedRequest): Origin {
-  const secure = protocol === "https:";
-  return { secure, host: hostname.replace(/^\[(.*)\]$/, "$1"), port: port ?? (secure ? 443 : 80) };
-}
-
-function requestText({ method, path, query = {}, headers }: SignedRequest): string {
+/** The path and the query of a request, as its signature has them. */
+function targetOf({ path, query = {} }: SignedRequest): string {
   const fields = Object.entries(query)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
     .flatMap(([name, value]) =>
@@ -156,15 +155,7 @@ function requestText({ method, path, query = {}, headers }: SignedRequest): stri
         ? [percentEncode(name)]
         : [value].flat().map((one) => `${percentEncode(name)}=${percentEncode(one)}`),
     );
-  const target = fields.length === 0 ? path : `${path}?${fields.join("&")}`;
-  const lines = [
-    `${method} ${target} HTTP/1.1`,
-    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
-  ];
-  if (lines.some((line) => /[^\t -~\u0080-\u00ff]/.test(line))) {
-    throw new Error("a request has characters that HTTP does not allow");
-  }
-  return `${lines.join("\r\n")}\r\n\r\n`;
+  return fields.length === 0 ? path : `${path}?${fields.join("&")}`;
 }
 
 /** Percent-encodes all that RFC 3986 reserves, as AWS signatures require. */
