@@ -234,8 +234,7 @@ async function exchangeOnce(
       fail(signal.reason);
     };
     // A signal of its own would take 30 µs, a third of a small request.
-    const deadline =
-      timeoutMs === undefined ? undefined : startDeadline(timeoutMs, () => fail(tookTooLong(timeoutMs)));
+    const deadline = timeoutMs === undefined ? undefined : startDeadline(timeoutMs, () => fail(tookTooLong(timeoutMs)));
     if (signal.aborted) {
       stop();
       return;

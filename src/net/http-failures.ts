@@ -133,7 +133,11 @@ export function startSilenceTimeout(signal: AbortSignal, silenceMs = usualSilenc
 }
 
 /** @param signal stops the request too; @param reasonOf makes the reason that a request which is over time ends with */
-export function startTimeout(signal: AbortSignal, ms: number, reasonOf: (ms: number) => BrokenTransfer): RequestTimeout {
+export function startTimeout(
+  signal: AbortSignal,
+  ms: number,
+  reasonOf: (ms: number) => BrokenTransfer,
+): RequestTimeout {
   const controller = new AbortController();
   const deadline = startDeadline(ms, () => {
     controller.abort(reasonOf(ms));

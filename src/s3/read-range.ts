@@ -40,48 +40,43 @@ export async function readRange(
   act: string,
   { object, etag, start, end }: ReadRequest,
   onBytes: (bytes: Uint8Array, offset: number) => void,
-  stop?: AbortSignal,
 ): Promise<void> {
   const call: S3Call = { act, action: "GetObject", object };
   let offset = start;
-  const resumed = send(
-    call,
-    async (client, signal) => {
-      const from = offset;
-      if (from === end) {
-        return; // the last attempt failed after its last byte
-      }
+  const resumed = send(call, async (client, signal) => {
+    const from = offset;
+    if (from === end) {
+      return; // the last attempt failed after its last byte
+    }
 
-      using silence = startSilenceTimeout(signal, silenceMs);
-      const onHeaders: Exchange["onHeaders"] = (response) => {
-        silence.reset();
-        if (response.status < 200 || response.status >= 300) {
-          return undefined; // the SDK turns other statuses into errors
-        }
-        checkResponse(response, { start: from, end, etag });
-        return (chunk) => {
-          silence.reset();
-          if (offset + chunk.length > end) {
-            throw new BrokenTransfer(`a body of ${end - from} bytes is longer`);
-          }
-          onBytes(chunk, offset);
-          offset += chunk.length;
-        };
-      };
-      const command = new GetObjectCommand({
-        ...objectInput(object),
-        ...payer,
-        Range: `bytes=${from}-${end - 1}`,
-        IfMatch: etag,
-      });
-      sendOverPool(pool, command, { onHeaders, signal: silence.signal });
-      await client.send(command);
-      if (offset < end) {
-        throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
+    using silence = startSilenceTimeout(signal, silenceMs);
+    const onHeaders: Exchange["onHeaders"] = (response) => {
+      silence.reset();
+      if (response.status < 200 || response.status >= 300) {
+        return undefined; // the SDK turns other statuses into errors
       }
-    },
-    stop,
-  );
+      checkResponse(response, { start: from, end, etag });
+      return (chunk) => {
+        silence.reset();
+        if (offset + chunk.length > end) {
+          throw new BrokenTransfer(`a body of ${end - from} bytes is longer`);
+        }
+        onBytes(chunk, offset);
+        offset += chunk.length;
+      };
+    };
+    const command = new GetObjectCommand({
+      ...objectInput(object),
+      ...payer,
+      Range: `bytes=${from}-${end - 1}`,
+      IfMatch: etag,
+    });
+    sendOverPool(pool, command, { onHeaders, signal: silence.signal });
+    await client.send(command);
+    if (offset < end) {
+      throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
+    }
+  });
   await resumed.catch((error: unknown) => {
     throw error instanceof ObjectMissingError ? objectChangedError(call, "it is gone") : error;
   });

@@ -46,7 +46,7 @@ function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3Sourc
   return store;
 }
 
-const keys = { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey };
+const ownKeys = { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey };
 const containerAt = (service: Pick<CredentialsService, "url">): Record<string, string> => ({
   AWS_CONTAINER_CREDENTIALS_FULL_URI: `${service.url}/creds`,
 });
@@ -287,7 +287,7 @@ s3.describe("temporary credentials for S3", () => {
     const refused = failure(storeWith(containerAt({ url })));
     await until(() => held.length === 1);
 
-    expect(await list(storeWith(keys))).toEqual(["a"]);
+    expect(await list(storeWith(ownKeys))).toEqual(["a"]);
     held[0]?.writeHead(503, { connection: "close" }).end();
 
     expect(await refused).toMatchObject({

@@ -1,10 +1,5 @@
+import type { ByteRange } from "../../formats/port.js";
 import { splitRange } from "../../s3/read-range.js";
-
-/** Bytes [start, end) of an object. */
-export interface ByteRange {
-  readonly start: number;
-  readonly end: number;
-}
 
 /** The share of unneeded bytes between ranges that may be fetched to save requests. */
 const wasteShare = 0.05;

@@ -1,6 +1,7 @@
 import { array, assert, nat, property, record } from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
+import type { ByteRange } from "#src/formats/port.js";
+import { normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
 
 const size = 200;
 const range = record({ start: nat(size + 20), end: nat(size + 20) });
