@@ -298,9 +298,16 @@ function readResponse(
   };
   let receiveBody = collect;
 
+  const expectHttp = (isHttp: boolean): void => {
+    if (!isHttp) {
+      throw new BrokenTransfer("the server's response is not HTTP");
+    }
+  };
+
   parser[HTTPParser.kOnHeadersComplete] = ({ statusCode, headers, shouldKeepAlive }) => {
     if (!isComplete) {
       head = { status: statusCode, headers: headersOf(headers) };
+      expectHttp(/^\d*$/.test(head.headers["content-length"] ?? ""));
       keepAlive = shouldKeepAlive;
       receiveBody = (statusCode < 200 ? undefined : onHeaders(head)) ?? collect;
     }
@@ -313,6 +320,7 @@ function readResponse(
     }
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
+    expectHttp(!Number.isNaN(Reflect.get(parser, "body_bytes"))); // the parser takes a chunk of an unknown size for the last one
     isComplete ||= head.status >= 200; // 1xx: the final response follows
   };
 
@@ -323,8 +331,8 @@ function readResponse(
       if (isComplete) {
         const isLast = bodyEnd === bytes.byteOffset + bytes.length;
         onEnd({ ...head, body: Buffer.concat(collected) }, keepAlive && isLast);
-      } else if (typeof parsed !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
-        throw new BrokenTransfer("the server's response is not HTTP");
+      } else {
+        expectHttp(typeof parsed === "number");
       }
     },
     finish() {

@@ -111,6 +111,12 @@ test.each([
 test.each([
   { what: "is not HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the server's response is not HTTP" },
   { what: "has an unknown length", sent: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", message: "is not HTTP" },
+  { what: "has a negative length", sent: "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhello", message: "is not HTTP" },
+  {
+    what: "has an error page in place of a chunk",
+    sent: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n<html>no</html>\r\n\r\n",
+    message: "is not HTTP",
+  },
   {
     what: "is cut in its headers",
     sent: "HTTP/1.1 200 OK\r\nConten",
