@@ -99,19 +99,25 @@ export async function downloadTo(url: string, place: HttpEndpoint, path: string)
   return await retried(place, async (watch) => {
     const rest =
       received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
-    const response = await follow("GET", url, place, watch.signal, rest);
+    const response = await follow("GET", url, place, watch.signal, rest).catch((error: unknown) => {
+      if (received > 0 && error instanceof RefusedAnswer && error.answer.status === 416) {
+        received = 0; // it broke off at the end of a file whose size was not known
+        throw new BrokenTransfer("the server has no rest of the file");
+      }
+      throw error;
+    });
     const etag = response.headers.get("etag") ?? undefined;
     if (known !== undefined && etag !== known.etag) {
       throw new JobError("MODEL_CHANGED", `${place.doing}: it was written to while it was being fetched`, {
         hint: "run again when the file is in place",
       });
     }
-    if (response.status !== 206 || startOf(response) !== received) {
-      received = 0; // the server sends the file from its beginning
-      await file.truncate(0);
+    const { start, sizeBytes } = partIn(response);
+    if (start > received) {
+      throw new BrokenTransfer(`the server sent the file from byte ${start} on, and ${received} was asked for`);
     }
-    const length = lengthOf(response);
-    const sizeBytes = length === undefined ? undefined : received + length;
+    received = start; // most servers send the whole file again, or just the rest
+    await file.truncate(start);
     known = { sizeBytes, etag };
     for await (const bytes of bodyOf(response, watch)) {
       await writeAll(file, bytes, received);
@@ -134,10 +140,18 @@ function lengthOf({ headers }: { readonly headers: ResponseHeaders }): number | 
   return length === null || headers.get("content-encoding") !== null ? undefined : Number(length);
 }
 
-/** The first byte of a partial answer; undefined if it does not say. */
-function startOf({ headers }: OpenResponse): number | undefined {
-  const [, start] = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "") ?? [];
-  return start === undefined ? undefined : Number(start);
+/** Where the body of an answer begins in the file, and the size of the whole file. @throws BrokenTransfer if it does not say */
+function partIn(response: OpenResponse): { readonly start: number; readonly sizeBytes: number | undefined } {
+  const length = lengthOf(response);
+  if (response.status !== 206) {
+    return { start: 0, sizeBytes: length };
+  }
+  const [, first, size] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get("content-range") ?? "") ?? [];
+  if (first === undefined) {
+    throw new BrokenTransfer("the server sent a part of the file, and does not say which");
+  }
+  const start = Number(first);
+  return { start, sizeBytes: size !== "*" ? Number(size) : length === undefined ? undefined : start + length };
 }
 
 function answerOf({ status, headers, url: { origin, pathname } }: OpenResponse, said = ""): HttpAnswer {

@@ -96,8 +96,14 @@ function answerTo(
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const send = url.protocol === "https:" ? httpsRequest : httpRequest;
-    // A request that is stopped after its answer has begun emits another error, which the body reports.
-    const request = send(url, options).once("response", resolve).on("error", reject);
+    const request = send(url, options);
+    request.once("response", (response) => {
+      request.once("error", (error) => response.destroy(error)); // else a body without length would count as complete
+      resolve(response);
+    });
+    request.on("error", reject);
+    // One whose answer changes the protocol (101) ends without either.
+    request.once("close", () => reject(Object.assign(new Error("no answer came"), { code: "ECONNRESET" })));
     for (const piece of body) {
       request.write(piece);
     }
