@@ -444,7 +444,11 @@ async function putObject(
     },
     { step: "build", name: "signedBody" },
   );
-  const sending = client.send(command, { abortSignal });
+  const sending = client.send(command, { abortSignal }).then(({ ETag: etag = "" }) => {
+    if (etag === "") {
+      throw new BrokenTransfer("the response to PUT has no ETag"); // it is none of a store
+    }
+  });
   if (Buffer.isBuffer(bytes)) {
     await sending;
     return;

@@ -244,6 +244,22 @@ s3.describe("credentials for S3", () => {
 });
 
 s3.describe("temporary credentials for S3", () => {
+  test("credentials that the store refuses without a body, as in a response to HEAD, are renewed", async () => {
+    await using service = await credentialsService();
+    await using proxy = await httpProxy(s3.server().port);
+    const object = { bucket: await bucketOfOne(), key: "a" };
+    const store = storeWith(containerAt(service), { port: proxy.port });
+    await store.head(object);
+    const asked = service.requests.length;
+    let refusals = 1;
+    proxy.twist = () => (refusals-- > 0 ? { kind: "answer", status: 400, body: "" } : undefined);
+    expect(await store.head(object)).toMatchObject({ sizeBytes: 1 });
+    expect(service.requests.length).toBe(asked + 1);
+
+    refusals = Number.POSITIVE_INFINITY;
+    await expect(store.head(object)).rejects.toMatchObject({ code: "PERMISSION" });
+  });
+
   test("credentials that the store refuses are renewed, also when their service was unavailable at first", async () => {
     await using service = await credentialsService();
     await using proxy = await httpProxy(s3.server().port);
