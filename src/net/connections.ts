@@ -298,12 +298,6 @@ function readResponse(
   };
   let receiveBody = collect;
 
-  const expectHttp = (isHttp: boolean): void => {
-    if (!isHttp) {
-      throw new BrokenTransfer("the server's response is not HTTP");
-    }
-  };
-
   parser[HTTPParser.kOnHeadersComplete] = ({ statusCode, headers, shouldKeepAlive }) => {
     if (!isComplete) {
       head = { status: statusCode, headers: headersOf(headers) };
@@ -343,6 +337,12 @@ function readResponse(
       return isComplete;
     },
   };
+}
+
+function expectHttp(isHttp: boolean): void {
+  if (!isHttp) {
+    throw new BrokenTransfer("the server's response is not HTTP");
+  }
 }
 
 function headersOf(pairs: readonly string[]): Record<string, string> {

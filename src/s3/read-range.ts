@@ -12,13 +12,16 @@ export interface ObjectVersion extends S3Uri {
   readonly versionId?: string | undefined;
 }
 
-/** A range of an object whose ETag is known. */
-export interface ReadRequest {
-  readonly object: ObjectVersion;
-  readonly etag: string;
-  /** [start, end), not empty. */
+/** Bytes [start, end) of an object. */
+export interface ObjectRange {
   readonly start: number;
   readonly end: number;
+}
+
+/** A range of an object whose ETag is known; it is not empty. */
+export interface ReadRequest extends ObjectRange {
+  readonly object: ObjectVersion;
+  readonly etag: string;
 }
 
 /** What ranges are read with. */
@@ -162,7 +165,7 @@ function percentEncode(text: string): string {
 const requestBytes = 8 * 1024 * 1024;
 
 /** Splits [start, end) into equal ranges of at most 8 MiB. */
-export function splitRange({ start, end }: { start: number; end: number }): { start: number; end: number }[] {
+export function splitRange({ start, end }: ObjectRange): ObjectRange[] {
   const count = Math.ceil((end - start) / requestBytes);
   const size = Math.ceil((end - start) / count);
   return Array.from({ length: count }, (_, index) => ({

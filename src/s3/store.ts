@@ -444,20 +444,21 @@ async function putObject(
     },
     { step: "build", name: "signedBody" },
   );
-  const sending = client.send(command, { abortSignal }).then(({ ETag: etag = "" }) => {
+  const send = async (): Promise<void> => {
+    const { ETag: etag = "" } = await client.send(command, { abortSignal });
     if (etag === "") {
       throw new BrokenTransfer("the response to PUT has no ETag"); // it is none of a store
     }
-  });
+  };
   if (Buffer.isBuffer(bytes)) {
-    await sending;
+    await send();
     return;
   }
 
   try {
     // The SDK would wait for the bytes that cannot be read, and the store for those that are not sent.
     const failure = once(bytes, "error").then(([cause]) => cannotRead(cause));
-    await Promise.race([sending, failure]);
+    await Promise.race([send(), failure]);
   } finally {
     bytes.destroy(); // else the file of a failed request stays open
   }
