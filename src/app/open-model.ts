@@ -1,6 +1,6 @@
 import type { FileKind, ModelCache } from "../models/cache.js";
 import { proxiesOf } from "../net/proxy.js";
-import { fileModels } from "../models/file.js";
+import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isHttpUri, isHubUri, isMlflowUri } from "../spec/model-uri.js";

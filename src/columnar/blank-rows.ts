@@ -1,4 +1,4 @@
-import { isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "./tensor.js";
+import { elementCount, isTensorType, type NamedTensor, tensorElement, type TensorSignature } from "./tensor.js";
 import { allocate } from "./values.js";
 
 /**
@@ -11,7 +11,7 @@ export function blankRows(inputs: readonly TensorSignature[], rows: number): Nam
 
 function blankTensor({ name, dtype, shape }: TensorSignature, rows: number): NamedTensor[] {
   const dims = shape.map((size, index) => (index === 0 ? rows : (size ?? 1)));
-  const count = dims.reduce((product, size) => product * size, 1);
+  const count = elementCount(dims);
   if (!isTensorType(dtype)) {
     return [];
   }

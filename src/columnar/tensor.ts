@@ -20,6 +20,11 @@ export type Tensor =
       readonly tokens?: Tokenizing | undefined;
     };
 
+/** The number of values in a shape. */
+export function elementCount(dims: readonly number[]): number {
+  return dims.reduce((product, size) => product * size, 1);
+}
+
 /** How texts become inputs of a model. */
 export interface Tokenizing {
   /** Hex digest of the tokenizer's file. */

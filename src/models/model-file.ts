@@ -1,12 +1,27 @@
 import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
-import { dirname, isAbsolute, join, normalize, sep } from "node:path";
+import { dirname, isAbsolute, join, normalize, resolve, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
 import { checkModelFields } from "../onnx/check-model-fields.js";
 import { findTextTensors } from "../onnx/texts.js";
 import { readTraits } from "../onnx/traits.js";
-import type { ModelFile } from "./port.js";
+import type { ModelFile, ModelSource } from "./port.js";
 import { digestOfFile, sha256Of } from "../util/sha256.js";
+
+/**
+ * Opens the source of models on disk.
+ * @param folder the folder that relative paths start from
+ * @param read reads and digests a file; default: a model
+ */
+export function fileModels(
+  folder: string,
+  read: (path: string) => Promise<ModelFile> = (path) => openModelFile(path),
+): ModelSource {
+  return {
+    resolve: async (path) => ({ file: await read(resolve(folder, path)) }),
+    [Symbol.dispose]() {},
+  };
+}
 
 export interface OnnxFile extends ModelFile {
   /** The size of the file alone. */

@@ -125,8 +125,9 @@ async function fetchFile(
   await using file = await open(path, "wx");
   await file.truncate(sizeBytes);
   const stop = new AbortController();
+  const stoppable = store.until(stop.signal);
   const reading = splitRange({ start: 0, end: sizeBytes }).map((range) =>
-    store.read(`loading ${what}`, { object, etag, ...range }, writeAtOffset(file.fd), stop.signal),
+    stoppable.read(`loading ${what}`, { object, etag, ...range }, writeAtOffset(file.fd)),
   );
   try {
     await Promise.all(reading);

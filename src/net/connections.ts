@@ -1,7 +1,7 @@
 import { HTTPParser } from "http-parser-js";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { BrokenTransfer } from "./http-failures.js";
+import { BrokenTransfer, startDeadline, tookTooLong } from "./http-failures.js";
 import type { TlsSettings } from "./request.js";
 
 /** The server that a connection leads to. */
@@ -9,6 +9,22 @@ export interface Origin {
   readonly secure: boolean;
   readonly host: string;
   readonly port: number;
+}
+
+/** The server of a URL, or of what has the parts of one. */
+export function originOf(url: Pick<URL, "protocol" | "hostname"> & { readonly port?: string | number }): Origin {
+  const secure = url.protocol === "https:";
+  return { secure, host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port: Number(url.port) || (secure ? 443 : 80) };
+}
+
+/** A request up to its body, as it is sent: Latin-1. @param target path and query */
+export function requestHead(method: string, target: string, headers: Readonly<Record<string, string>>): string {
+  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  const lines = [`${method} ${target} HTTP/1.1`, ...fields];
+  if (lines.some((line) => /[^\t -~\u0080-\u00ff]/.test(line))) {
+    throw new Error("a request has characters that HTTP does not allow");
+  }
+  return `${lines.join("\r\n")}\r\n\r\n`;
 }
 
 /** An HTTP response. */
@@ -22,16 +38,14 @@ export interface HttpResponse {
 
 /** A request, and what receives its response. */
 export interface Exchange {
-  /** The request up to its body, as it is sent. */
-  readonly text: string;
-  readonly body?: readonly Uint8Array[];
+  /** The request up to its body: `requestHead`. */
+  readonly head: string;
+  readonly body?: readonly Uint8Array[] | undefined;
   /**
    * Called with status and headers; returns a function that receives each chunk of the body, whose bytes are
    * overwritten after it returns, or undefined to have the body collected. An error that either throws ends the exchange.
    */
   readonly onHeaders: (response: Omit<HttpResponse, "body">) => ((chunk: Uint8Array) => void) | undefined;
-  /** Called whenever bytes arrive. */
-  readonly onData: () => void;
   /** Ends the exchange with its reason. */
   readonly signal: AbortSignal;
   /** How long the exchange may take; default: as long as its signal lets it. */
@@ -201,14 +215,14 @@ function originText({ secure, host, port }: Origin): string {
 /** @returns `isReusable`: the connection can carry another request; an exchange that fails has destroyed it */
 async function exchangeOnce(
   connection: Connection,
-  { text, body = [], onHeaders, onData, signal, timeoutMs }: Exchange,
+  { head, body = [], onHeaders, signal, timeoutMs }: Exchange,
 ): Promise<{ readonly response: HttpResponse; readonly isReusable: boolean }> {
   const { socket } = connection;
   return await new Promise((resolve, reject) => {
     let hasData = false;
     const leave = (): void => {
       connection.listener = undefined;
-      clearTimeout(timer);
+      deadline?.[Symbol.dispose]();
       signal.removeEventListener("abort", stop);
     };
     const fail = (error: unknown): void => {
@@ -219,10 +233,8 @@ async function exchangeOnce(
     const stop = (): void => {
       fail(signal.reason);
     };
-    const expire = (): void => {
-      fail(new BrokenTransfer(`the server was silent for ${(timeoutMs ?? 0) / 1000} s`));
-    };
-    const timer = timeoutMs === undefined ? undefined : setTimeout(expire, timeoutMs);
+    // A signal of its own would take 30 µs, a third of a small request.
+    const deadline = timeoutMs === undefined ? undefined : startDeadline(timeoutMs, () => fail(tookTooLong(timeoutMs)));
     if (signal.aborted) {
       stop();
       return;
@@ -236,7 +248,6 @@ async function exchangeOnce(
     connection.listener = {
       onData(bytes) {
         hasData = true;
-        onData();
         try {
           reader.read(bytes);
         } catch (error) {
@@ -253,7 +264,7 @@ async function exchangeOnce(
     };
 
     socket.cork();
-    socket.write(text, "latin1");
+    socket.write(head, "latin1");
     for (const piece of body) {
       socket.write(piece);
     }
@@ -290,6 +301,7 @@ function readResponse(
   parser[HTTPParser.kOnHeadersComplete] = ({ statusCode, headers, shouldKeepAlive }) => {
     if (!isComplete) {
       head = { status: statusCode, headers: headersOf(headers) };
+      expectHttp(/^\d*$/.test(head.headers["content-length"] ?? ""));
       keepAlive = shouldKeepAlive;
       receiveBody = (statusCode < 200 ? undefined : onHeaders(head)) ?? collect;
     }
@@ -302,6 +314,7 @@ function readResponse(
     }
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
+    expectHttp(!Number.isNaN(Reflect.get(parser, "body_bytes"))); // the parser takes a chunk of an unknown size for the last one
     isComplete ||= head.status >= 200; // 1xx: the final response follows
   };
 
@@ -312,8 +325,8 @@ function readResponse(
       if (isComplete) {
         const isLast = bodyEnd === bytes.byteOffset + bytes.length;
         onEnd({ ...head, body: Buffer.concat(collected) }, keepAlive && isLast);
-      } else if (typeof parsed !== "number" || !/^\d*$/.test(head.headers["content-length"] ?? "")) {
-        throw new BrokenTransfer("the server's response is not HTTP");
+      } else {
+        expectHttp(typeof parsed === "number");
       }
     },
     finish() {
@@ -324,6 +337,12 @@ function readResponse(
       return isComplete;
     },
   };
+}
+
+function expectHttp(isHttp: boolean): void {
+  if (!isHttp) {
+    throw new BrokenTransfer("the server's response is not HTTP");
+  }
 }
 
 function headersOf(pairs: readonly string[]): Record<string, string> {

@@ -91,30 +91,57 @@ function judgeConnection({ doing }: HttpEndpoint, error: unknown): Verdict {
   return { kind: "end", error };
 }
 
-const usualSilenceMs = 30_000;
-
-/** Ends a request in which the server is silent for too long. */
-export interface SilenceTimeout extends Disposable {
-  readonly signal: AbortSignal;
+/** Calls `onOver` once so much time has passed. */
+export interface Deadline extends Disposable {
+  /** Begins the time anew. */
   readonly reset: () => void;
 }
 
-/** @param signal stops the request too */
-export function startSilenceTimeout({
-  signal,
-  silenceMs = usualSilenceMs,
-}: {
-  readonly signal: AbortSignal;
-  readonly silenceMs?: number | undefined;
-}): SilenceTimeout {
-  const controller = new AbortController();
+export function startDeadline(ms: number, onOver: () => void): Deadline {
   // While something blocks the thread, received bytes wait unread: they are read before this decides that none came.
   let pending: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    pending = setImmediate(() => {
-      controller.abort(new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
-    });
-  }, silenceMs);
+    pending = setImmediate(onOver);
+  }, ms);
+  return {
+    reset() {
+      clearImmediate(pending);
+      timer.refresh();
+    },
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+      clearImmediate(pending);
+    },
+  };
+}
+
+/** The finding of a request that is stopped at its time limit. */
+export function tookTooLong(ms: number): BrokenTransfer {
+  return new BrokenTransfer(`the request took more than ${ms / 1000} s`);
+}
+
+const usualSilenceMs = 30_000;
+
+/** Ends a request that takes too long. */
+export interface RequestTimeout extends Deadline {
+  readonly signal: AbortSignal;
+}
+
+/** Ends a request in which the server is silent for so long: `reset` when bytes come. */
+export function startSilenceTimeout(signal: AbortSignal, silenceMs = usualSilenceMs): RequestTimeout {
+  return startTimeout(signal, silenceMs, () => new BrokenTransfer(`the server was silent for ${silenceMs / 1000} s`));
+}
+
+/** @param signal stops the request too; @param reasonOf makes the reason that a request which is over time ends with */
+export function startTimeout(
+  signal: AbortSignal,
+  ms: number,
+  reasonOf: (ms: number) => BrokenTransfer,
+): RequestTimeout {
+  const controller = new AbortController();
+  const deadline = startDeadline(ms, () => {
+    controller.abort(reasonOf(ms));
+  });
   const stop = (): void => {
     controller.abort(signal.reason);
   };
@@ -124,13 +151,9 @@ export function startSilenceTimeout({
   }
   return {
     signal: controller.signal,
-    reset: () => {
-      clearImmediate(pending);
-      timer.refresh();
-    },
+    reset: deadline.reset,
     [Symbol.dispose]() {
-      clearTimeout(timer);
-      clearImmediate(pending);
+      deadline[Symbol.dispose]();
       signal.removeEventListener("abort", stop);
       controller.abort(); // closes a response whose body was not read to its end
     },

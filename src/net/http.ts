@@ -7,12 +7,12 @@ import {
   BrokenTransfer,
   RefusedAnswer,
   retryAfterMs,
-  type SilenceTimeout,
+  type RequestTimeout,
   startSilenceTimeout,
   verdictOf,
 } from "./http-failures.js";
 import { headersNow, type HttpAnswer, type HttpEndpoint, withoutValues } from "./http-endpoint.js";
-import { type HttpResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
+import { type OpenResponse, type ResponseHeaders, readBody, sendRequest } from "./request.js";
 
 /** The state of a file at a URL. */
 export interface HttpFile {
@@ -59,7 +59,7 @@ export async function readText(url: string, place: HttpEndpoint): Promise<string
   return await retried(place, (watch) => textAt(url, place, watch));
 }
 
-async function textAt(url: string, place: HttpEndpoint, watch: SilenceTimeout): Promise<string> {
+async function textAt(url: string, place: HttpEndpoint, watch: RequestTimeout): Promise<string> {
   const response = await follow("GET", url, place, watch.signal);
   const bytes = await beginningOf(bodyOf(response, watch), mostTextBytes + 1);
   if (bytes.length > mostTextBytes) {
@@ -99,19 +99,25 @@ export async function downloadTo(url: string, place: HttpEndpoint, path: string)
   return await retried(place, async (watch) => {
     const rest =
       received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
-    const response = await follow("GET", url, place, watch.signal, rest);
+    const response = await follow("GET", url, place, watch.signal, rest).catch((error: unknown) => {
+      if (received > 0 && error instanceof RefusedAnswer && error.answer.status === 416) {
+        received = 0; // it broke off at the end of a file whose size was not known
+        throw new BrokenTransfer("the server has no rest of the file");
+      }
+      throw error;
+    });
     const etag = response.headers.get("etag") ?? undefined;
     if (known !== undefined && etag !== known.etag) {
       throw new JobError("MODEL_CHANGED", `${place.doing}: it was written to while it was being fetched`, {
         hint: "run again when the file is in place",
       });
     }
-    if (response.status !== 206 || startOf(response) !== received) {
-      received = 0; // the server sends the file from its beginning
-      await file.truncate(0);
+    const { start, sizeBytes } = partIn(response);
+    if (start > received) {
+      throw new BrokenTransfer(`the server sent the file from byte ${start} on, and ${received} was asked for`);
     }
-    const length = lengthOf(response);
-    const sizeBytes = length === undefined ? undefined : received + length;
+    received = start; // most servers send the whole file again, or just the rest
+    await file.truncate(start);
     known = { sizeBytes, etag };
     for await (const bytes of bodyOf(response, watch)) {
       await writeAll(file, bytes, received);
@@ -134,13 +140,21 @@ function lengthOf({ headers }: { readonly headers: ResponseHeaders }): number | 
   return length === null || headers.get("content-encoding") !== null ? undefined : Number(length);
 }
 
-/** The first byte of a partial answer; undefined if it does not say. */
-function startOf({ headers }: HttpResponse): number | undefined {
-  const [, start] = /^bytes (\d+)-/.exec(headers.get("content-range") ?? "") ?? [];
-  return start === undefined ? undefined : Number(start);
+/** Where the body of an answer begins in the file, and the size of the whole file. @throws BrokenTransfer if it does not say */
+function partIn(response: OpenResponse): { readonly start: number; readonly sizeBytes: number | undefined } {
+  const length = lengthOf(response);
+  if (response.status !== 206) {
+    return { start: 0, sizeBytes: length };
+  }
+  const [, first, size] = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get("content-range") ?? "") ?? [];
+  if (first === undefined) {
+    throw new BrokenTransfer("the server sent a part of the file, and does not say which");
+  }
+  const start = Number(first);
+  return { start, sizeBytes: size !== "*" ? Number(size) : length === undefined ? undefined : start + length };
 }
 
-function answerOf({ status, headers, url: { origin, pathname } }: HttpResponse, said = ""): HttpAnswer {
+function answerOf({ status, headers, url: { origin, pathname } }: OpenResponse, said = ""): HttpAnswer {
   return { status, headers, place: `${origin}${pathname}`, said };
 }
 
@@ -151,7 +165,7 @@ const saidLength = 2000;
 /** Bytes of it that are read: more, so that a credential which the server quotes is masked before the text is cut. */
 const readBytes = 65_536;
 
-async function* bodyOf(response: HttpResponse, watch: SilenceTimeout): AsyncGenerator<Uint8Array> {
+async function* bodyOf(response: OpenResponse, watch: RequestTimeout): AsyncGenerator<Uint8Array> {
   for await (const bytes of readBody(response, watch.signal)) {
     watch.reset();
     yield bytes;
@@ -170,7 +184,7 @@ async function follow(
   signal: AbortSignal,
   extra: Readonly<Record<string, string>> = {},
   crossOrigin = true,
-): Promise<HttpResponse> {
+): Promise<OpenResponse> {
   let url = new URL(from);
   const { origin } = url;
   for (let turn = 0; turn <= mostRedirects; turn += 1) {
@@ -207,12 +221,12 @@ async function follow(
   throw new BrokenTransfer(`more than ${mostRedirects} redirects`);
 }
 
-async function retried<T>(place: HttpEndpoint, work: (watch: SilenceTimeout) => Promise<T>): Promise<T> {
+async function retried<T>(place: HttpEndpoint, work: (watch: RequestTimeout) => Promise<T>): Promise<T> {
   const { doing, retry, hint } = place;
   const rules = { judge: (error: unknown) => verdictOf(place, error), code: "NETWORK", hint } as const;
   return await tryAgain(doing, retry, rules, async () => {
     try {
-      using watch = startSilenceTimeout(place);
+      using watch = startSilenceTimeout(place.signal, place.silenceMs);
       return await work(watch);
     } catch (error) {
       const asked = error instanceof RefusedAnswer && [429, 503].includes(error.answer.status);

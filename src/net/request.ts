@@ -31,7 +31,7 @@ export interface HttpRequest {
 export type ResponseHeaders = Pick<Headers, "get">;
 
 /** A response whose body is not read yet. */
-export interface HttpResponse {
+export interface OpenResponse {
   readonly status: number;
   readonly headers: ResponseHeaders;
   readonly url: URL;
@@ -54,7 +54,7 @@ export class RefusingProxyError extends Error {
  * takes neither a proxy nor a certificate of an authority before Node 24.
  * @throws the signal's reason, RefusingProxyError, or a system error
  */
-export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpResponse> {
+export async function sendRequest(url: URL, request: HttpRequest): Promise<OpenResponse> {
   const { proxy, signal, tls, body } = request;
   try {
     const options = { method: request.method, headers: { ...request.headers }, signal };
@@ -80,7 +80,7 @@ export async function sendRequest(url: URL, request: HttpRequest): Promise<HttpR
 }
 
 /** Reads a body. @throws the signal's reason, or a system error if the connection is lost */
-export async function* readBody({ body }: HttpResponse, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+export async function* readBody({ body }: OpenResponse, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   try {
     yield* body as AsyncIterable<Uint8Array>;
   } catch (error) {
@@ -96,8 +96,14 @@ function answerTo(
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     const send = url.protocol === "https:" ? httpsRequest : httpRequest;
-    // A request that is stopped after its answer has begun emits another error, which the body reports.
-    const request = send(url, options).once("response", resolve).on("error", reject);
+    const request = send(url, options);
+    request.once("response", (response) => {
+      request.once("error", (error) => response.destroy(error)); // else a body without length would count as complete
+      resolve(response);
+    });
+    request.on("error", reject);
+    // One whose answer changes the protocol (101) ends without either.
+    request.once("close", () => reject(Object.assign(new Error("no answer came"), { code: "ECONNRESET" })));
     for (const piece of body) {
       request.write(piece);
     }

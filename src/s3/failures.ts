@@ -117,7 +117,11 @@ export function statusOf(error: unknown): number | undefined {
 }
 
 function classifyResponse(name: string, status: number, { error, call }: { error: unknown; call: S3Call }): S3Failure {
-  const found = `the store says ${[name === "Unknown" || name === "" ? undefined : name, status].filter(Boolean).join(", ")}`;
+  if (status < 300) {
+    return { kind: "transient", found: "the store's response cannot be read" }; // of a proxy, or cut off
+  }
+  const isNamed = name !== "Unknown" && name !== "";
+  const found = `the store says ${isNamed ? `${name}, ` : ""}${status}`;
   if (wrongKeyNames.test(name) || expiredCredentialsNames.test(name)) {
     return {
       kind: "credentials",
@@ -150,8 +154,12 @@ function classifyResponse(name: string, status: number, { error, call }: { error
     case 401:
     case 403:
       return accessDenied(name, call, found);
-    default:
-      return permanent(`${call.act}: ${found}: ${messageOf(error)}`, { hint: "check the path, endpoint and region" });
+    default: {
+      const hint = "check the path, endpoint and region";
+      const refusal = permanent(`${call.act}: ${found}: ${messageOf(error)}`, { hint });
+      // A response to HEAD has no body: credentials that have expired look like any other wrong request.
+      return status === 400 && !isNamed ? { ...refusal, kind: "credentials", expired: false, found } : refusal;
+    }
   }
 }
 
@@ -178,6 +186,6 @@ function wrongCredentials({ act }: S3Call, found: string): JobError {
 function permanent(
   message: string,
   { code = "PERMISSION", hint }: { code?: "PERMISSION" | "FILE_MISSING"; hint: string },
-): S3Failure {
+): Extract<S3Failure, { readonly kind: "permanent" }> {
   return { kind: "permanent", error: new JobError(code, message, { hint }) };
 }

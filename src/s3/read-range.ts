@@ -1,7 +1,7 @@
 import { writeSync } from "node:fs";
 import { Readable } from "node:stream";
 import { GetObjectCommand } from "@aws-sdk/client-s3";
-import type { ConnectionPool, Exchange, HttpResponse, Origin } from "../net/connections.js";
+import { type ConnectionPool, type Exchange, type HttpResponse, originOf, requestHead } from "../net/connections.js";
 import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
 import type { S3Uri } from "../spec/s3/s3-uri.js";
 import type { S3Call } from "./failures.js";
@@ -12,13 +12,16 @@ export interface ObjectVersion extends S3Uri {
   readonly versionId?: string | undefined;
 }
 
-/** A range of an object whose ETag is known. */
-export interface ReadRequest {
-  readonly object: ObjectVersion;
-  readonly etag: string;
-  /** [start, end), not empty. */
+/** Bytes [start, end) of an object. */
+export interface ObjectRange {
   readonly start: number;
   readonly end: number;
+}
+
+/** A range of an object whose ETag is known; it is not empty. */
+export interface ReadRequest extends ObjectRange {
+  readonly object: ObjectVersion;
+  readonly etag: string;
 }
 
 /** What ranges are read with. */
@@ -40,46 +43,43 @@ export async function readRange(
   act: string,
   { object, etag, start, end }: ReadRequest,
   onBytes: (bytes: Uint8Array, offset: number) => void,
-  stop?: AbortSignal,
 ): Promise<void> {
   const call: S3Call = { act, action: "GetObject", object };
   let offset = start;
-  const onHeaders = (response: Omit<HttpResponse, "body">): ((chunk: Uint8Array) => void) | undefined => {
-    if (response.status < 200 || response.status >= 300) {
-      return undefined; // the SDK turns other statuses into errors
+  const resumed = send(call, async (client, signal) => {
+    const from = offset;
+    if (from === end) {
+      return; // the last attempt failed after its last byte
     }
-    checkResponse(response, { start: offset, end, etag });
-    const expected = end - offset;
-    return (chunk) => {
-      if (offset + chunk.length > end) {
-        throw new BrokenTransfer(`a body of ${expected} bytes is longer`);
+
+    using silence = startSilenceTimeout(signal, silenceMs);
+    const onHeaders: Exchange["onHeaders"] = (response) => {
+      silence.reset();
+      if (response.status < 200 || response.status >= 300) {
+        return undefined; // the SDK turns other statuses into errors
       }
-      onBytes(chunk, offset);
-      offset += chunk.length;
+      checkResponse(response, { start: from, end, etag });
+      return (chunk) => {
+        silence.reset();
+        if (offset + chunk.length > end) {
+          throw new BrokenTransfer(`a body of ${end - from} bytes is longer`);
+        }
+        onBytes(chunk, offset);
+        offset += chunk.length;
+      };
     };
-  };
-  const resumed = send(
-    call,
-    async (client, signal) => {
-      const from = offset;
-      if (from === end) {
-        return; // the last attempt failed after its last byte
-      }
-      using silence = startSilenceTimeout({ signal, silenceMs });
-      const command = new GetObjectCommand({
-        ...objectInput(object),
-        ...payer,
-        Range: `bytes=${from}-${end - 1}`,
-        IfMatch: etag,
-      });
-      sendOverPool(pool, command, { onHeaders, onData: silence.reset, signal: silence.signal });
-      await client.send(command);
-      if (offset < end) {
-        throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
-      }
-    },
-    stop,
-  );
+    const command = new GetObjectCommand({
+      ...objectInput(object),
+      ...payer,
+      Range: `bytes=${from}-${end - 1}`,
+      IfMatch: etag,
+    });
+    sendOverPool(pool, command, { onHeaders, signal: silence.signal });
+    await client.send(command);
+    if (offset < end) {
+      throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
+    }
+  });
   await resumed.catch((error: unknown) => {
     throw error instanceof ObjectMissingError ? objectChangedError(call, "it is gone") : error;
   });
@@ -129,13 +129,14 @@ interface SignedRequest {
 function sendOverPool(
   pool: ConnectionPool,
   command: GetObjectCommand,
-  options: Pick<Exchange, "onHeaders" | "onData" | "signal">,
+  options: Pick<Exchange, "onHeaders" | "signal">,
 ): void {
   command.middlewareStack.add(
     () =>
       async ({ request }) => {
         const signed = request as SignedRequest;
-        const exchange = { text: requestText(signed), mayResend: true, ...options };
+        const { method, headers: sent } = signed;
+        const exchange = { head: requestHead(method, targetOf(signed), sent), mayResend: true, ...options };
         const { status: statusCode, headers, body } = await pool.exchange(originOf(signed), exchange);
         return { response: { statusCode, headers, body: Readable.from([body], { objectMode: false }) } };
       },
@@ -143,12 +144,8 @@ function sendOverPool(
   );
 }
 
-function originOf({ protocol, hostname, port }: SignedRequest): Origin {
-  const secure = protocol === "https:";
-  return { secure, host: hostname.replace(/^\[(.*)\]$/, "$1"), port: port ?? (secure ? 443 : 80) };
-}
-
-function requestText({ method, path, query = {}, headers }: SignedRequest): string {
+/** The path and the query of a request, as its signature has them. */
+function targetOf({ path, query = {} }: SignedRequest): string {
   const fields = Object.entries(query)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
     .flatMap(([name, value]) =>
@@ -156,15 +153,7 @@ function requestText({ method, path, query = {}, headers }: SignedRequest): stri
         ? [percentEncode(name)]
         : [value].flat().map((one) => `${percentEncode(name)}=${percentEncode(one)}`),
     );
-  const target = fields.length === 0 ? path : `${path}?${fields.join("&")}`;
-  const lines = [
-    `${method} ${target} HTTP/1.1`,
-    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
-  ];
-  if (lines.some((line) => /[^\t -~\u0080-\u00ff]/.test(line))) {
-    throw new Error("a request has characters that HTTP does not allow");
-  }
-  return `${lines.join("\r\n")}\r\n\r\n`;
+  return fields.length === 0 ? path : `${path}?${fields.join("&")}`;
 }
 
 /** Percent-encodes all that RFC 3986 reserves, as AWS signatures require. */
@@ -176,7 +165,7 @@ function percentEncode(text: string): string {
 const requestBytes = 8 * 1024 * 1024;
 
 /** Splits [start, end) into equal ranges of at most 8 MiB. */
-export function splitRange({ start, end }: { start: number; end: number }): { start: number; end: number }[] {
+export function splitRange({ start, end }: ObjectRange): ObjectRange[] {
   const count = Math.ceil((end - start) / requestBytes);
   const size = Math.ceil((end - start) / count);
   return Array.from({ length: count }, (_, index) => ({

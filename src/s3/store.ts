@@ -81,12 +81,7 @@ export interface S3Objects {
    * @param onBytes receives bytes, which are overwritten after it returns, and their offset in the object
    * @throws JobError INPUT_CHANGED when the object's ETag is another one
    */
-  read(
-    act: string,
-    request: ReadRequest,
-    onBytes: (bytes: Uint8Array, offset: number) => void,
-    signal?: AbortSignal,
-  ): Promise<void>;
+  read(act: string, request: ReadRequest, onBytes: (bytes: Uint8Array, offset: number) => void): Promise<void>;
   /** Reads a small UTF-8 object; undefined when it does not exist. */
   readText(object: S3Uri): Promise<{ text: string; etag: string } | undefined>;
   /**
@@ -163,7 +158,7 @@ function objectsWith(tools: StoreTools): S3Objects {
       orUndefined(
         send(s3Call("checking", "GetObject", object), (client, signal) => headObject(client, signal, object, payer)),
       ),
-    read: (act, request, onBytes, signal) => readRange(tools, act, request, onBytes, signal),
+    read: (act, request, onBytes) => readRange(tools, act, request, onBytes),
     readText: (object) =>
       orUndefined(
         send(s3Call("reading", "GetObject", object), async (client, abortSignal) => {
@@ -449,16 +444,21 @@ async function putObject(
     },
     { step: "build", name: "signedBody" },
   );
-  const sending = client.send(command, { abortSignal });
+  const send = async (): Promise<void> => {
+    const { ETag: etag = "" } = await client.send(command, { abortSignal });
+    if (etag === "") {
+      throw new BrokenTransfer("the response to PUT has no ETag"); // it is none of a store
+    }
+  };
   if (Buffer.isBuffer(bytes)) {
-    await sending;
+    await send();
     return;
   }
 
   try {
     // The SDK would wait for the bytes that cannot be read, and the store for those that are not sent.
     const failure = once(bytes, "error").then(([cause]) => cannotRead(cause));
-    await Promise.race([sending, failure]);
+    await Promise.race([send(), failure]);
   } finally {
     bytes.destroy(); // else the file of a failed request stays open
   }

@@ -42,9 +42,8 @@ async function startServer(answer: (socket: Socket) => void, connectMs = 60_000)
       return connections.exchange(
         { secure, host: "127.0.0.1", port },
         {
-          text: "GET / HTTP/1.1\r\n\r\n",
+          head: "GET / HTTP/1.1\r\n\r\n",
           onHeaders: () => undefined,
-          onData: () => undefined,
           signal: new AbortController().signal,
           mayResend: false,
           ...how,
@@ -112,6 +111,12 @@ test.each([
 test.each([
   { what: "is not HTTP", sent: "SSH-2.0-nothing\r\n\r\n", message: "the server's response is not HTTP" },
   { what: "has an unknown length", sent: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", message: "is not HTTP" },
+  { what: "has a negative length", sent: "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhello", message: "is not HTTP" },
+  {
+    what: "has an error page in place of a chunk",
+    sent: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n<html>no</html>\r\n\r\n",
+    message: "is not HTTP",
+  },
   {
     what: "is cut in its headers",
     sent: "HTTP/1.1 200 OK\r\nConten",
@@ -221,4 +226,16 @@ test("an exchange ends when onHeaders or the body's receiver throws, or the sign
   await expect(ask({ signal: stop.signal, onHeaders: stopAmid })).rejects.toThrow("stopped");
   await expect(ask({ signal: stop.signal })).rejects.toThrow("stopped");
   await until(() => accepted.length >= 3 && accepted.slice(0, 3).every(({ destroyed }) => destroyed));
+});
+
+test("an exchange that takes longer than it may ends, but not for an answer that waits unread while the thread is busy", async () => {
+  let busyMs = 0;
+  const { ask } = await startServer((socket) => {
+    socket.write(busyMs === 0 ? ok.slice(0, -1) : ok);
+    for (const startMs = performance.now(); performance.now() - startMs < busyMs; );
+  });
+
+  await expect(ask({ timeoutMs: 50 })).rejects.toThrow("the request took more than 0.05 s");
+  busyMs = 200;
+  expect((await ask({ timeoutMs: 100 })).body.toString()).toBe("hello");
 });

@@ -88,6 +88,42 @@ test("a download that breaks off begins again if the server sends another part t
   expect(await download.fetch(`${server.url}/net.onnx`)).toEqual(body);
 });
 
+test.each([
+  { what: "only a part of the rest", sent: [half, half + 100] },
+  { what: "a part that begins after the rest", sent: [half + 100, body.length] },
+  { what: "a part that it does not name", sent: undefined },
+])("a download that breaks off is whole in the end if the server sends $what first", async ({ sent }) => {
+  await using server = await serveFiles({ "net.onnx": body });
+  await using download = await downloadFrom(server);
+  breakOff(download, (_request, response) => {
+    server.fail = undefined;
+    const [start = half, end = body.length] = sent ?? [];
+    const range = sent === undefined ? {} : { "content-range": `bytes ${start}-${end - 1}/${body.length}` };
+    response.writeHead(206, { etag: etagOf(body), "content-length": end - start, ...range });
+    response.end(body.subarray(start, end));
+    return true;
+  });
+  expect(await download.fetch(`${server.url}/net.onnx`)).toEqual(body);
+});
+
+test("a download that breaks off at the end of a file whose size was not known begins again", async () => {
+  await using server = await serveFiles({ "net.onnx": body });
+  await using download = await downloadFrom(server);
+  server.fail = (_request, response) => {
+    server.fail = ({ headers }, refusal) => {
+      const isRest = headers.range !== undefined;
+      if (isRest) {
+        refusal.writeHead(416).end();
+      }
+      return isRest;
+    };
+    response.writeHead(200, { etag: etagOf(body) }).write(body); // in chunks
+    void until(async () => (await download.received()) === body.length).then(() => response.destroy());
+    return true;
+  };
+  expect(await download.fetch(`${server.url}/net.onnx`)).toEqual(body);
+});
+
 test("a token is sent to the origin that it is for, and not to another one that it redirects to", async () => {
   await using other = await serveFiles({ "net.onnx": body });
   await using server = await serveFiles();

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { mkdtempSync, readFileSync } from "node:fs";
 import { createServer as createHttpServer } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
-import { type AddressInfo, connect } from "node:net";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { spawnSync } from "node:child_process";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -179,6 +179,32 @@ test.each([
     });
   } finally {
     server.closeAllConnections();
+    server.close();
+  }
+});
+
+test.each([
+  { what: "a body without length is cut", head: "HTTP/1.1 200 OK\r\n\r\n[1" },
+  {
+    what: "the server changes the protocol",
+    head: "HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+  },
+])("a request ends when its connection is reset after $what", async ({ head }) => {
+  const server = createServer((socket) => {
+    socket.once("data", () => {
+      socket.write(head);
+      setTimeout(() => socket.resetAndDestroy(), 50);
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    await expect(readJson(url, placeWith({}))).rejects.toMatchObject({
+      code: "NETWORK",
+      message: expect.stringContaining("ECONNRESET") as string,
+    });
+  } finally {
     server.close();
   }
 });

@@ -46,7 +46,7 @@ function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3Sourc
   return store;
 }
 
-const keys = { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey };
+const ownKeys = { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey };
 const containerAt = (service: Pick<CredentialsService, "url">): Record<string, string> => ({
   AWS_CONTAINER_CREDENTIALS_FULL_URI: `${service.url}/creds`,
 });
@@ -244,6 +244,22 @@ s3.describe("credentials for S3", () => {
 });
 
 s3.describe("temporary credentials for S3", () => {
+  test("credentials that the store refuses without a body, as in a response to HEAD, are renewed", async () => {
+    await using service = await credentialsService();
+    await using proxy = await httpProxy(s3.server().port);
+    const object = { bucket: await bucketOfOne(), key: "a" };
+    const store = storeWith(containerAt(service), { port: proxy.port });
+    await store.head(object);
+    const asked = service.requests.length;
+    let refusals = 1;
+    proxy.twist = () => (refusals-- > 0 ? { kind: "answer", status: 400, body: "" } : undefined);
+    expect(await store.head(object)).toMatchObject({ sizeBytes: 1 });
+    expect(service.requests.length).toBe(asked + 1);
+
+    refusals = Number.POSITIVE_INFINITY;
+    await expect(store.head(object)).rejects.toMatchObject({ code: "PERMISSION" });
+  });
+
   test("credentials that the store refuses are renewed, also when their service was unavailable at first", async () => {
     await using service = await credentialsService();
     await using proxy = await httpProxy(s3.server().port);
@@ -287,7 +303,7 @@ s3.describe("temporary credentials for S3", () => {
     const refused = failure(storeWith(containerAt({ url })));
     await until(() => held.length === 1);
 
-    expect(await list(storeWith(keys))).toEqual(["a"]);
+    expect(await list(storeWith(ownKeys))).toEqual(["a"]);
     held[0]?.writeHead(503, { connection: "close" }).end();
 
     expect(await refused).toMatchObject({

@@ -110,6 +110,34 @@ s3.describe("an S3 target", () => {
     expect(await store.head(object)).toBeUndefined();
   });
 
+  test.each([
+    { what: "a page of a proxy", body: "<html>" },
+    { what: "half an answer", body: '<?xml version="1.0"?><ListBucketResult><Name>x</Na' },
+  ])("an S3 target takes $what for no answer of a store, and asks again", async ({ body }) => {
+    await using proxy = await httpProxy(s3.server().port);
+    const bucket = await s3.server().createBucket();
+    using store = s3Target({ port: proxy.port, retrySeconds: 10 });
+    const object = { bucket: bucket.name, key: "x" };
+    const once = (pattern: RegExp): void => {
+      proxy.twist = (request) => {
+        const isFirst = pattern.test(request);
+        proxy.twist = isFirst ? undefined : proxy.twist;
+        return isFirst ? { kind: "answer", status: 200, body } : undefined;
+      };
+    };
+    once(/^PUT/);
+    expect(await store.create(object, { body: "text", conditional: true })).toMatchObject({ kind: "created" });
+    expect((await store.readText(object))?.text).toBe("text");
+    once(/^PUT/);
+    expect(await store.copy(object, { ...object, key: "y" })).toBe(true);
+    once(/^GET/);
+    const listed: string[] = [];
+    for await (const { key } of store.list(bucket.name, "")) {
+      listed.push(key);
+    }
+    expect(listed).toEqual(["x", "y"]);
+  });
+
   test("an S3 target lists a folder without its marker object", async () => {
     const bucket = await s3.server().createBucket();
     using store = s3Target({ port: s3.server().port });

@@ -4,7 +4,14 @@ import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
 import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import { measureServer } from "../../engine/served/measure.js";
-import { type ModelServer, placeAt, serversText, type SignRequest, withoutRetry } from "../../engine/served/server.js";
+import {
+  type ModelServer,
+  type ModelServers,
+  placeAt,
+  serversText,
+  type SignRequest,
+  withoutRetry,
+} from "../../engine/served/server.js";
 import { json } from "../../engine/served/json.js";
 import { v2 } from "../../engine/served/v2.js";
 import type { Engine } from "../../engine/port.js";
@@ -144,11 +151,7 @@ function isAway(error: unknown): boolean {
 }
 
 /** The servers of the spec. They share their connections. @param auto requests in flight with `concurrency: auto` */
-export async function serversOf(
-  spec: ServerSpec,
-  options: ServedOptions,
-  auto = mostInFlight,
-): Promise<readonly [ModelServer, ...ModelServer[]]> {
+export async function serversOf(spec: ServerSpec, options: ServedOptions, auto = mostInFlight): Promise<ModelServers> {
   const { url: urls, name, path = "", timeout, concurrency } = spec;
   setMaxListeners(0, options.signal); // else Node warns of a leak when many requests are in flight
   const most = concurrency === "auto" ? auto : concurrency;

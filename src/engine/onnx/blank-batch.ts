@@ -1,4 +1,10 @@
-import { isTensorType, type ModelSignature, type NamedTensor, tensorElement } from "../../columnar/tensor.js";
+import {
+  elementCount,
+  isTensorType,
+  type ModelSignature,
+  type NamedTensor,
+  tensorElement,
+} from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
 
 /** Returns rows of zeros and empty texts for each input that is a tensor; variable dimensions but the first are 1. */
@@ -8,7 +14,7 @@ export function blankBatch({ inputs }: Pick<ModelSignature, "inputs">, rows = 1)
       return [];
     }
     const dims = shape.map((size, axis) => size ?? (axis === 0 ? rows : 1));
-    const length = dims.reduce((product, size) => product * size, 1);
+    const length = elementCount(dims);
     return dtype === "string"
       ? [{ name, dtype, dims, data: { offsets: new Uint32Array(length + 1), bytes: new Uint8Array() } }]
       : [{ name, dtype, dims, data: allocate(tensorElement(dtype), length) }];

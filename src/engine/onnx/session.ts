@@ -4,6 +4,7 @@ import type { InferenceSession, Tensor as OrtTensor } from "onnxruntime-node";
 import { numberTexts, spreadTexts } from "../../columnar/numbered-texts.js";
 import {
   decodeTexts,
+  elementCount,
   encodeTexts,
   isTensorType,
   type ModelSignature,
@@ -263,16 +264,12 @@ function textsOf(results: Results, name: string, count: Count): Tensor {
 /** ONNX Runtime trusts a shape without variables that a model has, and exporters get the batch's dimension wrong. */
 function dimsOf(name: string, said: readonly number[], length: number): number[] {
   const [first, ...others] = said;
-  const width = sizeOf(others);
+  const width = elementCount(others);
   const dims = first === undefined ? [] : [width === 0 ? first : length / width, ...others];
-  if (sizeOf(dims) !== length || !dims.every(Number.isSafeInteger)) {
+  if (elementCount(dims) !== length || !dims.every(Number.isSafeInteger)) {
     throw new Error(`output ${name} came with ${length} texts in the shape [${said.join(",")}]`);
   }
   return dims;
-}
-
-function sizeOf(dims: readonly number[]): number {
-  return dims.reduce((product, dim) => product * dim, 1);
 }
 
 function tensorOf(results: Results, name: string): Tensor {

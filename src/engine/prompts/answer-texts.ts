@@ -3,7 +3,7 @@ import { closeSync, openSync, readSync, unlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { createDigestIndex, writeAll } from "./digest-index.js";
+import { createDigestIndex, writeAllSync } from "./digest-index.js";
 
 /** Texts by the hex SHA-256 of requests. A few are held in memory, many in a temporary file. */
 export interface AnswerTexts extends Disposable {
@@ -80,7 +80,7 @@ function openTextFile(): TextFile {
     write(request, text) {
       const record = Buffer.concat([Buffer.from(request, "hex"), Buffer.alloc(4), text]);
       record.writeUInt32LE(text.length, digestBytes);
-      writeAll(texts, record, end);
+      writeAllSync(texts, record, end);
       index.add(record, end);
       end += record.length;
     },

@@ -3,7 +3,15 @@ import { assertNever, JobError } from "../../util/errors.js";
 import type { ServerTraffic } from "../port.js";
 import { openAsking, type RefusedRows, refuseOverload, wasUnsent } from "../served/asking.js";
 import { encodedRequest, MalformedAnswer, ServerFault } from "../served/protocol.js";
-import { type ModelServer, type Refusal, refusalKind, refusalOf, saidIn, serverText, urlAt } from "../served/server.js";
+import {
+  type ModelServers,
+  type Refusal,
+  refusalKind,
+  refusalOf,
+  saidIn,
+  serverText,
+  urlAt,
+} from "../served/server.js";
 import { post, usualAnswerBytes } from "../served/transport.js";
 import type { Turn } from "../served/turns.js";
 import { type ModelAnswer, readAnswerBody } from "./answer.js";
@@ -54,10 +62,9 @@ const faultsOfRow = 5;
 /** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
 const equalRefusals = 20;
 
-/** @param servers at least one; all have the same model */
 export function openPromptClient(
   kind: PromptTask["kind"],
-  servers: readonly ModelServer[],
+  servers: ModelServers,
   openControl: () => ControlRequest,
 ): PromptClient {
   const asking = openAsking(servers, "asking", true);

@@ -34,7 +34,7 @@ export function createDigestIndex(file: number): DigestIndex {
     return page;
   };
 
-  const writePage = (number: number, page: Buffer): void => writeAll(file, page, number * pageBytes);
+  const writePage = (number: number, page: Buffer): void => writeAllSync(file, page, number * pageBytes);
 
   /** Divides a full page by the next bit of the hash. */
   const divide = (number: number, full: Buffer): void => {
@@ -119,7 +119,7 @@ function addEntry(page: Buffer, entry: Buffer): boolean {
 }
 
 /** Writes all bytes at an offset of a file: on a disk that is full, the system may write a part of them first. */
-export function writeAll(file: number, bytes: Uint8Array, at: number): void {
+export function writeAllSync(file: number, bytes: Uint8Array, at: number): void {
   for (let written = 0; written < bytes.length; ) {
     written += writeSync(file, bytes, written, bytes.length - written, at + written);
   }

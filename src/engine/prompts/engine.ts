@@ -10,7 +10,7 @@ import {
   type TokenCount,
 } from "../paid-engine.js";
 import type { Engine } from "../port.js";
-import { type ModelServer, serversText } from "../served/server.js";
+import { type ModelServers, serversText } from "../served/server.js";
 import { judgeAnswer, type ModelAnswer, type PromptFault, type PromptValues } from "./answer.js";
 import { createBudget } from "./budget.js";
 import { type Asked, openPromptClient } from "./client.js";
@@ -30,8 +30,7 @@ import { promptSignature, tensorOf, textOf } from "./signature.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
-  /** At least one; all have the same model. */
-  readonly servers: readonly [ModelServer, ...ModelServer[]];
+  readonly servers: ModelServers;
   /** The name of the model that answers must have; "*": any; undefined: that of the first answer. */
   readonly version: string | undefined;
   /** How often a row is asked until its answer is valid. */

@@ -6,7 +6,15 @@ import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
 import { hasRoom } from "./pace.js";
 import { ServerFault } from "./protocol.js";
-import { type ModelServer, placeOf, type RefusalKind, serverAway, serversText, serverText } from "./server.js";
+import {
+  type ModelServer,
+  type ModelServers,
+  placeOf,
+  type RefusalKind,
+  serverAway,
+  serversText,
+  serverText,
+} from "./server.js";
 import { openTurns, type RequestEnd, type Turn } from "./turns.js";
 
 /** A request to servers, until one of them has answered or refused it. */
@@ -105,11 +113,10 @@ export function wasUnsent(error: unknown): boolean {
 }
 
 /**
- * @param servers at least one; all have the same model
  * @param doing what messages begin with, before the names of servers: "scoring with"
  * @param isEager as for `openTurns`
  */
-export function openAsking(servers: readonly ModelServer[], doing: string, isEager: boolean): Asking {
+export function openAsking(servers: ModelServers, doing: string, isEager: boolean): Asking {
   const all = `${doing} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
 
@@ -124,7 +131,7 @@ export function openAsking(servers: readonly ModelServer[], doing: string, isEag
     let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
     /** Failures of servers on this request; answers of others before the first one, and before the last try. */
     let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
-    const { retry } = servers[0] as ModelServer;
+    const [{ retry }] = servers;
 
     const tryOnce = async (): Promise<Timed<T>> => {
       await (waitMs > 0 ? retry.sleep(waitMs) : undefined);

@@ -19,6 +19,7 @@ import {
 import {
   loadingSeconds,
   type ModelServer,
+  type ModelServers,
   placeOf,
   refusalKind,
   refusalOf,
@@ -28,10 +29,10 @@ import {
 import { post, type Received, usualAnswerBytes } from "./transport.js";
 import type { Turn } from "./turns.js";
 
-/** Has servers compute the predictions of their model. @param servers at least one; all have the same model */
+/** Has servers compute the predictions of their model. */
 export function openServedEngine(
   protocol: Protocol,
-  servers: readonly ModelServer[],
+  servers: ModelServers,
   { served, isPlanned }: ServedModel,
 ): Engine {
   const client = openClient(protocol, servers, served, isPlanned);
@@ -69,7 +70,7 @@ export function openServedEngine(
   return {
     signature: served.signature,
     provider: protocol.name,
-    concurrency: servers[0]?.most ?? 1,
+    concurrency: servers[0].most,
     mostRows: served.mostRows,
     traffic: client.traffic,
     run,
@@ -124,12 +125,7 @@ interface Client {
 const [faultsOfBatch, faultsOfRow] = [3, 5];
 
 /** @param isPlanned whether servers had the model when an unfinished run was planned */
-function openClient(
-  protocol: Protocol,
-  servers: readonly ModelServer[],
-  version: RequestedVersion,
-  isPlanned: boolean,
-): Client {
+function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean): Client {
   const asking = openAsking(servers, "scoring with", false);
   /** Since when a server has answered that it does not know the model. */
   const unknownSinceMs = new Map<ModelServer, number>();

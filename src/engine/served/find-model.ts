@@ -5,7 +5,15 @@ import { JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";
 import { answeredVersion } from "./engine.js";
 import type { Protocol } from "./protocol.js";
-import { loadingSeconds, type ModelServer, serversText, serverText, untilReady, withoutRetry } from "./server.js";
+import {
+  loadingSeconds,
+  type ModelServer,
+  type ModelServers,
+  serversText,
+  serverText,
+  untilReady,
+  withoutRetry,
+} from "./server.js";
 
 /** The model that servers are asked for. */
 export interface WantedModel {
@@ -22,7 +30,7 @@ export interface WantedModel {
  */
 export async function findServedModel(
   protocol: Protocol,
-  servers: readonly ModelServer[],
+  servers: ModelServers,
   { version: wanted, isPlanned }: WantedModel,
 ): Promise<ServedModel> {
   const [first, ...others] = await untilLoaded(isPlanned, servers, () => findAll(protocol, servers, wanted));
@@ -49,13 +57,10 @@ interface Found {
 /** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
 async function findAll(
   protocol: Protocol,
-  servers: readonly ModelServer[],
+  servers: ModelServers,
   wanted: string | undefined,
 ): Promise<readonly [Found, ...Found[]]> {
   const [first, ...others] = servers;
-  if (first === undefined) {
-    throw new RangeError("a model needs a server");
-  }
   if (others.length === 0) {
     return [{ server: first, served: await factsOf(protocol, first, wanted) }];
   }
@@ -110,9 +115,9 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
  * Repeats `work` while servers lack a model that they had when the run was planned.
  * @throws the last error of `work`
  */
-async function untilLoaded<T>(isPlanned: boolean, servers: readonly ModelServer[], work: () => Promise<T>): Promise<T> {
+async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: () => Promise<T>): Promise<T> {
   const [first] = servers;
-  if (!isPlanned || first === undefined) {
+  if (!isPlanned) {
     return await work();
   }
   const retry = { ...first.retry, maxSeconds: loadingSeconds(first.retry) };

@@ -1,5 +1,6 @@
 import {
   decodeTexts,
+  elementCount,
   encodeTexts,
   fromFloat16Bits,
   type Tensor,
@@ -87,7 +88,7 @@ export function tensorOfJson(
   data: readonly unknown[],
 ): Tensor | undefined {
   const values: readonly unknown[] = data.some(Array.isArray) ? data.flat(Number.POSITIVE_INFINITY) : data;
-  const count = dims.reduce((product, size) => product * size, 1);
+  const count = elementCount(dims);
   if (values.length !== count) {
     return undefined;
   }

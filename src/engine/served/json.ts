@@ -8,6 +8,7 @@ import {
   type TensorType,
 } from "../../columnar/tensor.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
+import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { elementTexts, parseAnswer, tensorOfJson } from "./json-values.js";
 import {
@@ -292,8 +293,8 @@ async function readyVersion(server: ModelServer, { doing, wanted }: FindRequest)
 }
 
 function versionStatus(given: unknown): { readonly version: string; readonly state: string; readonly said: string } {
-  const { version, state, status } = Object(given) as Json;
-  const { error_message: message } = Object(status) as Json;
+  const { version, state, status } = fieldsOf(given);
+  const { error_message: message } = fieldsOf(status);
   const said = typeof message === "string" && message !== "" ? ` (${message.slice(0, 200)})` : "";
   return { version: String(version), state: String(state), said };
 }
@@ -313,8 +314,8 @@ const standard = "serving_default";
  * @throws JobError MODEL_INVALID if the model has signatures, and not the one that requests use
  */
 function signatureOf({ metadata }: Json, doing: string): ModelSignature | undefined {
-  const { signature_def: all } = Object(metadata) as Json;
-  const { signature_def: byName } = Object(all) as Json;
+  const { signature_def: all } = fieldsOf(metadata);
+  const { signature_def: byName } = fieldsOf(all);
   if (typeof byName !== "object" || byName === null) {
     return undefined;
   }
@@ -325,13 +326,13 @@ function signatureOf({ metadata }: Json, doing: string): ModelSignature | undefi
       hint: `save the model with a signature named ${standard}`,
     });
   }
-  const { inputs, outputs } = Object(found) as Json;
+  const { inputs, outputs } = fieldsOf(found);
   return { inputs: tensorsIn(inputs), outputs: tensorsIn(outputs) };
 }
 
 function tensorsIn(given: unknown): TensorSignature[] {
-  return Object.entries(Object(given) as Json).map(([name, described]) => {
-    const { dtype, tensor_shape: shape } = Object(described) as Json;
+  return Object.entries(fieldsOf(given)).map(([name, described]) => {
+    const { dtype, tensor_shape: shape } = fieldsOf(described);
     return {
       name,
       dtype: types.get(String(dtype)) ?? String(dtype).replace(/^DT_/, "").toLowerCase(),
@@ -342,13 +343,13 @@ function tensorsIn(given: unknown): TensorSignature[] {
 
 /** The sizes of a shape; of an unknown one, rows of any width. */
 function sizesOf(shape: unknown): (number | null)[] {
-  const { dim, unknown_rank: isUnknown } = Object(shape) as Json;
+  const { dim, unknown_rank: isUnknown } = fieldsOf(shape);
   if (isUnknown === true) {
     return [null, null];
   }
   const sizes: readonly unknown[] = Array.isArray(dim) ? dim : [];
   return sizes.map((one) => {
-    const size = Number((Object(one) as Json)["size"]);
+    const size = Number(fieldsOf(one)["size"]);
     return Number.isSafeInteger(size) && size >= 0 ? size : null;
   });
 }

@@ -5,6 +5,7 @@ import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues 
 import { BrokenTransfer, retryAfterMs } from "../../net/http-failures.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
+import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { type RetryTools, tryAgain, type Verdict } from "../../util/retry.js";
 
@@ -42,6 +43,9 @@ export interface ModelServer {
   /** The authorities that are trusted, and the certificate that is shown. */
   readonly tls: TlsSettings;
 }
+
+/** The servers that have a model. */
+export type ModelServers = readonly [ModelServer, ...ModelServer[]];
 
 /** Parts of paths that are not hidden. */
 const plainPart = /^(|v\d+(beta)?|api|openai)$/;
@@ -95,8 +99,8 @@ export function serverText({ url, model }: Pick<ModelServer, "url" | "model">): 
 }
 
 /** Several servers of one model, as messages name them. */
-export function serversText(servers: readonly Pick<ModelServer, "url" | "model">[]): string {
-  return `${servers[0]?.model ?? ""} on ${servers.map(({ url }) => url).join(", ")}`;
+export function serversText(servers: ModelServers): string {
+  return `${servers[0].model} on ${servers.map(({ url }) => url).join(", ")}`;
 }
 
 /** The server, whose first failure is final. */
@@ -134,7 +138,7 @@ export function saidIn(text: string): string {
 
 /** The message in a refusal: `error`, `detail`, or `message`, which clouds write in several ways. */
 function messageIn(refusal: unknown): string | undefined {
-  const { error, detail, message, Message, OriginalMessage } = Object(refusal) as Readonly<Record<string, unknown>>;
+  const { error, detail, message, Message, OriginalMessage } = fieldsOf(refusal);
   if (typeof error === "object" && error !== null) {
     return messageIn(error);
   }
@@ -229,7 +233,7 @@ function statusOfModel({ status, said }: Refusal): number {
 export type Json = Readonly<Record<string, unknown>>;
 
 /** An answer about a model, or the refusal of a server that does not have what was asked for. */
-export type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
+type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
 
 /** Statuses of a server that does not have something, or does not know the request. */
 const absent: ReadonlySet<number> = new Set([400, 404, 405, 501]);
@@ -248,7 +252,7 @@ export async function ask(
     return place.refused(answer);
   };
   try {
-    return { json: Object(await read(url, { ...place, refused: keep })) as Json };
+    return { json: fieldsOf(await read(url, { ...place, refused: keep })) };
   } catch (error) {
     if (refused !== undefined && absent.has(refused.status)) {
       return { refused, error };

@@ -1,7 +1,8 @@
 import { Readable } from "node:stream";
+import { originOf, requestHead } from "../../net/connections.js";
 import { headersNow, withoutValues } from "../../net/http-endpoint.js";
 import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
-import { startSilenceTimeout } from "../../net/http-failures.js";
+import { startTimeout, tookTooLong } from "../../net/http-failures.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 
@@ -57,22 +58,14 @@ export async function post(
 async function postDirectly(
   { connections, signal, timeoutMs }: ModelServer,
   url: URL,
-  { headers, body }: { readonly headers: Readonly<Record<string, string>>; readonly body: readonly Uint8Array[] },
+  { headers, body }: Pick<HttpRequest, "headers" | "body">,
   { mayResend, mostBytes }: PostOptions,
 ): Promise<Omit<Received, "said">> {
-  const secure = url.protocol === "https:";
-  const port = url.port === "" ? (secure ? 443 : 80) : Number(url.port);
-  const origin = { secure, host: url.hostname.replace(/^\[(.*)\]$/, "$1"), port };
-  let text = `POST ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n`;
-  for (const [name, value] of Object.entries(headers)) {
-    text += `${name}: ${value}\r\n`;
-  }
-  text += "\r\n";
-
+  const head = requestHead("POST", `${url.pathname}${url.search}`, { host: url.host, ...headers });
   const { collect, collected } = createCollector(mostBytes);
   const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => collect(new Uint8Array(chunk)); // it is overwritten
-  const exchange = { text, body, signal, timeoutMs, mayResend, onHeaders, onData: nothing };
-  const { status, headers: received } = await connections.exchange(origin, exchange);
+  const exchange = { head, body, signal, timeoutMs, mayResend, onHeaders };
+  const { status, headers: received } = await connections.exchange(originOf(url), exchange);
 
   const get = (name: string): string | null => received[name] ?? null;
   const encoding = get("content-encoding");
@@ -82,16 +75,13 @@ async function postDirectly(
   return { status, headers: { get }, body: plain };
 }
 
-const nothing = (): void => undefined;
-
 async function postThrough(
   { signal, timeoutMs, tls }: ModelServer,
   url: URL,
   request: Pick<HttpRequest, "headers" | "body" | "proxy">,
   mostBytes: number,
 ): Promise<Omit<Received, "said">> {
-  // It is not reset: it bounds the whole request.
-  using watch = startSilenceTimeout({ signal, silenceMs: timeoutMs });
+  using watch = startTimeout(signal, timeoutMs, tookTooLong);
   const response = await sendRequest(url, { method: "POST", ...request, signal: watch.signal, tls });
   const { status, headers } = response;
   return { status, headers, body: await readAll(readBody(response, watch.signal), mostBytes) };

@@ -2,7 +2,7 @@ import type { ResponseHeaders } from "../../net/request.js";
 import { JobError } from "../../util/errors.js";
 import type { ServerTraffic } from "../port.js";
 import { createHeaderPace } from "./pace.js";
-import { type ModelServer, serverAway } from "./server.js";
+import { type ModelServer, type ModelServers, serverAway } from "./server.js";
 
 /** What the end of a request says of its server. */
 export type RequestEnd =
@@ -63,16 +63,11 @@ interface Waiting {
  *   `retry.maxSeconds`, the attempt ends.
  * - A pause that a server asks for is kept, and so is the rate that its headers name (`pace.ts`).
  *
- * @param servers at least one; all have the same model
  * @param doing the act that messages begin with
  * @param isEager whether limits grow until the server is overloaded; otherwise, while the throughput grows
  */
-export function openTurns(servers: readonly ModelServer[], doing: string, isEager: boolean): Turns {
-  const [first] = servers;
-  if (first === undefined) {
-    throw new RangeError("a model needs a server");
-  }
-  const { retry, most } = first;
+export function openTurns(servers: ModelServers, doing: string, isEager: boolean): Turns {
+  const [{ retry, most }] = servers;
   const endpoints = servers.map((server) => openEndpoint(server, isEager, servers.length > 1));
   const waiting: Waiting[] = [];
   let [inFlight, highest, answers, wakeMs] = [0, 0, 0, Number.POSITIVE_INFINITY];

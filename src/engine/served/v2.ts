@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { ServedFacts } from "../../binding/served-model.js";
 import {
+  elementCount,
   isTensorType,
   type ModelSignature,
   type Tensor,
@@ -12,6 +13,7 @@ import {
 import { bytesPerElement, elementsOf } from "../../columnar/values.js";
 import { readText } from "../../net/http.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
+import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { parseAnswer, tensorJson, tensorOfJson, UnfitValue } from "./json-values.js";
 import {
@@ -108,7 +110,7 @@ function signatureOf(json: Json, doing: string): ModelSignature {
 }
 
 function tensorSignature(given: unknown): TensorSignature {
-  const { name, datatype, shape } = Object(given) as Json;
+  const { name, datatype, shape } = fieldsOf(given);
   const sizes: readonly unknown[] = Array.isArray(shape) ? shape : [];
   return {
     name: String(name),
@@ -149,7 +151,7 @@ async function readStatistics(server: ModelServer, version: string | undefined):
 
 /** The number at a path of keys; 0 if there is none. */
 function numberAt(json: unknown, path: readonly string[]): number {
-  const value = path.reduce<unknown>((holder, key) => (Object(holder) as Json)[key], json);
+  const value = path.reduce<unknown>((holder, key) => fieldsOf(holder)[key], json);
   return typeof value === "number" ? value : 0;
 }
 
@@ -247,7 +249,7 @@ function wantedTensor(
 }
 
 function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]; readonly version?: string } {
-  const parsed = Object(parseAnswer(json)) as Readonly<Record<string, unknown>>;
+  const parsed = fieldsOf(parseAnswer(json));
   if (!Array.isArray(parsed["outputs"])) {
     throw new MalformedAnswer("it has no outputs");
   }
@@ -259,10 +261,10 @@ function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]
 }
 
 function describedOutput(given: unknown): Described {
-  const { name, shape, datatype, data, parameters } = Object(given) as Readonly<Record<string, unknown>>;
+  const { name, shape, datatype, data, parameters } = fieldsOf(given);
   const dtype = typeOfDatatype(String(datatype));
   const isShape = Array.isArray(shape) && shape.every((size) => Number.isSafeInteger(size) && Number(size) >= 0);
-  const size = (Object(parameters) as Readonly<Record<string, unknown>>)["binary_data_size"];
+  const size = fieldsOf(parameters)["binary_data_size"];
   if (typeof name !== "string" || !isTensorType(dtype) || !isShape) {
     throw new MalformedAnswer(`an output has no name, shape or known data type (${String(name)}, ${String(datatype)})`);
   }
@@ -311,7 +313,7 @@ function tensorOfBytes(
   { dtype, dims }: { readonly dtype: TensorType; readonly dims: readonly number[] },
   bytes: Uint8Array<ArrayBuffer>,
 ): Tensor | undefined {
-  const count = dims.reduce((product, size) => product * size, 1);
+  const count = elementCount(dims);
   if (dtype === "string") {
     const data = textsOfBytes(bytes, count);
     return data === undefined ? undefined : { dtype, dims, data };

@@ -1,6 +1,7 @@
 import {
   decodeTexts,
   type DerivedInput,
+  elementCount,
   type NamedTensor,
   type Tensor,
   tensorElement,
@@ -169,7 +170,7 @@ function scatter(
     throw new Error("the model's output is of texts, or has not a value for each row: write shrink: false");
   }
   const rest = part.dims.slice(1);
-  const width = rest.reduce((product, dim) => product * dim, 1);
+  const width = elementCount(rest);
   const into = whole ?? {
     dtype: part.dtype,
     dims: [rows, ...rest],

@@ -1,4 +1,4 @@
-import type { Tensor } from "../../columnar/tensor.js";
+import { elementCount, type Tensor } from "../../columnar/tensor.js";
 import type { Transform } from "./ensemble.js";
 
 /**
@@ -23,7 +23,7 @@ export function differenceOf(found: Tensor, expected: Tensor, bound: number): st
       isSameBytes(found.data.offsets, expected.data.offsets);
     return isSame ? undefined : "other labels";
   }
-  const width = found.dims.slice(1).reduce((product, dim) => product * dim, 1);
+  const width = elementCount(found.dims.slice(1));
   for (let index = 0; index < found.data.length; index += 1) {
     const a = found.data[index] ?? 0;
     const b = expected.data[index] ?? 0;

@@ -2,9 +2,7 @@ import type { ModelSignature } from "../../columnar/tensor.js";
 import { z } from "../../util/zod.js";
 import { isPlainUrl } from "../model-uri.js";
 import { autoOrCount, count, text } from "../values.js";
-import { requestHeaders } from "./headers.js";
 import { requestForm, type RequestTemplate, templateOf, templateProblem } from "./request-template.js";
-import { responsePath } from "./response-path.js";
 import { signature } from "./signature.js";
 
 export interface ServerTlsSpec {
@@ -54,6 +52,43 @@ const pathPart = (what: string): z.ZodString =>
 
 /** Names of language models may have slashes: they are sent in the body. */
 const modelName = text.regex(/^[^?#\s]{1,255}$/, "expected the model's name as the server has it, without blanks");
+
+/** Headers that requests have anyway, or that are about the connection. */
+const ownHeaders: ReadonlySet<string> = new Set([
+  "accept-encoding",
+  "connection",
+  "content-encoding",
+  "content-length",
+  "content-type",
+  "expect",
+  "host",
+  "inference-header-content-length",
+  "transfer-encoding",
+]);
+
+const headerError = "expected the name of an HTTP header that requests do not have anyway, such as api-key";
+
+/** HTTP headers by name. Their values are secrets. */
+const requestHeaders = z.record(
+  z
+    .string()
+    .refine(
+      (name) => /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$/.test(name) && !ownHeaders.has(name.toLowerCase()),
+      headerError,
+    ),
+  z.string().min(1),
+);
+
+const pathError =
+  "expected a path such as predictions, data.scores or outputs[0].data; a dot alone is the whole answer";
+
+/** Where an answer has its predictions: names of keys and indices of lists; none: the answer is the predictions. */
+const responsePath = z
+  .string({ error: pathError })
+  .regex(/^(\.|[^.[\]\s]+(\[\d{1,6}\])*(\.[^.[\]\s]+(\[\d{1,6}\])*)*)$/, pathError)
+  .transform((given): readonly (string | number)[] =>
+    (given.match(/\[\d+\]|[^.[\]]+/g) ?? []).map((part) => (part.startsWith("[") ? Number(part.slice(1, -1)) : part)),
+  );
 
 const url = text.refine(isPlainUrl, "expected a URL such as http://triton:8000, without user and password");
 

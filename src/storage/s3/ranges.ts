@@ -1,10 +1,4 @@
-import { splitRange } from "../../s3/read-range.js";
-
-/** Bytes [start, end) of an object. */
-export interface ByteRange {
-  readonly start: number;
-  readonly end: number;
-}
+import { type ObjectRange, splitRange } from "../../s3/read-range.js";
 
 /** The share of unneeded bytes between ranges that may be fetched to save requests. */
 const wasteShare = 0.05;
@@ -12,7 +6,7 @@ const wasteShare = 0.05;
 const wasteBytes = 64 * 1024;
 
 /** Sorts ranges, merges those that overlap or touch, and cuts them to [0, sizeBytes). */
-export function normalizeRanges(ranges: readonly ByteRange[], sizeBytes: number): ByteRange[] {
+export function normalizeRanges(ranges: readonly ObjectRange[], sizeBytes: number): ObjectRange[] {
   const normal: { start: number; end: number }[] = [];
   for (const { start, end } of ranges.toSorted((one, other) => one.start - other.start)) {
     const from = Math.max(0, start);
@@ -28,9 +22,9 @@ export function normalizeRanges(ranges: readonly ByteRange[], sizeBytes: number)
 }
 
 /** The bytes of `ranges` that are not in `others`; both are normalized. */
-export function subtractRanges(ranges: readonly ByteRange[], others: readonly ByteRange[]): ByteRange[] {
+export function subtractRanges(ranges: readonly ObjectRange[], others: readonly ObjectRange[]): ObjectRange[] {
   return ranges.flatMap((range) => {
-    const rest: ByteRange[] = [];
+    const rest: ObjectRange[] = [];
     let { start } = range;
     for (const other of others) {
       if (other.end > start && other.start < range.end) {
@@ -48,7 +42,7 @@ export function subtractRanges(ranges: readonly ByteRange[], others: readonly By
  * Plans the requests that fetch normalized ranges. Near ranges share a request, smallest gaps first, while the gaps stay
  * a small share of all bytes; large ranges are split.
  */
-export function planRequests(ranges: readonly ByteRange[]): ByteRange[] {
+export function planRequests(ranges: readonly ObjectRange[]): ObjectRange[] {
   const needed = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
   let allowed = Math.max(wasteBytes, needed * wasteShare);
   const gaps = ranges

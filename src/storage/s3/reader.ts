@@ -1,7 +1,7 @@
 import type { S3Uri } from "../../spec/s3/s3-uri.js";
 import { type ReadRequest, writeAtOffset } from "../../s3/read-range.js";
 import type { S3Settings, S3Timeouts } from "../../s3/requests.js";
-import type { ListedObject, ListOptions, S3Store, StoredObject } from "../../s3/store.js";
+import type { ListedObject, ListOptions, S3Objects, S3Store, StoredObject } from "../../s3/store.js";
 import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
@@ -22,16 +22,17 @@ export interface S3Reader extends AsyncDisposable {
 
 /** Makes a reader that runs in the calling thread. */
 export function createReader(store: S3Store): S3Reader {
+  const until = (stop: AbortSignal | undefined): S3Objects => (stop === undefined ? store : store.until(stop));
   return {
     list: (bucket, prefix, options) => store.list(bucket, prefix, options),
     stat: (object) => store.head(object),
-    fetchIntoFile: (act, request, fd, signal) => store.read(act, request, writeAtOffset(fd), signal),
+    fetchIntoFile: (act, request, fd, signal) => until(signal).read(act, request, writeAtOffset(fd)),
     async readBytes(act, request, signal) {
       const bytes = new Uint8Array(request.end - request.start);
       const onBytes = (chunk: Uint8Array, offset: number): void => {
         bytes.set(chunk, offset - request.start);
       };
-      await store.read(act, request, onBytes, signal);
+      await until(signal).read(act, request, onBytes);
       return bytes;
     },
     [Symbol.asyncDispose]() {

@@ -5,7 +5,8 @@ import type { ListedShard } from "../../plan/compare.js";
 import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri } from "../../spec/s3/s3-uri.js";
 import type { OpenShard } from "../port.js";
-import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
+import type { ObjectRange } from "../../s3/read-range.js";
+import { normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
 import { type Spool, withSpoolErrors } from "../../util/spool.js";
 import { awaitedLater } from "../../util/promises.js";
 import { writeAll } from "../../util/write-all.js";
@@ -75,7 +76,7 @@ interface SpoolFile {
 function createSpooledBytes({ reader, spool, tails }: ShardContext, { shard, file, signal }: SpoolFile): SpooledBytes {
   const { uri, sizeBytes } = shard;
   /** Requested ranges, in no order; `arrival` settles when the bytes are in the file. */
-  let requested: { readonly range: ByteRange; readonly arrival: Promise<void> }[] = [];
+  let requested: { readonly range: ObjectRange; readonly arrival: Promise<void> }[] = [];
   const clear = async (): Promise<void> => {
     const tail = tails.get(shard);
     requested = [];
@@ -88,7 +89,7 @@ function createSpooledBytes({ reader, spool, tails }: ShardContext, { shard, fil
       }
     });
   };
-  const request = (range: ByteRange): Promise<void> =>
+  const request = (range: ObjectRange): Promise<void> =>
     withSpoolErrors(spool, () =>
       reader.fetchIntoFile(`reading ${uri}`, { ...pinned(shard), ...range }, file.fd, signal),
     );
@@ -120,7 +121,7 @@ function createSpooledBytes({ reader, spool, tails }: ShardContext, { shard, fil
   };
 }
 
-async function cacheTail(tails: TailCache, { shard, file }: SpoolFile, ranges: readonly ByteRange[]): Promise<void> {
+async function cacheTail(tails: TailCache, { shard, file }: SpoolFile, ranges: readonly ObjectRange[]): Promise<void> {
   for (const { start, end } of ranges.toReversed()) {
     const bytes = Buffer.alloc(end - start);
     await file.read(bytes, 0, bytes.length, start);
@@ -128,7 +129,7 @@ async function cacheTail(tails: TailCache, { shard, file }: SpoolFile, ranges: r
   }
 }
 
-function checkSize({ maxBytes }: Spool, { uri }: ListedShard, ranges: readonly ByteRange[]): void {
+function checkSize({ maxBytes }: Spool, { uri }: ListedShard, ranges: readonly ObjectRange[]): void {
   const bytes = ranges.reduce((sum, { start, end }) => sum + end - start, 0);
   if (bytes > maxBytes) {
     throw new JobError(

@@ -1,7 +1,7 @@
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { writeAll } from "#src/engine/prompts/digest-index.js";
+import { writeAllSync } from "#src/engine/prompts/digest-index.js";
 import { scratchFolder } from "../../support/job.js";
 import { mayMount, smallDisk } from "../../support/mounts.js";
 
@@ -10,7 +10,7 @@ test.skipIf(!mayMount)("bytes that fill the disk are an error, and not written i
   await using disk = await smallDisk(join(scratch.path, "disk"), "size=16k");
   const file = openSync(join(disk.path, "answers"), "w");
   try {
-    expect(() => writeAll(file, new Uint8Array(100_000), 0)).toThrow("ENOSPC");
+    expect(() => writeAllSync(file, new Uint8Array(100_000), 0)).toThrow("ENOSPC");
   } finally {
     closeSync(file);
   }

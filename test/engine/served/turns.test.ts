@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ModelServer } from "#src/engine/served/server.js";
+import type { ModelServer, ModelServers } from "#src/engine/served/server.js";
 import { openTurns, type RequestEnd, type Turn, type Turns } from "#src/engine/served/turns.js";
 
 const answered = { kind: "answered", rows: 100, ms: 1 } as const;
@@ -11,7 +11,7 @@ interface Clock {
 }
 
 /** Servers by name, whose clock only moves when a test moves it. */
-function serversAt(clock: Clock, names: readonly string[], retry: Partial<ModelServer["retry"]> = {}): ModelServer[] {
+function serversAt(clock: Clock, names: readonly string[], retry: Partial<ModelServer["retry"]> = {}): ModelServers {
   const tools = {
     maxSeconds: 300,
     nowMs: () => clock.nowMs,
@@ -21,7 +21,7 @@ function serversAt(clock: Clock, names: readonly string[], retry: Partial<ModelS
     warnedMs: new Map(),
     ...retry,
   };
-  return names.map((url) => ({ url, most: 64, retry: tools }) as unknown as ModelServer);
+  return names.map((url) => ({ url, most: 64, retry: tools })) as unknown as ModelServers;
 }
 
 /** Lets turns that were given reach those that wait for them. */
@@ -65,7 +65,7 @@ function simulate({
   most?: number;
 }): Simulation {
   const clock = { nowMs: 0, told: [] };
-  const [server] = serversAt(clock, ["a"]) as [ModelServer];
+  const [server] = serversAt(clock, ["a"]);
   const turns = openTurns([{ ...server, most }], "scoring", false);
   const queue = askAlways(turns, most);
   const computing: { readonly turn: Turn; readonly doneMs: number }[] = [];
@@ -176,7 +176,7 @@ describe("the number of requests in flight", () => {
 
 /** Ends requests one after the other, and returns how many are in flight then. */
 async function limitAfter(ends: readonly RequestEnd[]): Promise<number> {
-  const [server] = serversAt({ nowMs: 0, told: [] }, ["a"]) as [ModelServer];
+  const [server] = serversAt({ nowMs: 0, told: [] }, ["a"]);
   const turns = openTurns([{ ...server, most: 1000 }], "asking", true);
   const inFlight = askAlways(turns, 1000);
   await settle();

@@ -1,13 +1,14 @@
 import { array, assert, nat, property, record } from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type ByteRange, normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
+import type { ObjectRange } from "#src/s3/read-range.js";
+import { normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
 
 const size = 200;
 const range = record({ start: nat(size + 20), end: nat(size + 20) });
 const ranges = array(range, { maxLength: 8 });
 
 /** Each offset below `size` that is in one of the ranges. */
-function bytesOf(all: readonly ByteRange[], below = size): Set<number> {
+function bytesOf(all: readonly ObjectRange[], below = size): Set<number> {
   const found = new Set<number>();
   for (const { start, end } of all) {
     for (let byte = start; byte < Math.min(end, below); byte += 1) {
@@ -17,11 +18,11 @@ function bytesOf(all: readonly ByteRange[], below = size): Set<number> {
   return found;
 }
 
-function sum(all: readonly ByteRange[]): number {
+function sum(all: readonly ObjectRange[]): number {
   return all.reduce((total, { start, end }) => total + end - start, 0);
 }
 
-function isNormal(all: readonly ByteRange[]): boolean {
+function isNormal(all: readonly ObjectRange[]): boolean {
   return all.every(({ start, end }, index) => start < end && start > (all[index - 1]?.end ?? -1));
 }
 
