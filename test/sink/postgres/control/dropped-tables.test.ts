@@ -3,7 +3,7 @@ import type { JobError } from "#src/util/errors.js";
 import { count, runOf } from "../../../support/pg-amid.js";
 import type { Database } from "../../../support/pg-database.js";
 import { usePostgres } from "../../../support/postgres.js";
-import { begun, commitSpans, pgSink, planFor } from "../../../support/sinks.js";
+import { begun, commitSpans, pgSink } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
 
 const postgres = usePostgres();
