@@ -12,7 +12,7 @@ import { decisionDocument, verdictDocument } from "../ledger.js";
 import { readDocument } from "./control/documents.js";
 import { forgetSpansGone } from "./control/spans-gone.js";
 import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
-import { sha256Of } from "./control/profiles.js";
+import { sha256Of } from "./control/control.js";
 import { committedProfile } from "./control/run-profile.js";
 import { type CommittedSpan, readSpans } from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";

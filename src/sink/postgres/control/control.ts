@@ -126,7 +126,7 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
 
 /** Parses the plan of a row; undefined if it is damaged, or another version of this program wrote it. */
 export function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
-  const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
+  const plan = sha256Of(text) === planId ? parsePlan(text) : undefined;
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
 
@@ -142,7 +142,7 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
       plan.runId,
       base,
       number,
-      planIdOf(text),
+      sha256Of(text),
       plan.job,
       target,
       mode,
@@ -162,6 +162,7 @@ export function utcText(expression: string): string {
   return `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 }
 
-function planIdOf(text: string): string {
+/** Hex sha256 of a text. */
+export function sha256Of(text: string): string {
   return createHash("sha256").update(text).digest("hex");
 }

@@ -1,9 +1,8 @@
-import { createHash } from "node:crypto";
 import type { PinnedRun, RunId } from "../../../plan/plan.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../publish/published-run.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
-import type { Control } from "./control.js";
+import { type Control, sha256Of } from "./control.js";
 
 interface PublishedRow {
   readonly run_id: RunId;
@@ -83,9 +82,4 @@ export async function publishedProfile(
     });
   }
   return profile;
-}
-
-/** Hex sha256 of a text. */
-export function sha256Of(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }

@@ -1,11 +1,10 @@
-import { createHash } from "node:crypto";
 import { splitRunId } from "../../../plan/identity.js";
 import type { RunId } from "../../../plan/plan.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
 import type { Session } from "../connections.js";
 import type { RunTools } from "../run-tools.js";
-import type { Control } from "./control.js";
+import { type Control, sha256Of } from "./control.js";
 import { decisionDocument } from "../../ledger.js";
 import { createDocument } from "./documents.js";
 import type { PastRun } from "./other-runs.js";
@@ -34,7 +33,7 @@ export async function storeTombstone(
       tombstone,
       base,
       number,
-      createHash("sha256").update(text).digest("hex"),
+      sha256Of(text),
       plan.job,
       target,
       mode,
