@@ -4,28 +4,32 @@ import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { Plan } from "../../plan/plan.js";
-import type { AttemptJson, StoredPlan } from "../port.js";
-import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
-import { damagedRun, spansMissing } from "./damage.js";
-import type { Session } from "./connections.js";
+import type { AttemptJson, RunSink, StoredPlan } from "../port.js";
+import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/own-tables.js";
+import { damagedRun, sha256Of, spansMissing } from "./control/control.js";
+import { type Session, transact } from "./connections.js";
 import { decisionDocument, verdictDocument } from "../ledger.js";
-import { readDocument } from "./control/documents.js";
-import { forgetSpansGone } from "./control/spans-gone.js";
-import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
-import { sha256Of } from "./control/control.js";
-import { committedProfile } from "./control/run-profile.js";
-import { type CommittedSpan, readSpans } from "./control/spans.js";
+import { createDocument, readDocument } from "./control/documents.js";
+import {
+  changedFiles,
+  committedProfile,
+  type CommittedSpan,
+  forgetSpansGone,
+  readSpans,
+  refuseEmptied,
+} from "./control/spans.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
-import { classify } from "./failures.js";
+import { classify, retrying } from "./failures.js";
 import type { RowsNeeded } from "./modes/mode.js";
-import { quoteTable, showTable, type TableName } from "./names.js";
-import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
+import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { refuseSwappedOut } from "./control/swaps.js";
 import { refuseLost } from "./read-run.js";
-import { retrying } from "./retry.js";
 import type { RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { transact } from "./transaction.js";
+import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
+import type { KeyCounts } from "../../checks/rules/unique.js";
 
 /** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
 export const finishSeconds = 24 * 3600;
@@ -227,4 +231,134 @@ export async function dropTables(
   } catch (error) {
     warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
   }
+}
+
+/** What decides whether a run is published: its profile, the verdict on it, and the decision. */
+export function runDecisions(
+  tools: RunTools,
+  plan: Plan,
+): Pick<Required<RunSink>, "profile" | "countKeys" | "judge" | "decide" | "tidy"> {
+  const { control, retry, target } = tools;
+  return {
+    profile: () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan)),
+    countKeys: (columns) =>
+      retrying(`counting the keys of run ${plan.runId}`, retry, (last) =>
+        transact(
+          tools,
+          (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
+          { last, silentSeconds: finishSeconds },
+        ),
+      ),
+    judge: (verdict) =>
+      retrying(`writing the verdict on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => judgeRun(session, tools, plan, verdict), { last, silentSeconds: finishSeconds }),
+      ),
+    decide: (decision) =>
+      retrying(`writing the decision on ${plan.runId}`, retry, (last) =>
+        transact(tools, (session) => decideRun(session, tools, plan, decision), {
+          last,
+          ...(decision.kind === "approved" ? { silentSeconds: finishSeconds } : {}),
+        }),
+      ),
+    async tidy() {
+      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
+      await warnOfKeptTables(tools, plan);
+    },
+  };
+}
+
+async function judgeRun(session: Session, tools: RunTools, plan: Plan, verdict: RunVerdict): Promise<RunVerdict> {
+  await requireSpans(session, tools, plan, "judging");
+  return await createDocument(session, tools, { runId: plan.runId, kind: verdictDocument, value: verdict });
+}
+
+/**
+ * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
+ * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run
+ * takes no more spans: the lock waits for those that are being committed.
+ */
+async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+  const { control } = tools;
+  const { runId } = plan;
+  await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
+  const before = await readDocument(session, control, { runId, kind: decisionDocument });
+  if (before !== undefined) {
+    return before;
+  }
+  if (decision.kind !== "superseded") {
+    await refuseSuperseded(session, control, runId);
+  }
+  if (decision.kind === "approved") {
+    const since = await refuseUnpublishable(session, tools, plan, decision);
+    if (since !== undefined) {
+      return since;
+    }
+  }
+  return await createDocument(session, tools, { runId, kind: decisionDocument, value: decision });
+}
+
+/**
+ * Stores the decision that a run is superseded, in the transaction that stores the plan of the later run. Returns whether
+ * that plan may be stored: not if the run is approved, unless another attempt has stored the plan.
+ */
+export async function supersede(
+  session: Session,
+  tools: RunTools,
+  { runId, decision }: SupersededRun,
+): Promise<boolean> {
+  await lockRuns(session, runId, { shared: false });
+  const { kind } = await createDocument(session, tools, { runId, kind: decisionDocument, value: decision });
+  return kind !== "approved" || (await tools.control.laterRun(session, runId)) !== undefined;
+}
+
+/**
+ * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
+ * else may become of an approved run. Publishing checks all of it again. Returns the decision of an attempt that has approved
+ * the run meanwhile, and may have published it; undefined: there is none.
+ * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
+ */
+async function refuseUnpublishable(
+  session: Session,
+  tools: RunTools,
+  plan: Plan,
+  { by }: Decision,
+): Promise<Decision | undefined> {
+  requirePlannedTarget(plan, tools.planTarget, "approving");
+  const mode = tools.modeOf(plan);
+  if (mode.kind !== "append") {
+    await tools.refuseNewer(session, plan);
+  }
+  await lockRun(session, plan.runId);
+  const since = await readDocument(session, tools.control, { runId: plan.runId, kind: decisionDocument });
+  if (since !== undefined) {
+    return since; // the staging table of a published run is gone
+  }
+  await requireSpans(session, tools, plan, "approving");
+  await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
+  await mode.checkFinish?.(session, plan);
+  if (by !== byChecks) {
+    await mode.checkRows?.(session, plan, "approving"); // checks approve what this command has just scored, and publishes at once
+  }
+  return undefined;
+}
+
+/** The number of repeated keys that a verdict names. */
+const shownKeys = 3;
+
+/** Counts how often keys repeat in a table that holds the rows of one run only. */
+export async function countKeys(session: Session, table: TableName, columns: readonly string[]): Promise<KeyCounts> {
+  const names = columns.map(quoteName);
+  const isNull = names.map((name) => `${name} IS NULL`).join(" OR ");
+  const shown = `concat_ws(', ', ${names.map((name) => `left(${name}::text, 60)`).join(", ")})`;
+  const from = quoteTable(table);
+  await session.query("SET LOCAL statement_timeout = 0"); // counting all rows may take longer than the limit of a statement
+  const { rows } = await session.query<KeyCounts>(
+    `WITH counts AS MATERIALIZED (
+       SELECT ${names.join(", ")}, count(*) AS copies FROM ${from} WHERE NOT (${isNull})
+       GROUP BY ${names.join(", ")} HAVING count(*) > 1)
+     SELECT (SELECT coalesce(sum(copies - 1), 0)::float8 FROM counts) AS repeated,
+       (SELECT count(*)::float8 FROM ${from} WHERE ${isNull}) AS nulls,
+       ARRAY(SELECT ${shown} FROM counts ORDER BY 1 LIMIT ${shownKeys}) AS examples`,
+  );
+  return rows[0] ?? { repeated: 0, nulls: 0, examples: [] };
 }

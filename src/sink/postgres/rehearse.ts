@@ -1,12 +1,11 @@
 import type { Plan } from "../../plan/plan.js";
 import { splitRunId } from "../../plan/identity.js";
 import { JobError } from "../../util/errors.js";
-import { answersTable, makeAnswersTable } from "./answers/table.js";
-import { committedSpansOf } from "./committed-spans.js";
+import { answersTable, makeAnswersTable } from "./answers.js";
+import { committedSpansOf, readSpans } from "./control/spans.js";
 import type { ControlTableName } from "./control/control.js";
 import { hasControlTables, makeControlTables } from "./control/schema.js";
-import { readSpans } from "./control/spans.js";
-import type { Session } from "./connections.js";
+import { type Session, transact } from "./connections.js";
 import { copyStream } from "./copy/copy-binary.js";
 import type { Mode } from "./modes/mode.js";
 import { quoteTable, type TableName } from "./names.js";
@@ -14,7 +13,6 @@ import { refuseOlder } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
 import { plannedTarget } from "./target.js";
 import { findTable, type TargetColumn } from "./table.js";
-import { transact } from "./transaction.js";
 
 /** What a dry run leaves to the attempts of a planned run: its transaction must not make them wait. */
 const untriedOfPlanned = "privileges and columns of the tables, which an attempt checks before it resumes the run";

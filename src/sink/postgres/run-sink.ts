@@ -4,31 +4,31 @@ import { JobError } from "../../util/errors.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { keptAnswers, openAnswers } from "./answers/journal.js";
-import type { Session } from "./connections.js";
-import { addSpans, type CommittedSpans, committedSpansOf } from "./committed-spans.js";
-import { lastSwapNumber } from "./control/swaps.js";
-import { readSpans } from "./control/spans.js";
-import { recordSpansGone } from "./control/spans-gone.js";
-import { type Charset, knowing, openCharset, storableRejects } from "./copy/charset.js";
+import { keptAnswers, openAnswers } from "./answers.js";
+import { type Session, transact } from "./connections.js";
+import {
+  addSpans,
+  type CommittedSpans,
+  committedSpansOf,
+  readSpans,
+  recordSpansGone,
+  refuseEmptied,
+} from "./control/spans.js";
+import { lastSwapNumber, refuseSwappedOut } from "./control/swaps.js";
+import { type Charset, knowing, openCharset, storableRejects, unfitRows } from "./copy/unfit-values.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
-import { refuseEmptied } from "./control/emptied-table.js";
-import { finishAndClear, finishSeconds } from "./finish-run.js";
+import { finishAndClear, finishSeconds, runDecisions } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { type Mode, writesTarget } from "./modes/mode.js";
-import { scoredSeconds } from "./control/profiles.js";
+import { scoredSeconds } from "./other-runs/past-runs.js";
 import { readRejects } from "./control/reject-rows.js";
-import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
-import { retrying } from "./retry.js";
+import { retrying } from "./failures.js";
 import type { RunTools } from "./run-tools.js";
-import { runDecisions } from "./run-decisions.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
 import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { transact } from "./transaction.js";
-import { unfitRows } from "./copy/unfit-values.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored, how));

@@ -6,7 +6,7 @@ import type { Mode } from "./modes/mode.js";
 import type { TableName } from "./names.js";
 import type { RefuseNewer } from "./other-runs/newer-runs.js";
 import type { PostgresTarget } from "./target.js";
-import type { TransactionTools } from "./transaction.js";
+import type { TransactionTools } from "./connections.js";
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
 export interface RunTools extends TransactionTools {

@@ -7,41 +7,36 @@ import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js
 import type { Sink, StoredPlan } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
-import { openConnections, type Session } from "./connections.js";
-import { hasControlTables, ensureControlTables } from "./control/schema.js";
+import { openConnections, type Session, transact } from "./connections.js";
+import { ensureControlTables, hasControlTables } from "./control/schema.js";
 import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
 import { type Control, controlOf } from "./control/control.js";
-import { readReviewedPlan } from "./control/documents.js";
-import { openLedger } from "./ledger.js";
-import { nothingPublished } from "./control/other-runs.js";
-import { refuseDuplicates } from "./duplicates.js";
-import { dropLeftovers } from "./other-runs/abandoned-runs.js";
-import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
+import { addVersion, createDocument, readDocument, readReviewedPlan } from "./control/documents.js";
+import { dropLeftovers, nothingPublished } from "./other-runs/own-tables.js";
+import { refuseDuplicates, refuseTakingOver } from "./other-runs/new-run.js";
+import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
 import { hintingAtRun, newerRunCheck, refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { replaceMode } from "./modes/replace.js";
 import { rollBack } from "./modes/rollback.js";
-import { lastReplacement } from "./pruning/previous-tables.js";
+import { lastReplacement } from "./control/swaps.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
 import { type InControlTables, pastRuns } from "./other-runs/past-runs.js";
-import { refusePrunedPins } from "./pruning/pins.js";
-import { pruning } from "./pruning/prune-runs.js";
+import { pruning, refusePrunedPins } from "./other-runs/prune-runs.js";
 import { rehearse, rehearsePlanned } from "./rehearse.js";
-import { refuseTakingOver } from "./other-runs/run-elsewhere.js";
-import { readTable } from "./other-runs/table-rows.js";
-import { readPublishedRows } from "./other-runs/published-rows.js";
-import { retrying } from "./retry.js";
-import { eraseRows } from "./erasing/erase-rows.js";
-import { finishSeconds } from "./finish-run.js";
+import { readPublishedRows, readTable } from "./other-runs/read-rows.js";
+import { retrying } from "./failures.js";
+import { eraseRows } from "./other-runs/erase-rows.js";
+import { finishSeconds, supersede } from "./finish-run.js";
 import { openRun, prepareRun } from "./run-sink.js";
-import { supersede } from "./run-decisions.js";
 import type { RunTools } from "./run-tools.js";
 import { compareTargets, targetOf } from "./target.js";
-import { transact } from "./transaction.js";
 import { stagedMode } from "./modes/staged.js";
 import { upsertMode } from "./modes/upsert.js";
+import { bestEffort } from "../../util/best-effort.js";
+import type { Ledger } from "../ledger.js";
 
 export { connectionOf } from "./connect.js";
 
@@ -319,4 +314,35 @@ function modeOf(tools: ModeTools, { staged }: Plan): Mode {
     default:
       return assertNever(tools.spec.mode);
   }
+}
+
+/** Opens the documents of runs: rows, of which a role that may only insert can add versions, and change none. */
+export function openLedger(tools: RunTools): Ledger {
+  const { control, retry, target } = tools;
+  return {
+    failure: "DATABASE",
+    read: (runId, kind) =>
+      retrying(`reading ${target}`, retry, () =>
+        transact(tools, async (session) =>
+          (await hasControlTables(session, control.schema))
+            ? await readDocument(session, control, { runId, kind })
+            : undefined,
+        ),
+      ),
+    create: (runId, kind, value) =>
+      retrying(`writing to ${target}`, retry, async (last) => {
+        await tools.ensureControlTables(last); // a note on a run that is not planned yet may be the first row there
+        return await transact(tools, (session) => createDocument(session, tools, { runId, kind, value }), { last });
+      }),
+    note: (runId, kind, change) =>
+      bestEffort(() =>
+        transact(tools, async (session) => {
+          await lock(session, `${kind.name} ${runId}`);
+          const next = change(await readDocument(session, control, { runId, kind }));
+          if (next !== undefined) {
+            await addVersion(session, tools, { runId, kind, value: next });
+          }
+        }),
+      ),
+  };
 }

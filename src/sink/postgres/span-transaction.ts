@@ -4,14 +4,13 @@ import { JobError } from "../../util/errors.js";
 import type { Span } from "../../plan/plan.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
-import type { Session } from "./connections.js";
+import { type Session, transact, type TransactionTools } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { classify, isMissingTable } from "./failures.js";
 import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
 import { type CommittedSpan, committedSpan, insertSpan, type SeenSwaps, spanColumns } from "./control/spans.js";
-import { KeyTakenConcurrently } from "./modes/key-conflict.js";
-import { transact, type TransactionTools } from "./transaction.js";
+import { KeyTakenConcurrently } from "./modes/mode.js";
 
 /** A span that is encoded and ready to be sent. */
 export interface SpanCommit {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
-import { followSwaps } from "#src/sink/postgres/pruning/follow-swaps.js";
+import { followSwaps } from "#src/sink/postgres/control/swaps.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { commitProfiled } from "../../support/staging-contract.js";
 import { usePostgres } from "../../support/postgres.js";

@@ -3,7 +3,7 @@ import type { StoredPlan } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { openConnections } from "#src/sink/postgres/connections.js";
-import { transact } from "#src/sink/postgres/transaction.js";
+import { transact } from "#src/sink/postgres/connections.js";
 import type { Database } from "../../support/pg-database.js";
 import { plainTable } from "../../support/pg-amid.js";
 import { usePostgres } from "../../support/postgres.js";

@@ -7,10 +7,10 @@ import { parseTombstone } from "../../../publish/pruned-run.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import type { StoredPlan, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
-import { runConditions } from "./run-conditions.js";
+import type { Decision } from "../../../publish/decision.js";
+import { type Damage, JobError } from "../../../util/errors.js";
 
 export type ControlTableName =
   | "runs"
@@ -165,4 +165,38 @@ export function utcText(expression: string): string {
 /** Hex sha256 of a text. */
 export function sha256Of(text: string): string {
   return createHash("sha256").update(text).digest("hex");
+}
+
+/** SQL for conditions on a row `r` of the table of runs. */
+export function runConditions(table: (name: "finishes" | "verdicts" | "decisions") => string): {
+  readonly isUnfinished: string;
+  readonly isDecided: (kind: Decision["kind"]) => string;
+  readonly isHeld: string;
+} {
+  return {
+    isUnfinished: `NOT EXISTS (SELECT 1 FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`,
+    isDecided: (kind) =>
+      `EXISTS (SELECT 1 FROM ${table("decisions")} d WHERE d.run_id = r.run_id AND d.kind = '${kind}')`,
+    isHeld: `(r.staged AND EXISTS (SELECT 1 FROM ${table("verdicts")} v WHERE v.run_id = r.run_id AND v.outcome = 'hold')
+      AND NOT EXISTS (SELECT 1 FROM ${table("decisions")} d WHERE d.run_id = r.run_id))`,
+  };
+}
+
+/** The error for damage to a run that a new run can replace. `hint`: another way to repair it. */
+export function damagedRun(message: string, { hint, ...damage }: { readonly hint: string } & Damage): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, { hint: `${hint}, or start over with --new-run`, damage });
+}
+
+/**
+ * The error for a run that appends and whose control rows of some spans are missing: only a look at the table tells
+ * whether their rows are there. `notThere`: SQL that lets the run score them again.
+ */
+export function spansMissing(
+  message: string,
+  { runId, target, notThere }: { readonly runId: RunId; readonly target: string; readonly notThere: string },
+): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, {
+    hint: `rows of these spans may be in ${target} all the same: look for them there first. If they are, restore the control tables from a backup; or delete all rows of run ${runId} and start over with --new-run, which wants --allow-duplicates if rows of other runs stay. Only if none of them is there: ${notThere}; then run the same command again`,
+    damage: { runId },
+  });
 }

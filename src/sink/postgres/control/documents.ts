@@ -3,8 +3,7 @@ import type { RunId } from "../../../plan/plan.js";
 import { decisionDocument, type DocumentKind, verdictDocument } from "../../ledger.js";
 import type { ReviewedPlan } from "../../port.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import type { Control } from "./control.js";
+import { type Control, damagedRun } from "./control.js";
 
 interface WhichDocument<T> {
   readonly runId: RunId;

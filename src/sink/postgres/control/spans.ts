@@ -1,14 +1,18 @@
 import { z } from "../../../util/zod.js";
-import type { Span } from "../../../plan/plan.js";
+import type { Plan, RunId, Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
 import type { StoredPlan } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
-import type { Session } from "../connections.js";
-import type { Control } from "./control.js";
-import { damagedRun } from "../damage.js";
-import { showTable, type TableName } from "../names.js";
-import { filesSql } from "./emptied-table.js";
+import { type Session, transact } from "../connections.js";
+import { type Control, damagedRun, spansMissing } from "./control.js";
+import { quoteTable, showTable, type TableName } from "../names.js";
 import { committedAtSql } from "./swaps.js";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
+import type { RunTools } from "../run-tools.js";
+import { bestEffort } from "../../../util/best-effort.js";
+import { JobError } from "../../../util/errors.js";
+import { readsAllRows } from "../table.js";
+import { plannedTarget } from "../target.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -155,4 +159,188 @@ export async function insertSpan(
     values: [...values, ...swapped.values],
   });
   return inserted.rows[0]?.swapped === true;
+}
+
+/** The committed spans of a run, as far as this attempt has read or committed them. */
+export interface CommittedSpans {
+  readonly committed: Uint8Array;
+  readonly spans: Map<number, CommittedSpan>;
+}
+
+export function committedSpansOf(plan: Plan, spans: readonly CommittedSpan[]): CommittedSpans {
+  const known: CommittedSpans = { committed: new Uint8Array(spanCount(plan)), spans: new Map() };
+  addSpans(known, spans);
+  return known;
+}
+
+/** Adds committed spans to what is known of a run. */
+export function addSpans({ committed, spans }: CommittedSpans, found: readonly CommittedSpan[]): void {
+  for (const one of found) {
+    committed[one.span] = 1;
+    spans.set(one.span, one);
+  }
+}
+
+/** The profiles of a span take up to about 200 KiB. */
+const spansPerQuery = 64;
+
+/**
+ * Merges the profiles of a run's committed spans. Reads a bounded number at a time.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function committedProfile(
+  { connections, control }: Pick<RunTools, "connections" | "control">,
+  plan: Plan,
+): Promise<SpanProfile> {
+  let merged: SpanProfile | undefined;
+  for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
+    const { rows } = await connections.use((session) =>
+      session.query<{ span: number; profile: string }>({
+        text: `SELECT span, profile FROM ${control.table("spans")} WHERE run_id = $1 AND span >= $2 AND span < $3 ORDER BY span`,
+        values: [plan.runId, from, from + spansPerQuery],
+      }),
+    );
+    for (const { span, profile: text } of rows) {
+      const profile = parseOrThrow(text, `${control.schema}.spans: the profile of span ${span}`, plan);
+      merged = merged === undefined ? profile : mergeProfiles(merged, profile);
+    }
+  }
+  return merged ?? noRows;
+}
+
+function parseOrThrow(text: string, where: string, { runId }: Plan): SpanProfile {
+  try {
+    return parseProfile(text);
+  } catch {
+    throw damagedRun(`reading ${where} of run ${runId} is not one`, {
+      hint: "the control tables were changed; restore them from a backup",
+      runId,
+    });
+  }
+}
+
+/**
+ * Records which of these spans have no control row any more, so that later attempts do not score them again: their rows
+ * may be in the table. Never fails.
+ */
+export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iterable<number>): Promise<void> {
+  const { control, writer } = tools;
+  const documents = control.table("documents");
+  await bestEffort(async () => {
+    await tools.ensureControlTables(undefined);
+    await transact(tools, (session) =>
+      session.query({
+        text: `INSERT INTO ${documents} (run_id, name, version, document, writer)
+          SELECT $1, 'spans_gone', (SELECT coalesce(max(version), 0) + 1 FROM ${documents} WHERE run_id = $1 AND name = 'spans_gone'),
+            json_agg(n ORDER BY n), $2 FROM unnest($3::int4[]) AS n
+          WHERE NOT EXISTS (SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND span = n) HAVING count(*) > 0`,
+        values: [runId, writer, [...known]],
+      }),
+    );
+  });
+}
+
+/** SQL that lets a run score spans again whose control rows are gone. */
+export function forgetSpansGone({ table }: Control, runId: RunId): string {
+  return `DELETE FROM ${table("documents")} WHERE run_id = '${runId}' AND name = 'spans_gone'`;
+}
+
+/**
+ * Refuses a run whose control rows are known to be missing. `target`: where their rows are beside those of others;
+ * undefined: a new run replaces them. @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseSpansGone(
+  session: Session,
+  control: Control,
+  { runId, target }: { readonly runId: RunId; readonly target: string | undefined },
+): Promise<void> {
+  const { rows } = await session.query<{ span: number; count: number }>({
+    text: `SELECT min(n::int4) AS span, count(DISTINCT n)::int4 AS count
+      FROM ${control.table("documents")} d, json_array_elements_text(CASE WHEN name = 'spans_gone' THEN document ELSE '[]' END) AS n
+      WHERE d.run_id = $1 AND name = 'spans_gone'
+        AND NOT EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.span = n::int4) HAVING count(*) > 0`,
+    values: [runId],
+  });
+  const [gone] = rows;
+  if (gone !== undefined) {
+    const more = gone.count > 1 ? ` and ${gone.count - 1} more` : "";
+    const found = `reading ${control.schema}.spans: span ${gone.span}${more} of run ${runId} had been committed, and the control rows are gone`;
+    throw target === undefined
+      ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
+      : spansMissing(found, { runId, target, notThere: forgetSpansGone(control, runId) });
+  }
+}
+
+/** SQL for a digest that names the files of a table's rows, and of its partitions. `oid`: SQL for the table's OID. */
+export function filesSql(oid: string): string {
+  return `(SELECT md5(coalesce(string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid::oid), ''))
+    FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
+}
+
+interface Written {
+  readonly name: TableName;
+  readonly control: Control;
+  readonly plan: Plan;
+}
+
+/**
+ * Detects that a table may have been emptied since a run wrote spans into it. Returns the digest of its files where
+ * they differ from those that took the spans. TRUNCATE gives a table new files; so do VACUUM FULL, CLUSTER and ALTER
+ * TABLE, which keep the rows. Returns undefined where the files are the same, or where this role may not read all rows.
+ */
+export async function changedFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
+  const { rows } = await session.query<{ files: string }>({
+    text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
+      WHERE n.nspname = $2 AND c.relname = $3
+        AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
+        AND ${readsAllRows}`,
+    values: [plan.runId, name.schema, name.table],
+  });
+  return rows[0]?.files;
+}
+
+interface Counted {
+  readonly there: string;
+  readonly due: string;
+  readonly since: string;
+}
+
+/**
+ * Counts the rows of a table whose files have changed, which never happens in an undisturbed run. A table with fewer
+ * rows than the run has written has lost some. `doing`: the act, for messages. `due`: SQL for how many rows the run has
+ * written, `$1` the run.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseEmptied(
+  session: Session,
+  { name, control, plan, doing, due, files }: Written & { doing: string; due: string; files: string },
+): Promise<void> {
+  const spans = control.table("spans");
+  await session.query("SET LOCAL statement_timeout = 0"); // a count may take longer than the limit of a statement
+  const { rows } = await session.query<Counted>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${spans} WHERE run_id = $1 AND table_files = $2) AS since
+      FROM (SELECT $1::text) AS run`,
+    values: [plan.runId, files],
+  });
+  const [row] = rows;
+  if (row === undefined || BigInt(row.there) >= BigInt(row.due)) {
+    return;
+  }
+  const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
+  const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
+  throw new JobError("OUTPUT_DAMAGED", found, {
+    hint: `it was emptied during the run. ${repairHint(plan, name, row)}. If rows were removed on purpose: ${kept}`,
+    damage: { runId: plan.runId },
+  });
+}
+
+/** Says how to get all rows of the run into the table again, each once. */
+function repairHint(plan: Plan, name: TableName, { there, since }: Counted): string {
+  const again = "run --new-run";
+  if (there === "0" || plannedTarget(plan).mode !== "append") {
+    return `To score all rows again: ${again}`;
+  }
+  const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
+  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, then ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
 }

@@ -1,7 +1,11 @@
-import type { RunId } from "../../../plan/plan.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
 import type { Control } from "./control.js";
+import type { PreviousTable } from "../../../publish/prune-request.js";
+import { JobError } from "../../../util/errors.js";
+import { refuseStopped } from "../locks.js";
+import { type Mode, writesTarget } from "../modes/mode.js";
 
 /** A swap that has taken the rows of an unfinished run out of its target. */
 export interface FoundSwap {
@@ -52,4 +56,175 @@ export async function swapSince(
     values: [runId, showTable(target)],
   });
   return rows[0] && { runId: rows[0].run_id, action: rows[0].action };
+}
+
+async function readSwaps(session: Session, control: Control, target: TableName): Promise<readonly SwapRow[]> {
+  const { rows } = await session.query<SwapRow>({
+    text: `SELECT run_id, kept, action FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n`,
+    values: [showTable(target)],
+  });
+  return rows;
+}
+
+/** The run whose rows are in a table that runs replace; undefined: none, or another mode writes it. */
+export async function currentRun(session: Session, control: Control, target: TableName): Promise<RunId | undefined> {
+  return followSwaps(await readSwaps(session, control, target)).current;
+}
+
+/** What a rollback of a table undoes; undefined: nothing is left to undo. */
+export interface Undoable {
+  /** The run that replaced the rows. */
+  readonly runId: RunId;
+  /** The table that keeps what it replaced; null: none does. */
+  readonly kept: string | null;
+  /** The run whose rows are kept there; undefined: no run wrote them. */
+  readonly back: RunId | undefined;
+}
+
+/** Finds the last replacement of a table that no rollback has undone. */
+export async function lastReplacement(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<Undoable | undefined> {
+  const { standing, kept } = followSwaps(await readSwaps(session, control, target));
+  return standing && { runId: standing.run_id, kept: standing.kept, back: kept.get(standing.kept ?? "") };
+}
+
+/** Finds the tables that swaps kept and that still exist, the newest first. */
+export async function previousTables(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<readonly PreviousTable[]> {
+  const { kept } = followSwaps(await readSwaps(session, control, target));
+  const names = [...kept.keys()].toReversed();
+  const found = await lookAtTables(
+    session,
+    names.map((table) => ({ schema: target.schema, table })),
+  );
+  return names.flatMap((table) => {
+    const name = showTable({ schema: target.schema, table });
+    const { bytes, keptBy } = found.get(name) ?? {};
+    return bytes === undefined ? [] : [{ name, runId: kept.get(table), bytes, keptBy: keptBy ?? undefined }];
+  });
+}
+
+/** A row of the control table of swaps. */
+export interface SwapRow {
+  readonly run_id: RunId;
+  readonly kept: string | null;
+  readonly action: "replace" | "rollback";
+}
+
+/** Which run's rows a table holds; undefined: rows that no run wrote. */
+type Contents = Map<string, RunId | undefined>;
+
+/**
+ * Follows the swaps of a target: which run's rows are in it, and in each table that a swap kept, in the order of the
+ * swaps; and the replacement that a rollback undoes, which is the last one that none has undone.
+ */
+export function followSwaps(swaps: readonly SwapRow[]): {
+  readonly current: RunId | undefined;
+  readonly kept: Contents;
+  readonly standing: SwapRow | undefined;
+} {
+  const kept: Contents = new Map();
+  const standing: SwapRow[] = [];
+  let current: RunId | undefined;
+  for (const swap of swaps) {
+    const { run_id: runId, kept: table, action } = swap;
+    const before = current;
+    if (action === "replace") {
+      current = runId;
+      standing.push(swap);
+    } else {
+      const undone = standing.pop()?.kept ?? "";
+      current = kept.get(undone);
+      kept.delete(undone);
+    }
+    if (table !== null) {
+      kept.delete(table); // a name that is used again comes last
+      kept.set(table, before);
+    }
+  }
+  return { current, kept, standing: standing.at(-1) };
+}
+
+/** What an object that depends on the table `c` is called. Objects that are dropped with the table do not keep it. */
+const dependents = `
+  SELECT DISTINCT coalesce('view ' || r.ev_class::regclass, pg_describe_object(d.classid, d.objid, 0)) AS shown
+  FROM pg_depend d LEFT JOIN pg_type t ON t.oid = c.reltype
+    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+  WHERE d.deptype = 'n' AND (d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
+    AND NOT EXISTS (SELECT FROM pg_depend own WHERE (own.classid, own.objid) = (d.classid, d.objid)
+      AND own.refclassid = 'pg_class'::regclass AND own.refobjid = c.oid AND own.deptype IN ('a', 'i'))`;
+
+interface FoundTable extends TableName {
+  readonly bytes: number;
+  /** Why this role cannot drop it; null: nothing that its owner and its dependents tell. */
+  readonly keptBy: string | null;
+}
+
+/** Returns the tables that exist, of any owner, by their shown names. */
+export async function lookAtTables(
+  session: Session,
+  names: readonly TableName[],
+): Promise<ReadonlyMap<string, FoundTable>> {
+  const { rows } = await session.query<Omit<FoundTable, "bytes"> & { readonly bytes: string }>({
+    text: `SELECT w.schema, w.table, pg_total_relation_size(c.oid) AS bytes,
+        CASE WHEN pg_has_role(c.relowner, 'USAGE') OR pg_has_role(n.nspowner, 'USAGE')
+          THEN (SELECT string_agg(shown, ', ' ORDER BY shown) || ' depends on it' FROM (${dependents}) d)
+          ELSE 'it belongs to ' || pg_get_userbyid(c.relowner) END AS "keptBy"
+      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
+      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
+    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
+  });
+  return new Map(rows.map((row) => [showTable(row), { ...row, bytes: Number(row.bytes) }]));
+}
+
+interface RunOfTable {
+  readonly control: Control;
+  readonly mode: Mode;
+  readonly name: TableName;
+  readonly plan: Plan;
+}
+
+/** Says what has taken the rows of an unfinished run out of the target, as a clause; undefined: they are there. */
+export async function whyGone(
+  session: Session,
+  { control, mode, name, plan: { runId } }: RunOfTable,
+): Promise<string | undefined> {
+  const found = writesTarget(mode) ? await swapSince(session, control, { runId, target: name }) : undefined;
+  return (
+    found &&
+    (found.action === "replace"
+      ? `run ${found.runId} has replaced all rows since`
+      : `the rollback of run ${found.runId} has put back the rows from before`)
+  );
+}
+
+/**
+ * Refuses an unfinished run whose rows another run, or its rollback, has taken out of the target: otherwise its
+ * committed spans would count as present. Staged runs are exempt: their rows are in staging tables.
+ * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened
+ */
+export async function refuseSwappedOut(session: Session, { control, mode, name, plan }: RunOfTable): Promise<void> {
+  const { runId } = plan;
+  const why = await whyGone(session, { control, mode, name, plan });
+  if (why === undefined || (await control.isFinished(session, runId))) {
+    return; // another attempt may have finished the run before the swap
+  }
+  await refuseStopped(session, control, plan);
+  const newRun = mode.kind === "append" ? "--new-run --allow-duplicates" : "--new-run";
+  const isHere = `UPDATE ${control.table("spans")} SET committed_at = clock_timestamp() WHERE run_id = '${runId}'`;
+  throw new JobError(
+    "OUTPUT_DAMAGED",
+    `checking table ${showTable(name)}: run ${runId} has put rows into it, and they are gone: ${why}`,
+    {
+      hint: `restore them, or start over with ${newRun}. If the rows have been restored, run: ${isHere}`,
+      damage: { runId },
+    },
+  );
 }

@@ -2,15 +2,18 @@ import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { copyRows } from "./append.js";
-import { allConstraints, dropOutdated } from "./constraints.js";
+import {
+  allConstraints,
+  checkStaging,
+  copyAttributes,
+  dropOutdated,
+  makeLike,
+  makeRowTable,
+  oidOf,
+  refuseOtherShape,
+} from "./staging.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import { refuseDependents, refuseIncoming, refuseReferred } from "./dependents.js";
-import { lock } from "../locks.js";
-import type { FinishRehearsal, Mode, ModeTools, RowsNeeded } from "./mode.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { refuseOtherShape } from "./shape.js";
-import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
+import { damagedRun } from "../control/control.js";
 import {
   copyTable,
   derivedName,
@@ -20,7 +23,13 @@ import {
   freeName,
   keptTables,
   recordSwap,
+  refuseDependents,
+  refuseIncoming,
+  refuseReferred,
 } from "./swap.js";
+import { lock } from "../locks.js";
+import type { FinishRehearsal, Mode, ModeTools, RowsNeeded } from "./mode.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "../table.js";
 import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
 

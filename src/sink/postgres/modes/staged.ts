@@ -2,14 +2,13 @@ import { outputColumns } from "../../../binding/contract.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
+import { damagedRun } from "../control/control.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { collationName, findTable, fitColumns, type TargetColumn } from "../table.js";
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
-import { dropOutdated } from "./constraints.js";
+import { checkStaging, dropOutdated, oidOf, runAll } from "./staging.js";
 import type { Mode, ModeTools, RowsNeeded } from "./mode.js";
-import { checkStaging, oidOf, runAll } from "./staging.js";
 import { mergeTable, requireKey, requireUnique, shortHash } from "./upsert.js";
 
 /**

@@ -1,8 +1,10 @@
 import type { RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
+import { damagedRun } from "../control/control.js";
 import type { RowsNeeded } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
+import { JobError } from "../../../util/errors.js";
+import { collationName } from "../table.js";
 
 /**
  * SQL for statements that copy what LIKE does not: owner, grants, foreign keys, storage parameters, replica identity,
@@ -109,4 +111,101 @@ async function mayRead(session: Session, name: TableName): Promise<boolean> {
     values: [await oidOf(session, name)],
   });
   return rows[0]?.may === true;
+}
+
+/** SQL for the shape of an index, all but its name. `i`: its row of `pg_index`. */
+export const indexShape = `concat_ws(' ', CASE WHEN i.indisprimary THEN 'primary' WHEN i.indisunique THEN 'unique' END, 'index',
+  substr(pg_get_indexdef(i.indexrelid), strpos(pg_get_indexdef(i.indexrelid), ' USING ') + 1),
+  (SELECT 'of a constraint' FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.conrelid = i.indrelid))`;
+
+/** SQL for columns, constraints and indexes of table $1 that table $2 does not have. */
+const missing = `
+  WITH facts AS (
+    SELECT attrelid AS of, concat_ws(' ', 'column', quote_ident(attname), format_type(atttypid, atttypmod),
+        CASE WHEN attcollation <> 0 THEN 'COLLATE ' || ${collationName} END, CASE WHEN attnotnull THEN 'NOT NULL' END,
+        'DEFAULT ' || pg_get_expr(adbin, adrelid), nullif('generated ' || attgenerated::text, 'generated '),
+        nullif('identity ' || attidentity::text, 'identity ')) AS fact
+      FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+      WHERE attrelid IN ($1, $2) AND attnum > 0 AND NOT attisdropped
+    UNION ALL SELECT conrelid, concat_ws(' ', 'constraint', CASE WHEN contype IN ('c', 'f') THEN quote_ident(conname) END,
+        replace(pg_get_constraintdef(oid), ' NOT VALID', ''))
+      FROM pg_constraint WHERE conrelid IN ($1, $2) AND contype <> 'n'
+    UNION ALL SELECT indrelid, ${indexShape} FROM pg_index i WHERE indrelid IN ($1, $2))
+  SELECT fact FROM facts WHERE of = $1 EXCEPT ALL SELECT fact FROM facts WHERE of = $2 ORDER BY 1`;
+
+/**
+ * Compares two tables just before they exchange names: a change that was made to only one of them would be lost.
+ * @throws JobError OUTPUT_MISMATCH
+ */
+export async function refuseOtherShape(
+  session: Session,
+  { target, staging }: { readonly target: TableName; readonly staging: TableName },
+  oids: { readonly target: number | undefined; readonly staging: number | undefined },
+): Promise<void> {
+  const lacking = async (one: number | undefined, other: number | undefined): Promise<string[]> =>
+    (await session.query<{ fact: string }>({ text: missing, values: [one, other] })).rows.map(({ fact }) => fact);
+  const added = await lacking(oids.target, oids.staging);
+  const gone = await lacking(oids.staging, oids.target);
+  if (added.length + gone.length > 0) {
+    const found = [...added.map((fact) => `it has ${fact}`), ...gone.map((fact) => `it has no ${fact}`)].join("; ");
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `checking table ${showTable(target)}: it is not what it was when ${showTable(staging)} was made like it: ${found}`,
+      {
+        hint: `do the same to ${showTable(staging)}, or write output.postgres.swap: delete_insert, which keeps the table; then run the same command again`,
+      },
+    );
+  }
+}
+
+/**
+ * SQL for statements that drop from table $2 the constraints, unique indexes and NOT NULLs that table $1 does not have.
+ * Only constraints of the types $3 are dropped, unique indexes only if `u` is among these, and NOT NULL of the columns
+ * $4 is kept. Constraints, also CHECK constraints, are compared without their names, unlike in `shape.ts`: copies may
+ * have other names.
+ */
+const outdated = `
+  WITH constraints AS (SELECT conrelid AS of, conname, contype, conparentid, replace(pg_get_constraintdef(oid), ' NOT VALID', '') AS def
+      FROM pg_constraint WHERE conrelid IN ($1, $2) AND contype::text = ANY ($3::text[])),
+    indexes AS (SELECT indrelid AS of, indexrelid, ${indexShape} AS shape,
+        EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.conrelid = i.indrelid) AS constrained
+      FROM pg_index i WHERE indrelid IN ($1, $2) AND indisunique AND 'u' = ANY ($3::text[])),
+    columns AS (SELECT attrelid AS of, attname, attnotnull, attidentity FROM pg_attribute
+      WHERE attrelid IN ($1, $2) AND attnum > 0 AND NOT attisdropped)
+  SELECT 1 AS n, format('ALTER TABLE %s DROP CONSTRAINT %I', $2::regclass, conname) AS sql FROM constraints s
+    WHERE of = $2 AND conparentid = 0
+      AND NOT EXISTS (SELECT FROM constraints t WHERE t.of = $1 AND t.contype = s.contype AND t.def = s.def)
+  UNION ALL SELECT 2, format('DROP INDEX %s', indexrelid::regclass) FROM indexes s
+    WHERE of = $2 AND NOT constrained AND NOT EXISTS (SELECT FROM indexes t WHERE t.of = $1 AND t.shape = s.shape)
+  UNION ALL SELECT 3, format('ALTER TABLE %s ALTER %I DROP NOT NULL', $2::regclass, s.attname)
+    FROM columns s JOIN columns t ON t.attname = s.attname AND t.of = $1
+    WHERE s.of = $2 AND s.attnotnull AND s.attidentity = '' AND NOT t.attnotnull AND NOT s.attname = ANY ($4::text[])
+  ORDER BY n`;
+
+/** The parts of a staging table that are copied from its target. */
+export interface CopiedConstraints {
+  /** Types of constraints, as in `pg_constraint.contype`. */
+  readonly types: readonly string[];
+  /** Key columns, which the staging table itself requires to be NOT NULL. */
+  readonly key: readonly string[];
+}
+
+/** All constraints: LIKE copies all but foreign keys, which are copied if the table is swapped by renaming. */
+export const allConstraints: CopiedConstraints = { types: ["c", "f", "p", "u", "x"], key: [] };
+
+/**
+ * Drops from a staging table the constraints that were dropped from the target after the copy. Otherwise rows that the
+ * target now accepts could not be staged. Constraints that were added to the target are enforced when the rows are
+ * published. The caller has locked the run; the statements wait for spans that are being committed. Safe to repeat.
+ */
+export async function dropOutdated(
+  session: Session,
+  { target, staging }: { readonly target: TableName; readonly staging: TableName },
+  { types, key }: CopiedConstraints,
+): Promise<void> {
+  const { rows } = await session.query<{ sql: string }>({
+    text: outdated,
+    values: [await oidOf(session, target), await oidOf(session, staging), types, key],
+  });
+  await runAll(session, rows);
 }

@@ -5,12 +5,11 @@ import { didYouMean } from "../../../util/suggest.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import type { EncodedRows, Mode, ModeTools } from "./mode.js";
+import { damagedRun } from "../control/control.js";
+import { type EncodedRows, KeyTakenConcurrently, type Mode, type ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { oidOf } from "./staging.js";
 import { refuseChanged, type TargetColumn } from "../table.js";
-import { KeyTakenConcurrently } from "./key-conflict.js";
 
 const temporary = "pg_temp.infer_batch_span";
 

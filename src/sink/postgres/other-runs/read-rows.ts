@@ -1,16 +1,23 @@
 import type { ColumnType, ScalarType } from "../../../columnar/types.js";
 import type { Plan } from "../../../plan/plan.js";
-import type { StoredColumn, StoredTable } from "../../../publish/published-files.js";
+import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../../publish/published-files.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import type { StoredPlan } from "../../port.js";
-import type { Session } from "../connections.js";
+import { type Session, transact } from "../connections.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { currentRun, previousTables } from "../pruning/previous-tables.js";
+import { currentRun, previousTables } from "../control/swaps.js";
 import type { RunTools } from "../run-tools.js";
 import { findTable, type TableColumn } from "../table.js";
 import type { PgName, PgType } from "../types.js";
-import { type CopiedTable, copyRows } from "./copy-rows.js";
+import { createWriteStream } from "node:fs";
+import { rm } from "node:fs/promises";
+import { dirname } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { to as copyTo } from "pg-copy-streams";
+import type { RowSpool } from "../copy/spilled-copy.js";
+import { finishSeconds } from "../finish-run.js";
+import { retrying } from "../failures.js";
 
 type Tools = CopiedTable & Pick<RunTools, "control" | "modeOf">;
 
@@ -215,4 +222,83 @@ function elementOf({ name, decimal }: PgType): ColumnType | undefined {
     : decimal.precision <= mostDigits && decimal.scale >= 0 && decimal.scale <= decimal.precision
       ? { kind: "decimal", ...decimal }
       : undefined;
+}
+
+/** Where the rows of published runs are. */
+export interface PublishedTable extends CopiedTable {
+  /** Whether the table has the rows of several runs, which `run_id` distinguishes. */
+  readonly hasRowsOfAllRuns: boolean;
+}
+
+/** Copies rows of the table, as texts, into a file of the spool. */
+export async function readPublishedRows(
+  tools: PublishedTable,
+  { run, columns }: PublishedRowsRequest,
+): Promise<StoredFiles> {
+  return await copyRows(tools, async (session) => {
+    const names = columns.map(({ name }) => name);
+    const arrays = await arrayColumns(session, tools, names);
+    const values = names.map((name) => (arrays.has(name) ? `array_to_json(${quoteName(name)})` : quoteName(name)));
+    const where = tools.hasRowsOfAllRuns ? ` WHERE run_id = '${run.runId.replaceAll("'", "''")}'` : "";
+    return `SELECT ${values.join(", ")} FROM ${quoteTable(tools.name)}${where}`;
+  });
+}
+
+/** The columns that are arrays, whose texts only Postgres reads. */
+async function arrayColumns(
+  session: Session,
+  { name }: Pick<PublishedTable, "name">,
+  columns: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const { rows } = await session.query<{ attname: string }>({
+    text: `SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+      WHERE a.attrelid = $1::regclass AND a.attname = ANY ($2) AND t.typcategory = 'A'`,
+    values: [quoteTable(name), columns],
+  });
+  return new Set(rows.map(({ attname }) => attname));
+}
+
+/** Where rows are copied from, and to. */
+export interface CopiedTable extends Pick<RunTools, "connections" | "timeouts" | "warn" | "retry" | "name" | "target"> {
+  readonly spool: RowSpool;
+}
+
+/**
+ * Copies rows, as texts, into a file of the spool, which is removed when it was read.
+ * @param select makes the SELECT statement
+ */
+export async function copyRows(
+  tools: CopiedTable,
+  select: (session: Session) => Promise<string>,
+): Promise<StoredFiles> {
+  const { spool, target, retry } = tools;
+  await spool.prepare();
+  const path = spool.newPath();
+  const copied = await retrying(`reading ${target}`, retry, (last) =>
+    transact(
+      tools,
+      async (session) => {
+        await session.query(textSettings);
+        const rows = await select(session);
+        const copy = session.query(copyTo(`COPY (${rows}) TO STDOUT (FORMAT csv, NULL '\\N')`));
+        await pipeline(copy, createWriteStream(path, { mode: 0o600 }));
+        return copy;
+      },
+      { last, silentSeconds: finishSeconds },
+    ),
+  );
+  // Postgres says the number of rows behind the last one: the transaction has ended since.
+  return { format: "csv", rows: copied.rowCount, folder: dirname(path), groups: oneGroup(path) };
+}
+
+/** Texts are the same on every server, and floats have all their digits. */
+const textSettings = `SET LOCAL statement_timeout = 0; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC';
+  SET LOCAL extra_float_digits = 1`;
+
+async function* oneGroup(path: string): AsyncGenerator<readonly string[]> {
+  try {
+    yield [path];
+  } finally {
+    await rm(path, { force: true });
+  }
 }

@@ -1,24 +1,37 @@
 import { DatabaseError } from "pg";
-import type { ErasedTable, TableErasure } from "../../../publish/erasure.js";
+import {
+  type ErasedTable,
+  profileWithoutRows,
+  type TableErasure,
+  verdictWithoutRows,
+} from "../../../publish/erasure.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
-import { existingTables, type LeftTable, rowTablesOf, tablesOfClosedRuns } from "../other-runs/abandoned-runs.js";
-import type { Session } from "../connections.js";
-import { closedRuns, type PastRun } from "../control/other-runs.js";
+import {
+  closedRuns,
+  existingTables,
+  type LeftTable,
+  type PastRun,
+  rowTablesOf,
+  tablesOfClosedRuns,
+} from "./own-tables.js";
+import { type Session, transact } from "../connections.js";
 import { hasControlTables } from "../control/schema.js";
 import { dropTables, finishSeconds } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
 import { stagingTable } from "../modes/replace.js";
-import { quoteName, quoteTable, showTable } from "../names.js";
-import { previousTables } from "../pruning/previous-tables.js";
-import { retrying } from "../retry.js";
+import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { previousTables } from "../control/swaps.js";
+import { retrying } from "../failures.js";
 import type { RunTools } from "../run-tools.js";
 import { findTable } from "../table.js";
-import { transact } from "../transaction.js";
-import { recordErasure } from "./erasure-record.js";
-import { keyTypes, plannedKeyTypes } from "./key-types.js";
-import { refuseOpenRuns } from "./open-runs.js";
-import { stripRecords } from "./strip-records.js";
+import type { RunId } from "../../../plan/plan.js";
+import { type Control, type PlanRow, runConditions, storedPlan } from "../control/control.js";
+import { outputColumns } from "../../../binding/contract.js";
+import { pgTypeOf, sqlOf } from "../types.js";
+import { parseJson } from "../../../plan/parse-plan.js";
+import { parseRunVerdict } from "../../../publish/run-verdict.js";
+import { documentText } from "../control/documents.js";
 
 /**
  * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from
@@ -251,4 +264,191 @@ async function orWrongKey<T>({ keys }: TableErasure, work: () => Promise<T>): Pr
     }
     throw error;
   }
+}
+
+interface OpenRun {
+  readonly run_id: RunId;
+  readonly job: string;
+  readonly mode: string;
+  readonly params: Record<string, string>;
+  readonly held: boolean;
+  /** Whether it is the kept predictions of a challenger. */
+  readonly kept: boolean;
+}
+
+/**
+ * Refuses to erase while a run for the target is unfinished or held. Returns the kept predictions that are unfinished, and
+ * that no attempt continues. @throws JobError NOT_ERASED
+ */
+export async function refuseOpenRuns(
+  session: Session,
+  { control: { table } }: RunTools,
+  target: string,
+  { job, command, isKeptOver }: TableErasure,
+): Promise<readonly PastRun[]> {
+  const { isUnfinished, isDecided, isHeld } = runConditions(table);
+  const { rows } = await session.query<OpenRun>({
+    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *true' AS kept FROM ${table("runs")} r
+      WHERE target = $1 AND ${isUnfinished} AND NOT ${isDecided("discarded")}
+      AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at`,
+    values: [target],
+  });
+  const isOver = (run: OpenRun): boolean => run.kept && run.job === job && isKeptOver?.(run.params) === true;
+  const open = rows.find((run) => !isOver(run));
+  if (open !== undefined) {
+    const { run_id: runId, held, params } = open;
+    const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
+    const line = held ? command(params, { verb: "approve", runId }) : command(params);
+    const how =
+      open.job === job
+        ? `${line}${older}`
+        : `it belongs to job ${open.job}: use the spec of that job, or give this job its name`;
+    throw new JobError(
+      "NOT_ERASED",
+      `erasing rows of ${target}: run ${runId} is ${held ? "held by its checks" : "not finished"}, so nothing was erased`,
+      {
+        hint: `${held ? "approve or discard it" : "finish it"}: ${how}\n    then run the same infer-batch erase again`,
+      },
+    );
+  }
+  return rows.map(({ run_id: runId, mode }) => ({ runId, target, mode }));
+}
+
+/** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */
+export async function keyTypes(
+  session: Session,
+  table: TableName,
+  { keys }: TableErasure,
+): Promise<readonly string[] | undefined> {
+  const found = await findTable(session, table);
+  const types = keys.columns.map((name) => withoutLimit(found?.columns.find((column) => column.name === name)?.shown));
+  return types.every((type) => type !== undefined) ? types : undefined;
+}
+
+/** The type without its length or digits: an explicit cast to varchar(3) or numeric(9,2) would make another key of one. */
+function withoutLimit(type: string | undefined): string | undefined {
+  const [, name = type, after = ""] = /^(.*?)\([\d,]+\)(.*)$/.exec(type ?? "") ?? [];
+  return name === "character" && name !== type
+    ? `bpchar${after}`
+    : name === "bit"
+      ? `bit varying${after}`
+      : type && `${name}${after}`;
+}
+
+/** How many plans are read at most. Plans can be large, and the latest one nearly always has the columns. */
+const plansLimit = 20;
+
+/**
+ * The SQL types of the key columns of a table that is gone, taken from the latest plan that has all of them; text if no
+ * plan has.
+ */
+export async function plannedKeyTypes(
+  session: Session,
+  { table }: Control,
+  target: string,
+  { keys: { columns } }: TableErasure,
+): Promise<readonly string[]> {
+  const { rows } = await session.query<PlanRow>({
+    text: `SELECT plan, plan_id FROM ${table("runs")} WHERE target = $1 ORDER BY planned_at DESC LIMIT ${plansLimit}`,
+    values: [target],
+  });
+  for (const row of rows) {
+    const stored = storedPlan(row);
+    const output = stored === undefined ? [] : outputColumns(stored.plan.contract);
+    const types = columns.flatMap((name) => output.filter((column) => column.name === name).slice(0, 1));
+    if (types.length === columns.length) {
+      return types.map(({ type }) => sqlOf(pgTypeOf(type)));
+    }
+  }
+  return columns.map(() => "text");
+}
+
+/** A profile is 64 KiB at most. */
+const rowsPerQuery = 64;
+
+/** Removes what profiles and verdicts of the target's runs say of single rows. */
+export async function stripRecords(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
+  const ofTarget = `run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`;
+  for (let after = ["", -1]; ; ) {
+    const { rows } = await session.query<{ run_id: string; span: number; profile: string }>({
+      text: `SELECT run_id, span, profile FROM ${table("spans")} WHERE ${ofTarget} AND profile LIKE '%"agreement":%'
+        AND (run_id, span) > ($2, $3) ORDER BY run_id, span LIMIT ${rowsPerQuery}`,
+      values: [target, ...after],
+    });
+    for (const { run_id: runId, span, profile } of rows) {
+      const stripped = profileWithoutRows(profile);
+      if (stripped !== profile) {
+        await session.query({
+          text: `UPDATE ${table("spans")} SET profile = $3 WHERE run_id = $1 AND span = $2`,
+          values: [runId, span, stripped],
+        });
+      }
+    }
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < rowsPerQuery) {
+      break;
+    }
+    after = [last.run_id, last.span];
+  }
+  const { rows } = await session.query<{ run_id: string; verdict: string }>({
+    text: `SELECT run_id, document::text AS verdict FROM ${table("documents")} WHERE name = 'verdict' AND ${ofTarget}
+      AND (document::text LIKE '%"challenger":%' OR document::text LIKE '%"examples":%')`,
+    values: [target],
+  });
+  for (const { run_id: runId, verdict: text } of rows) {
+    const verdict = parseRunVerdict(parseJson(text));
+    const stripped = verdict === undefined ? text : documentText(verdictWithoutRows(verdict));
+    if (stripped !== text) {
+      await session.query({
+        text: `UPDATE ${table("documents")} SET document = $2 WHERE run_id = $1 AND name = 'verdict'`,
+        values: [runId, stripped],
+      });
+    }
+  }
+}
+
+/**
+ * Records that rows were erased, when and how many, and never of whom. The table is made by the first erasure: a job
+ * without any needs none.
+ */
+export async function recordErasure(
+  session: Session,
+  { schema }: Control,
+  {
+    target,
+    request,
+    erased,
+  }: { readonly target: string; readonly request: TableErasure; readonly erased: readonly ErasedTable[] },
+): Promise<void> {
+  const table = `${quoteName(schema)}.erasures`;
+  const isMissing = async (): Promise<boolean> => {
+    const { rows } = await session.query({
+      text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'erasures'",
+      values: [schema],
+    });
+    return rows.length === 0;
+  };
+  if (await isMissing()) {
+    await lock(session, schema); // an erasure of another table may be making it
+  }
+  if (await isMissing()) {
+    await session.query(`CREATE TABLE ${table} (
+      n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, target text NOT NULL, by text NOT NULL,
+      at timestamptz NOT NULL DEFAULT clock_timestamp(), key text[] NOT NULL, keys bigint NOT NULL,
+      keys_not_found bigint NOT NULL, rows bigint NOT NULL, rejects bigint NOT NULL);
+      COMMENT ON TABLE ${table} IS 'A row for each time that rows of persons were erased: when and how many'`);
+  }
+  const { keys, found, by } = request;
+  await session.query({
+    text: `INSERT INTO ${table} (target, by, key, keys, keys_not_found, rows, rejects) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+    values: [
+      target,
+      by,
+      keys.columns,
+      keys.keys.length,
+      keys.keys.length - found.size,
+      erased.reduce((sum, one) => sum + one.rows, 0),
+      erased.reduce((sum, one) => sum + one.rejects, 0),
+    ],
+  });
 }

@@ -1,12 +1,11 @@
 import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
-import { answersTable } from "../answers/table.js";
+import { answersTable } from "../answers.js";
 import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
+import { type Control, runConditions } from "../control/control.js";
 import { decisionDocument } from "../../ledger.js";
 import { readDocument } from "../control/documents.js";
-import { abandonedRuns, closedRuns, type PastRun } from "../control/other-runs.js";
 import { stagingTable } from "../modes/replace.js";
 import { stagedRowsTable } from "../modes/staged.js";
 import { keysTable } from "../modes/upsert.js";
@@ -126,4 +125,73 @@ export async function existingTables(session: Session, names: readonly TableName
     values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
   });
   return rows;
+}
+
+/** A run that leaves tables of its own behind. */
+export interface PastRun {
+  readonly runId: RunId;
+  /** `schema.table` */
+  readonly target: string;
+  readonly mode: string;
+}
+
+interface PastRow {
+  readonly run_id: RunId;
+  readonly target: string;
+  readonly mode: string;
+}
+
+function pastRun({ run_id: runId, target, mode }: PastRow): PastRun {
+  return { runId, target, mode };
+}
+
+/** Reads the earlier runs of the same job and params that were not published: they are abandoned. */
+export async function abandonedRuns(session: Session, { table }: Control, runId: RunId): Promise<readonly PastRun[]> {
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query<PastRow>({
+    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2
+      AND ${runConditions(table).isUnfinished}`,
+    values: [base, number],
+  });
+  return rows.map(pastRun);
+}
+
+/** Tables of older runs were dropped by the runs after them, except those of other roles. */
+const closedLimit = 200;
+
+/**
+ * Reads the runs for a target that are over: published, discarded, or abandoned for a run that is one of these. Default: the
+ * latest, a bounded number.
+ */
+export async function closedRuns(
+  session: Session,
+  { table }: Control,
+  target: string,
+  { all = false }: { readonly all?: boolean } = {},
+): Promise<readonly PastRun[]> {
+  const { isUnfinished, isDecided } = runConditions(table);
+  const { rows } = await session.query<PastRow>({
+    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1
+      AND (NOT (${isUnfinished}) OR ${isDecided("discarded")} OR EXISTS (
+        SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number AND run_id IN (
+          SELECT run_id FROM ${table("finishes")} UNION ALL SELECT run_id FROM ${table("decisions")} WHERE kind = 'discarded')))
+      ORDER BY planned_at DESC${all ? "" : ` LIMIT ${closedLimit}`}`,
+    values: [target],
+  });
+  return rows.map(pastRun);
+}
+
+/**
+ * Whether no run before this one has published a row: all of them are staged, and none is published. False where there is
+ * none. It stays so once this run's plan is stored: an approved run that is being published meanwhile holds `lockRuns`.
+ */
+export async function nothingPublished(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
+  const { isUnfinished } = runConditions(table);
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query<{ nothing: boolean | null }>({
+    text: `SELECT bool_and(staged AND ${isUnfinished}) AS nothing
+      FROM ${table("runs")} r WHERE base = $1 AND number < $2`,
+    values: [base, number],
+  });
+  return rows[0]?.nothing === true;
 }
