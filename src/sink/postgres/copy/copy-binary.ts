@@ -91,6 +91,10 @@ function fieldOf(type: ColumnType, column: Column, target: PgType, rowCount: num
   if (target.array) {
     return elementsField(type, column, { ...target, array: false });
   }
+  const fixed = (width: number, putOf: (data: Values) => Put): FieldWriter => {
+    const { data, valid } = asFixed(column);
+    return fixedField(valid, width, putOf(data));
+  };
   switch (target.name) {
     case "vector":
       return vectorField(column);
@@ -108,19 +112,30 @@ function fieldOf(type: ColumnType, column: Column, target: PgType, rowCount: num
       return bytesField(numericBytes(asFixed(column), scale, type !== "uint64"));
     }
     case "bool":
+      return fixed(1, boolPut);
     case "int2":
+      return fixed(2, int16Put);
     case "int4":
+      return fixed(4, int32Put);
     case "int8":
+      return fixed(8, int64Put);
     case "float4":
+      return fixed(4, float32Put);
     case "float8":
+      return fixed(8, float64Put);
     case "uuid":
+      return fixed(16, uuidPut);
     case "date":
+      return fixed(4, datePut);
     case "time":
+      return fixed(8, (data) => timePut(data, type === "time64[ns]"));
     case "timetz":
+      return fixed(12, timetzPut);
     case "timestamp":
     case "timestamptz":
+      return fixed(8, (data) => timestampPut(data, type === "timestamp[ns]"));
     case "interval":
-      return fixedFieldOf(type, column, target.name);
+      return fixed(16, intervalPut);
     default:
       return assertNever(target.name);
   }
@@ -135,44 +150,6 @@ function elementsField(type: ColumnType, column: Column, element: PgType): Field
   }
   const elements = fieldOf(type.element, column.child, element, column.offsets.at(-1) ?? 0);
   return arrayField(column, elements, oidOf[element.name]);
-}
-
-type FixedName = Exclude<
-  PgType["name"],
-  "vector" | "json" | "jsonb" | "text" | "varchar" | "bpchar" | "bytea" | "numeric"
->;
-
-function fixedFieldOf(type: ColumnType, column: Column, name: FixedName): FieldWriter {
-  const { data, valid } = asFixed(column);
-  switch (name) {
-    case "bool":
-      return fixedField(valid, 1, boolPut(data));
-    case "int2":
-      return fixedField(valid, 2, int16Put(data));
-    case "int4":
-      return fixedField(valid, 4, int32Put(data));
-    case "int8":
-      return fixedField(valid, 8, int64Put(data));
-    case "float4":
-      return fixedField(valid, 4, float32Put(data));
-    case "float8":
-      return fixedField(valid, 8, float64Put(data));
-    case "uuid":
-      return fixedField(valid, 16, uuidPut(data));
-    case "date":
-      return fixedField(valid, 4, datePut(data));
-    case "time":
-      return fixedField(valid, 8, timePut(data, type === "time64[ns]"));
-    case "timetz":
-      return fixedField(valid, 12, timetzPut(data));
-    case "timestamp":
-    case "timestamptz":
-      return fixedField(valid, 8, timestampPut(data, type === "timestamp[ns]"));
-    case "interval":
-      return fixedField(valid, 16, intervalPut(data));
-    default:
-      return assertNever(name);
-  }
 }
 
 function asBytes(column: Column): BytesColumn {
@@ -237,7 +214,7 @@ function copyBytes(target: Uint8Array, at: number, source: Uint8Array, start: nu
  * Writes the values of one column in COPY's binary format: a 32-bit length, then the value; a NULL is a length of -1.
  * Everything is big-endian.
  */
-export interface FieldWriter {
+interface FieldWriter {
   /** Bytes of every value, without its length word; undefined where they differ or some are NULL. */
   readonly width: number | undefined;
   /** Adds the bytes of the values of rows [from, to) to sizes[0 …]. */
@@ -246,7 +223,7 @@ export interface FieldWriter {
   write(from: number, to: number, out: Out, positions: Int32Array): void;
 }
 
-export interface Out {
+interface Out {
   readonly view: DataView;
   readonly bytes: Uint8Array;
 }
@@ -255,7 +232,7 @@ export interface Out {
 type Put = (view: DataView, at: number, row: number) => void;
 
 /** Values of `width` bytes each. `put` is called for values that are not NULL. */
-export function fixedField(valid: Uint8Array | undefined, width: number, put: Put): FieldWriter {
+function fixedField(valid: Uint8Array | undefined, width: number, put: Put): FieldWriter {
   return {
     width: valid === undefined ? width : undefined,
     measure(from, to, sizes) {
@@ -299,14 +276,14 @@ function wordsOf({ buffer, byteOffset, byteLength }: Values): Uint32Array {
   return new Uint32Array(buffer, byteOffset, byteLength / 4);
 }
 
-export function int16Put(data: Values): Put {
+function int16Put(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     view.setInt16(at, values[row] as number);
   };
 }
 
-export function int32Put(data: Values): Put {
+function int32Put(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     view.setInt32(at, values[row] as number);
@@ -315,7 +292,7 @@ export function int32Put(data: Values): Put {
 
 const wordSpan = 2 ** 32;
 
-export function int64Put(data: Values): Put {
+function int64Put(data: Values): Put {
   if (data instanceof BigInt64Array) {
     const words = wordsOf(data);
     return (view, at, row) => {
@@ -331,21 +308,21 @@ export function int64Put(data: Values): Put {
   };
 }
 
-export function float32Put(data: Values): Put {
+function float32Put(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     view.setFloat32(at, values[row] as number);
   };
 }
 
-export function float64Put(data: Values): Put {
+function float64Put(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     view.setFloat64(at, values[row] as number);
   };
 }
 
-export function boolPut(data: Values): Put {
+function boolPut(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     view.setUint8(at, values[row] === 0 ? 0 : 1);
@@ -353,7 +330,7 @@ export function boolPut(data: Values): Put {
 }
 
 /** DuckDB flips the first bit of a UUID, so that they sort as signed integers. */
-export function uuidPut(data: Values): Put {
+function uuidPut(data: Values): Put {
   const words = wordsOf(data);
   return (view, at, row) => {
     view.setUint32(at, ((words[row * 4 + 3] as number) ^ 0x8000_0000) >>> 0);
@@ -363,7 +340,7 @@ export function uuidPut(data: Values): Put {
   };
 }
 
-export function datePut(data: Values): Put {
+function datePut(data: Values): Put {
   const values = numbersOf(data);
   return (view, at, row) => {
     const day = values[row] as number;
@@ -372,7 +349,7 @@ export function datePut(data: Values): Put {
 }
 
 /** `nanos`: values count nanoseconds, of which Postgres keeps microseconds, rounded down. None of them is infinite. */
-export function timestampPut(data: Values, nanos: boolean): Put {
+function timestampPut(data: Values, nanos: boolean): Put {
   const values = bigintsOf(data);
   return (view, at, row) => {
     const value = values[row] as bigint;
@@ -384,7 +361,7 @@ export function timestampPut(data: Values, nanos: boolean): Put {
   };
 }
 
-export function timePut(data: Values, nanos: boolean): Put {
+function timePut(data: Values, nanos: boolean): Put {
   const values = bigintsOf(data);
   return (view, at, row) => {
     const value = values[row] as bigint;
@@ -393,7 +370,7 @@ export function timePut(data: Values, nanos: boolean): Put {
 }
 
 /** Postgres counts zones westwards. */
-export function timetzPut(data: Values): Put {
+function timetzPut(data: Values): Put {
   const values = bigintsOf(data);
   return (view, at, row) => {
     const { micros, offsetSeconds } = splitZoned(values[row] as bigint);
@@ -403,7 +380,7 @@ export function timetzPut(data: Values): Put {
 }
 
 /** DuckDB: int32 months, int32 days, int64 microseconds; Postgres has them the other way round. */
-export function intervalPut(data: Values): Put {
+function intervalPut(data: Values): Put {
   const words = wordsOf(data);
   return (view, at, row) => {
     view.setUint32(at, words[row * 4 + 3] as number);
@@ -418,7 +395,7 @@ const arrayHeaderBytes = 12;
 const dimensionBytes = 8;
 
 /** Writes lists as arrays of one dimension. `elements` writes the rows of the list's child. */
-export function arrayField({ offsets, child, valid }: ListColumn, elements: FieldWriter, oid: number): FieldWriter {
+function arrayField({ offsets, child, valid }: ListColumn, elements: FieldWriter, oid: number): FieldWriter {
   const { sizeRow, writeElements } = elementTools(elements);
   const hasNulls = child.valid === undefined ? 0 : 1;
   const boundsOf = (row: number): [number, number] => [offsets[row] as number, offsets[row + 1] as number];
@@ -435,14 +412,27 @@ export function arrayField({ offsets, child, valid }: ListColumn, elements: Fiel
     out.view.setInt32(at + 20, 1);
     return writeElements(out, at + 4 + arrayHeaderBytes + dimensionBytes, start, end);
   };
+  return rowsField(
+    valid,
+    (row) => {
+      const [start, end] = boundsOf(row);
+      return headOf(end - start) + sizeRow(start, end);
+    },
+    writeRow,
+  );
+}
+
+/** Values of different widths. `write` writes one with its length word, and returns where it ends. */
+function rowsField(
+  valid: Uint8Array | undefined,
+  bytesOf: (row: number) => number,
+  write: (out: Out, at: number, row: number) => number,
+): FieldWriter {
   return {
     width: undefined,
     measure(from, to, sizes) {
       for (let row = from; row < to; row += 1) {
-        if (valid?.[row] !== 0) {
-          const [start, end] = boundsOf(row);
-          sizes[row - from] = (sizes[row - from] as number) + headOf(end - start) + sizeRow(start, end);
-        }
+        sizes[row - from] = (sizes[row - from] as number) + (valid?.[row] === 0 ? 0 : bytesOf(row));
       }
     },
     write(from, to, out, positions) {
@@ -452,7 +442,7 @@ export function arrayField({ offsets, child, valid }: ListColumn, elements: Fiel
           out.view.setInt32(at, -1);
           positions[row - from] = at + 4;
         } else {
-          positions[row - from] = writeRow(out, at, row);
+          positions[row - from] = write(out, at, row);
         }
       }
     },
@@ -512,7 +502,7 @@ const vectorHeaderBytes = 4;
 export const mostDimensions = 16_000;
 
 /** Writes lists of float32, without NULLs among their elements, as pgvector's `vector`. */
-export function vectorField(column: Column): FieldWriter {
+function vectorField(column: Column): FieldWriter {
   const { offsets, valid, numbers } = vectorsOf(column);
   const bytesOf = (row: number): number =>
     vectorHeaderBytes + 4 * ((offsets[row + 1] as number) - (offsets[row] as number));
@@ -527,25 +517,7 @@ export function vectorField(column: Column): FieldWriter {
     }
     return next;
   };
-  return {
-    width: undefined,
-    measure(from, to, sizes) {
-      for (let row = from; row < to; row += 1) {
-        sizes[row - from] = (sizes[row - from] as number) + (valid?.[row] === 0 ? 0 : bytesOf(row));
-      }
-    },
-    write(from, to, out, positions) {
-      for (let row = from; row < to; row += 1) {
-        const at = positions[row - from] as number;
-        if (valid?.[row] === 0) {
-          out.view.setInt32(at, -1);
-          positions[row - from] = at + 4;
-        } else {
-          positions[row - from] = writeRow(out, at, row);
-        }
-      }
-    },
-  };
+  return rowsField(valid, bytesOf, writeRow);
 }
 
 /** The lists of a column, and their elements. */
@@ -560,7 +532,7 @@ export function vectorsOf(column: Column): Pick<ListColumn, "offsets" | "valid" 
 }
 
 /** Lists and structs as JSON, a text a row, in the shape that Postgres's own `to_json` gives. */
-export function jsonTexts(type: ColumnType, column: Column, rowCount: number): BytesColumn {
+function jsonTexts(type: ColumnType, column: Column, rowCount: number): BytesColumn {
   const encoder = new TextEncoder();
   const offsets = new Uint32Array(rowCount + 1);
   let bytes = new Uint8Array(rowCount * 64);
@@ -586,7 +558,7 @@ export function jsonTexts(type: ColumnType, column: Column, rowCount: number): B
  * uint16 sign (0x4000: negative), int16 decimal places, then the digits to base 10,000. See numeric_send in
  * src/backend/utils/adt/numeric.c.
  */
-export function numericBytes(column: FixedColumn, scale: number, signed: boolean): BytesColumn {
+function numericBytes(column: FixedColumn, scale: number, signed: boolean): BytesColumn {
   const rows = column.data.length / column.elementsPerValue;
   const offsets = new Uint32Array(rows + 1);
   const fieldLimit = 8 + 2 * 12; // 38 digits on either side of the point take at most 11 words
@@ -633,8 +605,8 @@ function putNumeric(view: DataView, at: number, text: string, scale: number): nu
 }
 
 /** DuckDB counts days and microseconds from 1970, Postgres from 2000. */
-export const daysTo2000 = 10_957;
-export const microsTo2000 = 946_684_800_000_000n;
+const daysTo2000 = 10_957;
+const microsTo2000 = 946_684_800_000_000n;
 
 /** 4713-11-24 BC, the first day that Postgres has, and the days after its last, 5874897-12-31, from 2000. */
 const firstDay = -2_451_545;

@@ -8,51 +8,39 @@ import { DatabaseError } from "pg";
 import type { Connections, Session } from "../connections.js";
 
 /**
- * Finds values that do not fit their columns of the table: at most one a row, in row order. `lacking`: returns a
- * character of a text that the database cannot hold; undefined: it can hold all.
+ * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked
+ * only where their type does not ensure that they fit. `lacking`: returns a character of a text that the database cannot
+ * hold; undefined: it can hold all.
  */
 export function unfitRows(
-  rows: OutputRows,
-  columns: readonly Pick<TargetColumn, "type">[],
+  { columns, rowCount }: OutputRows,
+  targets: readonly Pick<TargetColumn, "type">[],
   lacking?: Lacking,
 ): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
-  for (const [index, { name, type, column }] of rows.columns.entries()) {
-    const target = columns[index];
-    for (const value of target === undefined
-      ? []
-      : unfitValues(type, column, { target: target.type, rowCount: rows.rowCount, lacking })) {
-      if (!unfit.has(value.row)) {
-        unfit.set(value.row, { ...value, column: name });
+  for (const [index, { name, type, column }] of columns.entries()) {
+    const target = targets[index]?.type;
+    const report: Report = (row, found) => {
+      if (!unfit.has(row)) {
+        unfit.set(row, { row, column: name, found });
       }
+    };
+    if (target !== undefined) {
+      nulls(column, target, rowCount, report);
+      collect(type, column, { target, rowCount, lacking }, report);
     }
   }
-  return [...unfit.values()].toSorted((one, other) => one.row - other.row);
+  return [...unfit.values()].toSorted((a, b) => a.row - b.row);
 }
 
-/**
- * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked
- * only where their type does not ensure that they fit.
- */
-function unfitValues(
-  type: ColumnType,
-  column: Column,
-  { target, rowCount, lacking }: Place & { readonly target: TargetColumn["type"] },
-): Omit<UnfitValue, "column">[] {
-  const unfit = new Map<number, string>();
-  if (target.notNull !== false && column.valid !== undefined) {
-    const why =
-      target.notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
-    for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {
-      unfit.set(row, `NULL, ${why}`);
-    }
+function nulls({ valid }: Column, { notNull }: TargetColumn["type"], rowCount: number, report: Report): void {
+  if (notNull === false || valid === undefined) {
+    return;
   }
-  collect(type, column, { target, rowCount, lacking }, (row, found) => {
-    if (!unfit.has(row)) {
-      unfit.set(row, found);
-    }
-  });
-  return [...unfit].map(([row, found]) => ({ row, found })).toSorted((one, other) => one.row - other.row);
+  const why = notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
+  for (let row = valid.indexOf(0); row >= 0 && row < rowCount; row = valid.indexOf(0, row + 1)) {
+    report(row, `NULL, ${why}`);
+  }
 }
 
 type Report = (row: number, found: string) => void;
@@ -68,11 +56,12 @@ interface Place {
 /** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
 const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
 
-function collect(type: ColumnType, column: Column, { target, rowCount, lacking }: Place, report: Report): void {
+function collect(type: ColumnType, column: Column, place: Place, report: Report): void {
+  const { target, rowCount } = place;
   switch (column.kind) {
     case "bytes":
       if (type === "utf8") {
-        texts(column, { target, rowCount, lacking }, report);
+        texts(column, place, report);
       }
       break;
     case "fixed":
@@ -89,7 +78,7 @@ function collect(type: ColumnType, column: Column, { target, rowCount, lacking }
       collect(
         element,
         column.child,
-        { target: inner, rowCount: column.offsets[rowCount] ?? 0, lacking },
+        { ...place, target: inner, rowCount: column.offsets[rowCount] ?? 0 },
         (index, found) => {
           const row = rowOf(index);
           if (row !== undefined) {
@@ -103,7 +92,7 @@ function collect(type: ColumnType, column: Column, { target, rowCount, lacking }
       for (const [index, child] of column.children.entries()) {
         const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
         if (field !== undefined) {
-          collect(field, child, { target: partOfJson, rowCount, lacking }, (row, found) => {
+          collect(field, child, { ...place, target: partOfJson }, (row, found) => {
             if (column.valid?.[row] !== 0) {
               report(row, found);
             }
@@ -172,7 +161,7 @@ function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacki
   }
   for (let row = 0; row < rowCount; row += 1) {
     const [from, to] = [offsets[row] ?? 0, offsets[row + 1] ?? 0];
-    if (to - from > maxLength && valid?.[row] !== 0 && characters(text, from, to) > maxLength) {
+    if (to - from > maxLength && valid?.[row] !== 0 && charactersIn(text, from, to) > maxLength) {
       report(row, `${shown(row)}, longer than ${maxLength} characters`);
     }
   }
@@ -223,7 +212,7 @@ function vectors(column: Column, { dimensions }: PgType, rowCount: number, repor
 }
 
 /** Counts the bytes that do not continue a character. */
-function characters(text: Uint8Array, from: number, to: number): number {
+function charactersIn(text: Uint8Array, from: number, to: number): number {
   let count = 0;
   for (let at = from; at < to; at += 1) {
     if (((text[at] as number) & 0xc0) !== 0x80) {
