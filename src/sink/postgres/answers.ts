@@ -1,12 +1,11 @@
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { Plan } from "../../plan/plan.js";
 import type { AnswerJournal, KeptAnswer } from "../answers.js";
 import { type Session, transact } from "./connections.js";
 import { isMissingTable, retrying } from "./failures.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { oidOf } from "./modes/staging.js";
-import { quoteTable, showTable, type TableName } from "./names.js";
-import type { RunTools } from "./run-tools.js";
-import { shortHash } from "./modes/upsert.js";
+import { answersTable, quoteTable, showTable, type TableName } from "./names.js";
+import { retried, type RunTools } from "./run-tools.js";
 
 /** Bounds of one statement, which is one transaction. */
 const rowsPerStatement = 1000;
@@ -18,57 +17,36 @@ const rowsPerQuery = 500;
  * by all runs would need DELETE, and would keep the space of the deleted rows.
  */
 export async function openAnswers(tools: RunTools, plan: Plan): Promise<AnswerJournal> {
-  const { control, retry } = tools;
-  const name = answersTable(control.schema, plan.runId);
-  const doing = `preparing table ${showTable(name)}`;
-  await retrying(doing, retry, (last) =>
-    transact(tools, (session) => prepare(session, tools, { plan, name }), { last }),
-  );
+  const name = answersTable(tools.control.schema, plan.runId);
+  await retried(tools, `preparing table ${showTable(name)}`, (session) => prepare(session, tools, plan, name));
   return {
     pauseMs: 200,
     read: () => readAnswers(tools, name),
     async keep(answers) {
       for (const group of groupsOf(answers)) {
-        await retrying(`keeping answers in ${showTable(name)}`, retry, (last) =>
-          keep(tools, { plan, name, answers: group, last }),
-        );
+        await retrying(`keeping answers in ${showTable(name)}`, tools.retry, async (last) => {
+          const insert = (): Promise<void> =>
+            transact(tools, (session) => insertAnswers(session, name, tools.writer, group), { last });
+          await insert().catch(async (error: unknown) => {
+            ignoreMissing(error);
+            // Dropped: by the end of the run, or by a person. Only the latter needs it again.
+            await transact(tools, (session) => prepare(session, tools, plan, name));
+            await insert().catch(ignoreMissing);
+          });
+        });
       }
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
-interface RunAnswers {
-  readonly plan: Plan;
-  readonly name: TableName;
-}
-
 /** Makes the table unless the run is over: a late attempt must not make it again. */
-async function prepare(session: Session, { control }: RunTools, { plan, name }: RunAnswers): Promise<void> {
+async function prepare(session: Session, { control }: RunTools, plan: Plan, name: TableName): Promise<void> {
   await lockRuns(session, plan.runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, plan.runId);
   if (!(await control.isFinished(session, plan.runId)) && (await oidOf(session, name)) === undefined) {
     await makeAnswersTable(session, name);
-  }
-}
-
-async function keep(
-  tools: RunTools,
-  { plan, name, answers, last }: RunAnswers & { readonly answers: readonly KeptAnswer[]; readonly last: unknown },
-): Promise<void> {
-  const { writer } = tools;
-  const insert = (): Promise<void> =>
-    transact(tools, (session) => insertAnswers(session, name, { writer, answers }), { last });
-  try {
-    await insert();
-  } catch (error) {
-    if (!isMissingTable(error)) {
-      throw error;
-    }
-    // Dropped: by the end of the run, or by a person. Only the latter needs it again.
-    await transact(tools, (session) => prepare(session, tools, { plan, name }));
-    await insert().catch(ignoreMissing);
   }
 }
 
@@ -83,14 +61,19 @@ export function keptAnswers(tools: RunTools, { runId }: Plan): AsyncIterable<Kep
   return readAnswers(tools, answersTable(tools.control.schema, runId));
 }
 
-/** A bounded number at a time. */
+/** A bounded number at a time, ordered by request and writer. */
 async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
   for (let after = { request: "", writer: "" }; ; ) {
-    const from = { after, limit: rowsPerQuery };
-    const rows = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
-      transact(tools, (session) => answersAfter(session, name, from)).catch((error: unknown) => {
+    const { rows } = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
+      transact(tools, (session) =>
+        session.query<KeptAnswer & { writer: string }>({
+          text: `SELECT encode(request, 'hex') AS request, writer, answer FROM ${quoteTable(name)}
+            WHERE (request, writer) > (decode($1, 'hex'), $2) ORDER BY request, writer LIMIT ${rowsPerQuery}`,
+          values: [after.request, after.writer],
+        }),
+      ).catch((error: unknown) => {
         ignoreMissing(error);
-        return [];
+        return { rows: [] };
       }),
     );
     yield* rows.map(({ request, answer }) => ({ request, answer }));
@@ -105,23 +88,18 @@ async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<Ke
 function* groupsOf(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
   let group: KeptAnswer[] = [];
   let bytes = 0;
-  for (const one of answers) {
+  for (const answer of answers) {
     if (group.length === rowsPerStatement || bytes > bytesPerStatement) {
       yield group;
       group = [];
       bytes = 0;
     }
-    group.push(one);
-    bytes += Buffer.byteLength(one.answer);
+    group.push(answer);
+    bytes += Buffer.byteLength(answer.answer);
   }
   if (group.length > 0) {
     yield group;
   }
-}
-
-/** Name of the table that holds the answers of an unfinished run. */
-export function answersTable(schema: string, runId: RunId): TableName {
-  return { schema, table: `answers_${shortHash(runId)}` };
 }
 
 /** Makes the table of a run's answers unless it is there. The caller has locked the run: one attempt at a time does this. */
@@ -136,10 +114,11 @@ export async function makeAnswersTable(session: Session, name: TableName): Promi
 }
 
 /** Inserts answers of an attempt. Those that it has inserted before are left as they are: an insert can be repeated. */
-export async function insertAnswers(
+async function insertAnswers(
   session: Session,
   name: TableName,
-  { writer, answers }: { readonly writer: string; readonly answers: readonly KeptAnswer[] },
+  writer: string,
+  answers: readonly KeptAnswer[],
 ): Promise<void> {
   // Two attempts that paid for the same request keep both answers, since both cost money.
   await session.query({
@@ -148,23 +127,4 @@ export async function insertAnswers(
       ON CONFLICT DO NOTHING`,
     values: [writer, answers.map(({ request }) => request), answers.map(({ answer }) => answer)],
   });
-}
-
-/** An answer in the table, with what tells it from another one to the same request. */
-export interface StoredAnswer extends KeptAnswer {
-  readonly writer: string;
-}
-
-/** Reads answers that come after one, ordered by request and writer; at most `limit`. */
-export async function answersAfter(
-  session: Session,
-  name: TableName,
-  { after, limit }: { readonly after: Pick<StoredAnswer, "request" | "writer">; readonly limit: number },
-): Promise<readonly StoredAnswer[]> {
-  const { rows } = await session.query<StoredAnswer>({
-    text: `SELECT encode(request, 'hex') AS request, writer, answer FROM ${quoteTable(name)}
-      WHERE (request, writer) > (decode($1, 'hex'), $2) ORDER BY request, writer LIMIT ${limit}`,
-    values: [after.request, after.writer],
-  });
-  return rows;
 }

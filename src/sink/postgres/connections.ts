@@ -13,7 +13,7 @@ export interface Connections extends AsyncDisposable {
    * Runs `work` with a connection of the pool. If `work` fails, the connection is closed, and the server rolls back.
    * `silentSeconds`: the connection is closed after this time without data.
    */
-  use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
+  use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number | undefined }): Promise<T>;
 }
 
 /**
@@ -194,44 +194,36 @@ export interface TransactionTools {
 }
 
 /**
- * Runs `work` in a transaction of its own. `last`: the error of the previous try; when that was a lock timeout,
+ * Runs `work` in a transaction of its own. When it throws, the connection is closed, and the server rolls back. All
+ * settings are the transaction's: behind a pooler, the next one may use another session. `last`: the error of the previous try; when that was a lock timeout,
  * sessions that hold locks are watched this time.
  */
 export async function transact<T>(
   { connections, timeouts, warn }: TransactionTools,
   work: (session: Session) => Promise<T>,
-  { last, silentSeconds }: { readonly last?: unknown; readonly silentSeconds?: number } = {},
+  { last, silentSeconds }: { readonly last?: unknown; readonly silentSeconds?: number | undefined } = {},
 ): Promise<T> {
   let watch: { stop(): Promise<void> } | undefined;
   try {
     return await connections.use(
-      (session) =>
-        inTransaction(session, timeouts, async () => {
-          if (last instanceof DatabaseError && last.code === lockTimeout) {
-            const { rows } = await session.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-            watch = watchBlockers(connections, { pid: rows[0]?.pid ?? 0, lockSeconds: timeouts.lock, warn });
-          }
-          return await work(session);
-        }),
-      silentSeconds === undefined ? {} : { silentSeconds },
+      async (session) => {
+        await session.query(begin(timeouts));
+        if (last instanceof DatabaseError && last.code === lockTimeout) {
+          const { rows } = await session.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+          watch = watchBlockers(connections, rows[0]?.pid ?? 0, timeouts.lock, warn);
+        }
+        const result = await work(session);
+        const { command } = await session.query("COMMIT");
+        if (command !== "COMMIT") {
+          throw new NotCommitted(`the server answered COMMIT with ${command}`);
+        }
+        return result;
+      },
+      { silentSeconds },
     );
   } finally {
     await watch?.stop();
   }
-}
-
-/**
- * Runs `work` in one transaction. All settings are the transaction's: behind a pooler, the next one may use another
- * session. When it throws, the connection must be closed; the server then rolls back.
- */
-async function inTransaction<T>(session: Session, timeouts: PostgresTimeouts, work: () => Promise<T>): Promise<T> {
-  await session.query(begin(timeouts));
-  const result = await work();
-  const { command } = await session.query("COMMIT");
-  if (command !== "COMMIT") {
-    throw new NotCommitted(`the server answered COMMIT with ${command}`);
-  }
-  return result;
 }
 
 function begin({ statement, lock }: PostgresTimeouts): string {
@@ -253,9 +245,11 @@ const checksPerTimeout = 4;
  * program and this role are ended, and only when they made no step between two checks. To end a session that is alive
  * does no harm: its attempt repeats the span, and finds it committed.
  */
-export function watchBlockers(
+function watchBlockers(
   connections: Connections,
-  { pid, lockSeconds, warn }: { pid: number; lockSeconds: number; warn: (message: string) => void },
+  pid: number,
+  lockSeconds: number,
+  warn: (message: string) => void,
 ): { stop(): Promise<void> } {
   let before = new Map<number, string>();
   let checking: Promise<void> = Promise.resolve();

@@ -5,7 +5,7 @@ import { lacksPassword, PasswordRefused } from "./connections.js";
 import { isCertificateError } from "../../util/tls-errors.js";
 
 /** The kind of a failed call: a transient error, a permanent one, or a bug. */
-export type Failure =
+type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
   | { readonly kind: "bug" };
@@ -147,7 +147,7 @@ function isShortField(error: DatabaseError): boolean {
 }
 
 /** The error as users see it. Messages of the server hold names and values, never credentials. */
-export function databaseError(doing: string, error: unknown): unknown {
+function databaseError(doing: string, error: unknown): unknown {
   if (error instanceof JobError) {
     return error;
   }

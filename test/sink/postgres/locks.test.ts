@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { showTable } from "#src/sink/postgres/names.js";
-import { stagingTable } from "#src/sink/postgres/modes/replace.js";
+import { showTable, stagingTable } from "#src/sink/postgres/names.js";
 import type { Sink } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";

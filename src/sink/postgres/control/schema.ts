@@ -1,5 +1,5 @@
 import { JobError } from "../../../util/errors.js";
-import { type Session, transact, type TransactionTools } from "../connections.js";
+import type { Session } from "../connections.js";
 import { lock } from "../locks.js";
 import { quoteName } from "../names.js";
 import { hasSchema } from "../table.js";
@@ -41,19 +41,6 @@ export async function hasControlTables(session: Session, schema: string): Promis
   return true;
 }
 
-/**
- * Makes the control tables where they are missing, in a transaction of its own. `last`: the error of the caller's
- * previous try.
- */
-export async function ensureControlTables(
-  tools: TransactionTools,
-  { schema, program, last }: { readonly schema: string; readonly program: string; readonly last: unknown },
-): Promise<void> {
-  if (!(await transact(tools, (session) => hasControlTables(session, schema), { last }))) {
-    await transact(tools, (session) => makeControlTables(session, schema, program), { last });
-  }
-}
-
 /** Creates the control tables. When several attempts start at once, one of them does it. */
 export async function makeControlTables(session: Session, schema: string, program: string): Promise<void> {
   // The lock is the transaction's, since a pooler may give each transaction another session.
@@ -65,7 +52,7 @@ export async function makeControlTables(session: Session, schema: string, progra
 }
 
 /** The layout of the control tables. */
-export const layoutVersion = 1;
+const layoutVersion = 1;
 
 interface ControlTable {
   readonly table: string;
@@ -215,7 +202,7 @@ const tables: readonly ControlTable[] = [
 ];
 
 /** SQL that makes the control tables, for one transaction. */
-export function creation(schema: string, program: string): string {
+function creation(schema: string, program: string): string {
   const comment = `COMMENT ON SCHEMA @ IS 'Control tables of infer-batch: plans, progress and rejects';`;
   return inSchema(schema, [...tables.map(tableSql), views.trim(), comment, versionSql(program)]);
 }
@@ -248,7 +235,7 @@ function quoteText(text: string): string {
 }
 
 /** SQL that makes the views for people, and for conditions on runs; `@` stands for the schema. */
-export const views = `
+const views = `
 CREATE VIEW @.verdicts AS
 SELECT run_id, document #>> '{verdict,outcome}' AS outcome, document AS verdict, writer, at AS judged_at
 FROM @.documents WHERE name = 'verdict' AND version = 1;

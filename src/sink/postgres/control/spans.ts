@@ -4,15 +4,16 @@ import { spanAt, spanCount } from "../../../plan/spans.js";
 import type { StoredPlan } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
 import { type Session, transact } from "../connections.js";
-import { type Control, damagedRun, spansMissing } from "./control.js";
+import { type Control, damagedRun } from "./control.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 import { committedAtSql } from "./swaps.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
-import type { RunTools } from "../run-tools.js";
+import { ensureControlTables, type RunTools } from "../run-tools.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import { JobError } from "../../../util/errors.js";
 import { readsAllRows } from "../table.js";
 import { plannedTarget } from "../target.js";
+import type { TargetTools } from "../modes/mode.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -81,30 +82,13 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
-/** A run's target, and the number of its last swap when the attempt began. */
-export interface SeenSwaps {
-  readonly target: TableName;
-  readonly last: string;
-}
-
-/**
- * SQL for a span's `committed_at`, and for whether its target was swapped since the attempt began. `first` is the
- * number of its first parameter.
- */
-function swapSql(
-  control: Control,
-  swaps: SeenSwaps | undefined,
-  first: number,
-): { readonly at: string; readonly isSwapped: string; readonly values: readonly string[] } {
-  if (swaps === undefined) {
-    return { at: "DEFAULT", isSwapped: "false", values: [] };
-  }
-  const [target, last] = [`$${first}`, `$${first + 1}::int8`];
-  return {
-    at: committedAtSql(control, { target, last }),
-    isSwapped: `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
-    values: [showTable(swaps.target), swaps.last],
-  };
+/** A span that is about to be committed. */
+interface SpanToInsert {
+  readonly stored: StoredPlan;
+  readonly span: Span;
+  readonly due: CommittedSpan;
+  readonly profile: string;
+  readonly lastSwap: string | undefined;
 }
 
 /**
@@ -113,50 +97,37 @@ function swapSql(
  */
 export async function insertSpan(
   session: Session,
-  control: Control,
-  {
-    stored: { plan, planId },
-    span: { index, rowStart, rowEnd },
-    counts: { rows, rejected, filtered },
-    committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
-    profile,
-    table,
-    swaps,
-  }: {
-    readonly stored: StoredPlan;
-    readonly span: Span;
-    readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
-    readonly committedBy: CommittedBy;
-    readonly profile: string;
-    readonly table: number;
-    /** Undefined if the run stages its rows outside the target. */
-    readonly swaps: SeenSwaps | undefined;
-  },
+  { control, name }: TargetTools,
+  { stored, span, due, profile, lastSwap }: SpanToInsert,
 ): Promise<boolean> {
+  const { committedBy } = due;
   const row: z.infer<typeof schema> = {
-    span: index,
-    plan_id: planId,
-    row_start: rowStart,
-    row_end: rowEnd,
-    rows,
-    rejected,
-    filtered,
-    writer,
-    worker,
-    workers,
-    program,
-    provider,
-    batch_size: batchSize,
-    on_bad_row: onBadRow,
-    table_oid: table,
+    span: span.index,
+    plan_id: stored.planId,
+    row_start: span.rowStart,
+    row_end: span.rowEnd,
+    rows: due.rows,
+    rejected: due.rejected,
+    filtered: due.filtered,
+    writer: committedBy.writer,
+    worker: committedBy.worker,
+    workers: committedBy.workers,
+    program: committedBy.program,
+    provider: committedBy.provider,
+    batch_size: committedBy.batchSize,
+    on_bad_row: committedBy.onBadRow,
+    table_oid: due.table,
   };
-  const values = [plan.runId, ...columns.map((column) => row[column]), profile];
-  const swapped = swapSql(control, swaps, values.length + 1);
+  const values = [stored.plan.runId, ...columns.map((column) => row[column]), profile];
+  const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
+  const isStaged = lastSwap === undefined;
+  const isSwapped = `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`;
   const inserted = await session.query<{ swapped: boolean }>({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
-      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${swapped.at})
-      RETURNING ${swapped.isSwapped} AS swapped`,
-    values: [...values, ...swapped.values],
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)},
+        ${isStaged ? "DEFAULT" : committedAtSql(control, target, last)})
+      RETURNING ${isStaged ? "false" : isSwapped} AS swapped`,
+    values: isStaged ? values : [...values, showTable(name), lastSwap],
   });
   return inserted.rows[0]?.swapped === true;
 }
@@ -174,10 +145,10 @@ export function committedSpansOf(plan: Plan, spans: readonly CommittedSpan[]): C
 }
 
 /** Adds committed spans to what is known of a run. */
-export function addSpans({ committed, spans }: CommittedSpans, found: readonly CommittedSpan[]): void {
-  for (const one of found) {
-    committed[one.span] = 1;
-    spans.set(one.span, one);
+export function addSpans({ committed, spans }: CommittedSpans, more: readonly CommittedSpan[]): void {
+  for (const row of more) {
+    committed[row.span] = 1;
+    spans.set(row.span, row);
   }
 }
 
@@ -188,10 +159,7 @@ const spansPerQuery = 64;
  * Merges the profiles of a run's committed spans. Reads a bounded number at a time.
  * @throws JobError OUTPUT_DAMAGED
  */
-export async function committedProfile(
-  { connections, control }: Pick<RunTools, "connections" | "control">,
-  plan: Plan,
-): Promise<SpanProfile> {
+export async function committedProfile({ connections, control }: RunTools, plan: Plan): Promise<SpanProfile> {
   let merged: SpanProfile | undefined;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
     const { rows } = await connections.use((session) =>
@@ -201,21 +169,27 @@ export async function committedProfile(
       }),
     );
     for (const { span, profile: text } of rows) {
-      const profile = parseOrThrow(text, `${control.schema}.spans: the profile of span ${span}`, plan);
+      const profile = parseOrUndefined(text);
+      if (profile === undefined) {
+        throw damagedRun(
+          `reading ${control.schema}.spans: the profile of span ${span} of run ${plan.runId} is not one`,
+          {
+            hint: "the control tables were changed; restore them from a backup",
+            runId: plan.runId,
+          },
+        );
+      }
       merged = merged === undefined ? profile : mergeProfiles(merged, profile);
     }
   }
   return merged ?? noRows;
 }
 
-function parseOrThrow(text: string, where: string, { runId }: Plan): SpanProfile {
+function parseOrUndefined(text: string): SpanProfile | undefined {
   try {
     return parseProfile(text);
   } catch {
-    throw damagedRun(`reading ${where} of run ${runId} is not one`, {
-      hint: "the control tables were changed; restore them from a backup",
-      runId,
-    });
+    return undefined;
   }
 }
 
@@ -227,7 +201,7 @@ export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iter
   const { control, writer } = tools;
   const documents = control.table("documents");
   await bestEffort(async () => {
-    await tools.ensureControlTables(undefined);
+    await ensureControlTables(tools);
     await transact(tools, (session) =>
       session.query({
         text: `INSERT INTO ${documents} (run_id, name, version, document, writer)
@@ -240,9 +214,16 @@ export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iter
   });
 }
 
-/** SQL that lets a run score spans again whose control rows are gone. */
-export function forgetSpansGone({ table }: Control, runId: RunId): string {
-  return `DELETE FROM ${table("documents")} WHERE run_id = '${runId}' AND name = 'spans_gone'`;
+/**
+ * The error for a run that appends and whose control rows of some spans are missing: only a look at the table tells
+ * whether their rows are there.
+ */
+export function spansMissing(message: string, { table }: Control, runId: RunId, target: string): JobError {
+  const forget = `DELETE FROM ${table("documents")} WHERE run_id = '${runId}' AND name = 'spans_gone'`;
+  return new JobError("OUTPUT_DAMAGED", message, {
+    hint: `rows of these spans may be in ${target} all the same: look for them there first. If they are, restore the control tables from a backup; or delete all rows of run ${runId} and start over with --new-run, which wants --allow-duplicates if rows of other runs stay. Only if none of them is there: ${forget}; then run the same command again`,
+    damage: { runId },
+  });
 }
 
 /**
@@ -252,7 +233,8 @@ export function forgetSpansGone({ table }: Control, runId: RunId): string {
 export async function refuseSpansGone(
   session: Session,
   control: Control,
-  { runId, target }: { readonly runId: RunId; readonly target: string | undefined },
+  runId: RunId,
+  target: string | undefined,
 ): Promise<void> {
   const { rows } = await session.query<{ span: number; count: number }>({
     text: `SELECT min(n::int4) AS span, count(DISTINCT n)::int4 AS count
@@ -267,20 +249,14 @@ export async function refuseSpansGone(
     const found = `reading ${control.schema}.spans: span ${gone.span}${more} of run ${runId} had been committed, and the control rows are gone`;
     throw target === undefined
       ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
-      : spansMissing(found, { runId, target, notThere: forgetSpansGone(control, runId) });
+      : spansMissing(found, control, runId, target);
   }
 }
 
 /** SQL for a digest that names the files of a table's rows, and of its partitions. `oid`: SQL for the table's OID. */
-export function filesSql(oid: string): string {
+function filesSql(oid: string): string {
   return `(SELECT md5(coalesce(string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid::oid), ''))
     FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
-}
-
-interface Written {
-  readonly name: TableName;
-  readonly control: Control;
-  readonly plan: Plan;
 }
 
 /**
@@ -288,7 +264,11 @@ interface Written {
  * they differ from those that took the spans. TRUNCATE gives a table new files; so do VACUUM FULL, CLUSTER and ALTER
  * TABLE, which keep the rows. Returns undefined where the files are the same, or where this role may not read all rows.
  */
-export async function changedFiles(session: Session, { name, control, plan }: Written): Promise<string | undefined> {
+export async function changedFiles(
+  session: Session,
+  { name, control }: TargetTools,
+  plan: Plan,
+): Promise<string | undefined> {
   const { rows } = await session.query<{ files: string }>({
     text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
       WHERE n.nspname = $2 AND c.relname = $3
@@ -313,7 +293,9 @@ interface Counted {
  */
 export async function refuseEmptied(
   session: Session,
-  { name, control, plan, doing, due, files }: Written & { doing: string; due: string; files: string },
+  { name, control }: TargetTools,
+  plan: Plan,
+  { doing, due, files }: { readonly doing: string; readonly due: string; readonly files: string },
 ): Promise<void> {
   const spans = control.table("spans");
   await session.query("SET LOCAL statement_timeout = 0"); // a count may take longer than the limit of a statement

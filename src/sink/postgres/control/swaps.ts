@@ -5,27 +5,54 @@ import type { Control } from "./control.js";
 import type { PreviousTable } from "../../../publish/prune-request.js";
 import { JobError } from "../../../util/errors.js";
 import { refuseStopped } from "../locks.js";
-import { type Mode, writesTarget } from "../modes/mode.js";
-
-/** A swap that has taken the rows of an unfinished run out of its target. */
-export interface FoundSwap {
-  /** The run that replaced the rows, or the run that was rolled back. */
-  readonly runId: RunId;
-  readonly action: "replace" | "rollback";
-}
+import { type TargetTools, writesTarget } from "../modes/mode.js";
+import { oidOf } from "../modes/staging.js";
 
 /**
  * SQL for `committed_at` of a span. It is later than every swap that the transaction sees. `last`: SQL for the number
  * of the last swap that the attempt has seen, so that few rows are read.
  */
-export function committedAtSql({ table }: Control, { target, last }: { target: string; last: string }): string {
+export function committedAtSql({ table }: Control, target: string, last: string): string {
   return `greatest(clock_timestamp(), (SELECT max(at) + interval '1 microsecond' FROM ${table("swaps")} WHERE n >= ${last} AND target = ${target}))`;
 }
 
 /** SQL for `at` of a swap. It is no earlier than any span that an unfinished run has committed to the target. */
-export function swappedAtSql({ table }: Control, target: string): string {
+function swappedAtSql({ table }: Control, target: string): string {
   return `greatest(clock_timestamp(), (SELECT max(s.committed_at) FROM ${table("spans")} s JOIN ${table("runs")} r USING (run_id)
     WHERE r.target = ${target} AND r.mode <> 'replace' AND NOT EXISTS (SELECT FROM ${table("finishes")} f WHERE f.run_id = r.run_id)))`;
+}
+
+/** Records a swap of the target, which this transaction has made. */
+export async function recordSwap(session: Session, control: Control, target: TableName, swap: SwapRow): Promise<void> {
+  await session.query({
+    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid, at)
+      VALUES ($1, $2, $3, $4, $5, ${swappedAtSql(control, "$1")})`,
+    values: [showTable(target), swap.run_id, swap.kept, swap.action, await oidOf(session, target)],
+  });
+}
+
+/** Whether a rollback has put back the table that a run had replaced. No swap brings its rows in again. */
+export async function isRolledBack(session: Session, control: Control, runId: RunId): Promise<boolean> {
+  const { rows } = await session.query({
+    text: `SELECT FROM ${control.table("swaps")} WHERE run_id = $1 AND action = 'rollback' LIMIT 1`,
+    values: [runId],
+  });
+  return rows.length > 0;
+}
+
+/** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
+export async function keptTables(
+  session: Session,
+  control: Control,
+  target: TableName,
+  keep: number,
+): Promise<readonly TableName[]> {
+  const { rows } = await session.query<{ kept: string }>({
+    text: `SELECT kept FROM (SELECT kept, max(n) AS n FROM ${control.table("swaps")} WHERE target = $1 AND kept IS NOT NULL GROUP BY kept) AS s
+      WHERE to_regclass(format('%I.%I', $2::text, kept)) IS NOT NULL ORDER BY n DESC OFFSET $3`,
+    values: [showTable(target), target.schema, keep],
+  });
+  return rows.map(({ kept }) => ({ schema: target.schema, table: kept }));
 }
 
 /** The number of the target's last swap, as text; 0: there is none. */
@@ -46,8 +73,8 @@ export async function swapSince(
   session: Session,
   { table }: Control,
   { runId, target }: { readonly runId: RunId; readonly target: TableName },
-): Promise<FoundSwap | undefined> {
-  const { rows } = await session.query<{ run_id: RunId; action: FoundSwap["action"] }>({
+): Promise<Omit<SwapRow, "kept"> | undefined> {
+  const { rows } = await session.query<Omit<SwapRow, "kept">>({
     text: `WITH since AS (SELECT n, run_id, action FROM ${table("swaps")}
         WHERE target = $2 AND at >= (SELECT min(committed_at) FROM ${table("spans")} WHERE run_id = $1 AND rows > 0))
       SELECT run_id, action FROM since
@@ -55,23 +82,10 @@ export async function swapSince(
       ORDER BY n DESC LIMIT 1`,
     values: [runId, showTable(target)],
   });
-  return rows[0] && { runId: rows[0].run_id, action: rows[0].action };
+  return rows[0];
 }
 
-async function readSwaps(session: Session, control: Control, target: TableName): Promise<readonly SwapRow[]> {
-  const { rows } = await session.query<SwapRow>({
-    text: `SELECT run_id, kept, action FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n`,
-    values: [showTable(target)],
-  });
-  return rows;
-}
-
-/** The run whose rows are in a table that runs replace; undefined: none, or another mode writes it. */
-export async function currentRun(session: Session, control: Control, target: TableName): Promise<RunId | undefined> {
-  return followSwaps(await readSwaps(session, control, target)).current;
-}
-
-/** What a rollback of a table undoes; undefined: nothing is left to undo. */
+/** What a rollback of a table undoes. */
 export interface Undoable {
   /** The run that replaced the rows. */
   readonly runId: RunId;
@@ -81,58 +95,31 @@ export interface Undoable {
   readonly back: RunId | undefined;
 }
 
-/** Finds the last replacement of a table that no rollback has undone. */
-export async function lastReplacement(
-  session: Session,
-  control: Control,
-  target: TableName,
-): Promise<Undoable | undefined> {
-  const { standing, kept } = followSwaps(await readSwaps(session, control, target));
-  return standing && { runId: standing.run_id, kept: standing.kept, back: kept.get(standing.kept ?? "") };
+/** The state of a target after all of its swaps. */
+export interface Swapped {
+  /** The run whose rows are in the target; undefined: none, or another mode writes it. */
+  readonly current: RunId | undefined;
+  /** The tables that swaps kept, in order, and which run's rows they hold; undefined: rows that no run wrote. */
+  readonly kept: ReadonlyMap<string, RunId | undefined>;
+  /** The last replacement that no rollback has undone. */
+  readonly replacement: Undoable | undefined;
+  /** The last swap, and the OID of the target since then. */
+  readonly last: (SwapRow & { readonly table_oid: number }) | undefined;
 }
-
-/** Finds the tables that swaps kept and that still exist, the newest first. */
-export async function previousTables(
-  session: Session,
-  control: Control,
-  target: TableName,
-): Promise<readonly PreviousTable[]> {
-  const { kept } = followSwaps(await readSwaps(session, control, target));
-  const names = [...kept.keys()].toReversed();
-  const found = await lookAtTables(
-    session,
-    names.map((table) => ({ schema: target.schema, table })),
-  );
-  return names.flatMap((table) => {
-    const name = showTable({ schema: target.schema, table });
-    const { bytes, keptBy } = found.get(name) ?? {};
-    return bytes === undefined ? [] : [{ name, runId: kept.get(table), bytes, keptBy: keptBy ?? undefined }];
-  });
-}
-
-/** A row of the control table of swaps. */
-export interface SwapRow {
-  readonly run_id: RunId;
-  readonly kept: string | null;
-  readonly action: "replace" | "rollback";
-}
-
-/** Which run's rows a table holds; undefined: rows that no run wrote. */
-type Contents = Map<string, RunId | undefined>;
 
 /**
- * Follows the swaps of a target: which run's rows are in it, and in each table that a swap kept, in the order of the
- * swaps; and the replacement that a rollback undoes, which is the last one that none has undone.
+ * Reads the swaps of a target, and follows them: which run's rows are in it, and in each table that a swap kept; and the
+ * replacement that a rollback undoes.
  */
-export function followSwaps(swaps: readonly SwapRow[]): {
-  readonly current: RunId | undefined;
-  readonly kept: Contents;
-  readonly standing: SwapRow | undefined;
-} {
-  const kept: Contents = new Map();
+export async function readSwaps(session: Session, control: Control, target: TableName): Promise<Swapped> {
+  const { rows } = await session.query<NonNullable<Swapped["last"]>>({
+    text: `SELECT run_id, kept, action, table_oid FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n`,
+    values: [showTable(target)],
+  });
+  const kept = new Map<string, RunId | undefined>();
   const standing: SwapRow[] = [];
   let current: RunId | undefined;
-  for (const swap of swaps) {
+  for (const swap of rows) {
     const { run_id: runId, kept: table, action } = swap;
     const before = current;
     if (action === "replace") {
@@ -148,7 +135,37 @@ export function followSwaps(swaps: readonly SwapRow[]): {
       kept.set(table, before);
     }
   }
-  return { current, kept, standing: standing.at(-1) };
+  const due = standing.at(-1);
+  const replacement = due && { runId: due.run_id, kept: due.kept, back: kept.get(due.kept ?? "") };
+  return { current, kept, replacement, last: rows.at(-1) };
+}
+
+/** Finds the tables that swaps kept and that still exist, the newest first. */
+export async function previousTables(
+  session: Session,
+  control: Control,
+  target: TableName,
+): Promise<readonly PreviousTable[]> {
+  const { kept } = await readSwaps(session, control, target);
+  const names = [...kept.keys()].toReversed();
+  const found = await lookAtTables(
+    session,
+    names.map((table) => ({ schema: target.schema, table })),
+  );
+  return names.flatMap((table) => {
+    const name = showTable({ schema: target.schema, table });
+    const { bytes, keptBy } = found.get(name) ?? {};
+    return bytes === undefined ? [] : [{ name, runId: kept.get(table), bytes, keptBy: keptBy ?? undefined }];
+  });
+}
+
+/** A row of the control table of swaps. */
+interface SwapRow {
+  /** The run that replaced the rows, or the run that was rolled back. */
+  readonly run_id: RunId;
+  /** The table that keeps the rows that were there before; null: none does. */
+  readonly kept: string | null;
+  readonly action: "replace" | "rollback";
 }
 
 /** What an object that depends on the table `c` is called. Objects that are dropped with the table do not keep it. */
@@ -184,24 +201,17 @@ export async function lookAtTables(
   return new Map(rows.map((row) => [showTable(row), { ...row, bytes: Number(row.bytes) }]));
 }
 
-interface RunOfTable {
-  readonly control: Control;
-  readonly mode: Mode;
-  readonly name: TableName;
-  readonly plan: Plan;
-}
-
 /** Says what has taken the rows of an unfinished run out of the target, as a clause; undefined: they are there. */
-export async function whyGone(
-  session: Session,
-  { control, mode, name, plan: { runId } }: RunOfTable,
-): Promise<string | undefined> {
-  const found = writesTarget(mode) ? await swapSince(session, control, { runId, target: name }) : undefined;
+export async function whyGone(session: Session, tools: TargetTools, plan: Plan): Promise<string | undefined> {
+  const { control, name, modeOf } = tools;
+  const swap = writesTarget(modeOf(plan))
+    ? await swapSince(session, control, { runId: plan.runId, target: name })
+    : undefined;
   return (
-    found &&
-    (found.action === "replace"
-      ? `run ${found.runId} has replaced all rows since`
-      : `the rollback of run ${found.runId} has put back the rows from before`)
+    swap &&
+    (swap.action === "replace"
+      ? `run ${swap.run_id} has replaced all rows since`
+      : `the rollback of run ${swap.run_id} has put back the rows from before`)
   );
 }
 
@@ -210,14 +220,15 @@ export async function whyGone(
  * committed spans would count as present. Staged runs are exempt: their rows are in staging tables.
  * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened
  */
-export async function refuseSwappedOut(session: Session, { control, mode, name, plan }: RunOfTable): Promise<void> {
+export async function refuseSwappedOut(session: Session, tools: TargetTools, plan: Plan): Promise<void> {
+  const { control, name, modeOf } = tools;
   const { runId } = plan;
-  const why = await whyGone(session, { control, mode, name, plan });
+  const why = await whyGone(session, tools, plan);
   if (why === undefined || (await control.isFinished(session, runId))) {
     return; // another attempt may have finished the run before the swap
   }
   await refuseStopped(session, control, plan);
-  const newRun = mode.kind === "append" ? "--new-run --allow-duplicates" : "--new-run";
+  const newRun = modeOf(plan).kind === "append" ? "--new-run --allow-duplicates" : "--new-run";
   const isHere = `UPDATE ${control.table("spans")} SET committed_at = clock_timestamp() WHERE run_id = '${runId}'`;
   throw new JobError(
     "OUTPUT_DAMAGED",

@@ -44,7 +44,13 @@ export interface Mode {
    * Carries out the statements of `finish` on a run without rows, as far as they change no row of the target and need
    * no lock that readers wait for. Default: there are none. @throws errors of the server
    */
-  readonly rehearseFinish?: FinishRehearsal | undefined;
+  readonly rehearseFinish?:
+    | {
+        /** The kinds of statements on the target. */
+        readonly statements: readonly ("insert" | "update" | "delete")[];
+        readonly run: (session: Session, plan: Plan) => Promise<void>;
+      }
+    | undefined;
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
 }
@@ -57,19 +63,19 @@ export function writesTarget(mode: Mode): boolean {
   return mode.writtenRows !== undefined;
 }
 
-/** See `Mode.rehearseFinish`. */
-export interface FinishRehearsal {
-  /** The kinds of statements on the target. */
-  readonly statements: readonly ("insert" | "update" | "delete")[];
-  readonly run: (session: Session, plan: Plan) => Promise<void>;
-}
-
 export interface EncodedRows {
   readonly plan: Plan;
   readonly span: number;
   /** A whole stream as `copyStream` makes it; it is iterated again where a transaction is repeated. */
   readonly chunks: Iterable<Uint8Array>;
   readonly columns: readonly TargetColumn[];
+}
+
+/** A table, its control tables, and how the rows of each run are written. */
+export interface TargetTools {
+  readonly name: TableName;
+  readonly control: Control;
+  readonly modeOf: (plan: Plan) => Mode;
 }
 
 export interface ModeTools {

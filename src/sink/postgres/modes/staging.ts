@@ -1,6 +1,6 @@
-import type { RunId } from "../../../plan/plan.js";
+import type { Plan } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../control/control.js";
+import { type Control, damagedRun } from "../control/control.js";
 import type { RowsNeeded } from "./mode.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
 import { JobError } from "../../../util/errors.js";
@@ -40,12 +40,6 @@ export async function makeRowTable(session: Session, model: TableName, copy: Tab
   await session.query(`CREATE TABLE ${quoteTable(copy)} (LIKE ${quoteTable(model)} INCLUDING ALL)`);
 }
 
-/** Makes a table like another one, in all that readers and writers notice, but without rows. */
-export async function makeLike(session: Session, model: TableName, copy: TableName): Promise<void> {
-  await makeRowTable(session, model, copy);
-  await copyAttributes(session, model, copy);
-}
-
 /** Copies grants, comments and the like that were added to the model since the copy was made. */
 export async function copyAttributes(session: Session, model: TableName, copy: TableName): Promise<void> {
   const oids = [await oidOf(session, model), await oidOf(session, copy)];
@@ -68,23 +62,28 @@ export async function oidOf(session: Session, name: TableName): Promise<number |
   return rows[0]?.oid;
 }
 
+export function stagingGone(staging: TableName, { runId }: Plan): JobError {
+  return damagedRun(`checking table ${showTable(staging)}: the staging table is gone`, {
+    hint: "it was removed; restore it from a backup",
+    runId,
+  });
+}
+
+/** SQL for the number of rows that the committed spans of run $1 gave. */
+export function rowsOfSpans({ table }: Control): string {
+  return `SELECT sum(rows) FROM ${table("spans")} WHERE run_id = $1`;
+}
+
 /**
  * Checks that a staging table holds the rows that its run committed. `due`: SQL for their number, `$1` the run.
  * @throws JobError OUTPUT_DAMAGED
  */
 export async function checkStaging(
   session: Session,
-  {
-    runId,
-    staging,
-    due,
-    doing,
-  }: {
-    readonly runId: RunId;
-    readonly staging: TableName;
-    readonly due: string;
-    readonly doing: RowsNeeded;
-  },
+  { runId }: Plan,
+  staging: TableName,
+  due: string,
+  doing: RowsNeeded,
 ): Promise<void> {
   if (doing !== "finishing" && !(await mayRead(session, staging))) {
     return; // another role's approval is kept, and an attempt that may read the rows publishes them
@@ -107,8 +106,9 @@ export async function checkStaging(
 
 async function mayRead(session: Session, name: TableName): Promise<boolean> {
   const { rows } = await session.query<{ may: boolean | null }>({
-    text: "SELECT has_table_privilege($1::oid, 'SELECT') AS may",
-    values: [await oidOf(session, name)],
+    text: `SELECT has_table_privilege(c.oid, 'SELECT') AS may FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = $1 AND c.relname = $2`,
+    values: [name.schema, name.table],
   });
   return rows[0]?.may === true;
 }
@@ -137,15 +137,12 @@ const missing = `
  * Compares two tables just before they exchange names: a change that was made to only one of them would be lost.
  * @throws JobError OUTPUT_MISMATCH
  */
-export async function refuseOtherShape(
-  session: Session,
-  { target, staging }: { readonly target: TableName; readonly staging: TableName },
-  oids: { readonly target: number | undefined; readonly staging: number | undefined },
-): Promise<void> {
-  const lacking = async (one: number | undefined, other: number | undefined): Promise<string[]> =>
-    (await session.query<{ fact: string }>({ text: missing, values: [one, other] })).rows.map(({ fact }) => fact);
-  const added = await lacking(oids.target, oids.staging);
-  const gone = await lacking(oids.staging, oids.target);
+export async function refuseOtherShape(session: Session, target: TableName, staging: TableName): Promise<void> {
+  const oids = [await oidOf(session, target), await oidOf(session, staging)];
+  const lacking = async (values: readonly (number | undefined)[]): Promise<string[]> =>
+    (await session.query<{ fact: string }>({ text: missing, values: [...values] })).rows.map(({ fact }) => fact);
+  const added = await lacking(oids);
+  const gone = await lacking(oids.toReversed());
   if (added.length + gone.length > 0) {
     const found = [...added.map((fact) => `it has ${fact}`), ...gone.map((fact) => `it has no ${fact}`)].join("; ");
     throw new JobError(
@@ -161,7 +158,7 @@ export async function refuseOtherShape(
 /**
  * SQL for statements that drop from table $2 the constraints, unique indexes and NOT NULLs that table $1 does not have.
  * Only constraints of the types $3 are dropped, unique indexes only if `u` is among these, and NOT NULL of the columns
- * $4 is kept. Constraints, also CHECK constraints, are compared without their names, unlike in `shape.ts`: copies may
+ * $4 is kept. Constraints, also CHECK constraints, are compared without their names, unlike in `missing`: copies may
  * have other names.
  */
 const outdated = `
@@ -182,26 +179,22 @@ const outdated = `
     WHERE s.of = $2 AND s.attnotnull AND s.attidentity = '' AND NOT t.attnotnull AND NOT s.attname = ANY ($4::text[])
   ORDER BY n`;
 
-/** The parts of a staging table that are copied from its target. */
-export interface CopiedConstraints {
-  /** Types of constraints, as in `pg_constraint.contype`. */
-  readonly types: readonly string[];
-  /** Key columns, which the staging table itself requires to be NOT NULL. */
-  readonly key: readonly string[];
-}
-
-/** All constraints: LIKE copies all but foreign keys, which are copied if the table is swapped by renaming. */
-export const allConstraints: CopiedConstraints = { types: ["c", "f", "p", "u", "x"], key: [] };
+/** LIKE copies all constraints but foreign keys, which are copied if the table is swapped by renaming. */
+export const allConstraints = ["c", "f", "p", "u", "x"];
 
 /**
  * Drops from a staging table the constraints that were dropped from the target after the copy. Otherwise rows that the
  * target now accepts could not be staged. Constraints that were added to the target are enforced when the rows are
  * published. The caller has locked the run; the statements wait for spans that are being committed. Safe to repeat.
+ * @param types those that were copied, as in `pg_constraint.contype`
+ * @param key columns that the staging table itself requires to be NOT NULL
  */
 export async function dropOutdated(
   session: Session,
-  { target, staging }: { readonly target: TableName; readonly staging: TableName },
-  { types, key }: CopiedConstraints,
+  target: TableName,
+  staging: TableName,
+  types: readonly string[],
+  key: readonly string[],
 ): Promise<void> {
   const { rows } = await session.query<{ sql: string }>({
     text: outdated,

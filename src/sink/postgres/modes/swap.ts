@@ -1,16 +1,9 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
-import { swappedAtSql } from "../control/swaps.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { derivedName, quoteName, quoteTable, shortHash, showTable, type TableName } from "../names.js";
 import { indexShape, makeRowTable, oidOf, runAll } from "./staging.js";
 import { findTable } from "../table.js";
-import { shortHash } from "./upsert.js";
-
-/** Appends a suffix to a table's name, which is shortened to Postgres's limit of 63 bytes. */
-export function derivedName({ schema, table }: TableName, suffix: string): TableName {
-  return { schema, table: `${table.slice(0, 63 - suffix.length)}${suffix}` };
-}
+import { onConflict } from "./upsert.js";
 
 /** A free name for a table that is kept: `suffix` and a digest. */
 export async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
@@ -52,7 +45,7 @@ export async function exchangeNames(
 }
 
 /** The rows of `from` for those of `target`. */
-export interface Exchange {
+interface Exchange {
   readonly target: TableName;
   readonly from: TableName;
   readonly key: readonly string[];
@@ -95,16 +88,13 @@ function exchangeSql({ target, from, key, columns, fixed = [] }: Exchange, which
   const names = columns.map(quoteName);
   const keys = key.map(quoteName);
   const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
-  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
   const gone = keys.length === 0 ? "" : ` AND NOT EXISTS (SELECT FROM ${quoteTable(from)} s WHERE ${same})`;
-  const update =
-    others.length === 0
-      ? "DO NOTHING"
-      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
+  const updated = names.filter((_, index) => !fixed.includes(columns[index] ?? ""));
+  const conflict = keys.length === 0 ? "" : ` ${onConflict(keys, updated)}`;
   return [
     `DELETE FROM ${quoteTable(target)} t WHERE ${which}${gone}`,
     `INSERT INTO ${quoteTable(target)} (${names.join(", ")}) OVERRIDING SYSTEM VALUE
-     SELECT ${names.join(", ")} FROM ${quoteTable(from)} WHERE ${which}${keys.length === 0 ? "" : ` ON CONFLICT (${keys.join(", ")}) ${update}`}`,
+     SELECT ${names.join(", ")} FROM ${quoteTable(from)} WHERE ${which}${conflict}`,
   ];
 }
 
@@ -120,73 +110,6 @@ export async function copyTable(
   await session.query(
     `INSERT INTO ${quoteTable(to)} (${names}) OVERRIDING SYSTEM VALUE SELECT ${names} FROM ${quoteTable(from)}`,
   );
-}
-
-export interface Swap {
-  readonly runId: string;
-  readonly action: "replace" | "rollback";
-  /** The table that keeps the replaced rows; null where none are kept. */
-  readonly kept: string | null;
-}
-
-export async function recordSwap(session: Session, control: Control, target: TableName, swap: Swap): Promise<void> {
-  await session.query({
-    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid, at)
-      VALUES ($1, $2, $3, $4, $5, ${swappedAtSql(control, "$1")})`,
-    values: [showTable(target), swap.runId, swap.kept, swap.action, await oidOf(session, target)],
-  });
-}
-
-export interface RecordedSwap extends Swap {
-  /** OID of the target since this swap. */
-  readonly table: number;
-}
-
-interface SwapRow {
-  readonly run_id: string;
-  readonly action: "replace" | "rollback";
-  readonly kept: string | null;
-  readonly table_oid: number;
-}
-
-/** Reads the last swap of the target. */
-export async function lastSwap(
-  session: Session,
-  control: Control,
-  target: TableName,
-): Promise<RecordedSwap | undefined> {
-  const { rows } = await session.query<SwapRow>({
-    text: `SELECT run_id, action, kept, table_oid FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n DESC LIMIT 1`,
-    values: [showTable(target)],
-  });
-  const [row] = rows;
-  return row === undefined
-    ? undefined
-    : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
-}
-
-/** Whether a rollback has put back the table that a run had replaced. No swap brings its rows in again. */
-export async function isRolledBack(session: Session, control: Control, runId: string): Promise<boolean> {
-  const { rows } = await session.query({
-    text: `SELECT FROM ${control.table("swaps")} WHERE run_id = $1 AND action = 'rollback' LIMIT 1`,
-    values: [runId],
-  });
-  return rows.length > 0;
-}
-
-/** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
-export async function keptTables(
-  session: Session,
-  control: Control,
-  target: TableName,
-  keep: number,
-): Promise<readonly TableName[]> {
-  const { rows } = await session.query<{ kept: string }>({
-    text: `SELECT kept FROM (SELECT kept, max(n) AS n FROM ${control.table("swaps")} WHERE target = $1 AND kept IS NOT NULL GROUP BY kept) AS s
-      WHERE to_regclass(format('%I.%I', $2::text, kept)) IS NOT NULL ORDER BY n DESC OFFSET $3`,
-    values: [showTable(target), target.schema, keep],
-  });
-  return rows.map(({ kept }) => ({ schema: target.schema, table: kept }));
 }
 
 /**
@@ -220,7 +143,7 @@ export async function refuseDependents(
   session: Session,
   name: TableName,
   oid: number,
-  { hint = "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table" } = {},
+  hint = "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table",
 ): Promise<void> {
   const { rows } = await session.query<{ shown: string }>({ text: dependents, values: [oid] });
   if (rows.length > 0) {
@@ -236,9 +159,9 @@ export async function refuseDependents(
 export async function refuseIncoming(session: Session, staging: TableName): Promise<void> {
   const oid = await oidOf(session, staging);
   if (oid !== undefined) {
-    await refuseDependents(session, staging, oid, {
-      hint: "drop them, and run the same command again: they would belong to the target, which no later run could swap",
-    });
+    const hint =
+      "drop them, and run the same command again: they would belong to the target, which no later run could swap";
+    await refuseDependents(session, staging, oid, hint);
   }
 }
 

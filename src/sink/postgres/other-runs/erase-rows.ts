@@ -15,18 +15,16 @@ import {
   rowTablesOf,
   tablesOfClosedRuns,
 } from "./own-tables.js";
-import { type Session, transact } from "../connections.js";
+import type { Session } from "../connections.js";
 import { hasControlTables } from "../control/schema.js";
-import { dropTables, finishSeconds } from "../finish-run.js";
+import { finishSeconds, retried, retriedWrite, type RunTools } from "../run-tools.js";
+import { dropTables } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
-import { stagingTable } from "../modes/replace.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { quoteName, quoteTable, showTable, stagingTable, type TableName } from "../names.js";
 import { previousTables } from "../control/swaps.js";
-import { retrying } from "../failures.js";
-import type { RunTools } from "../run-tools.js";
 import { findTable } from "../table.js";
 import type { RunId } from "../../../plan/plan.js";
-import { type Control, type PlanRow, runConditions, storedPlan } from "../control/control.js";
+import { type PlanRow, storedPlan } from "../control/control.js";
 import { outputColumns } from "../../../binding/contract.js";
 import { pgTypeOf, sqlOf } from "../types.js";
 import { parseJson } from "../../../plan/parse-plan.js";
@@ -40,13 +38,12 @@ import { documentText } from "../control/documents.js";
  */
 export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
   const doing = `erasing rows of ${tools.target}`;
-  const erased = await retrying(doing, tools.retry, async (last) => {
-    await (request.dryRun ? undefined : tools.ensureControlTables(last));
-    return await transact(tools, (session) => orWrongKey(request, () => eraseInTransaction(session, tools, request)), {
-      last,
-      silentSeconds: finishSeconds,
-    });
-  });
+  const erased = await (request.dryRun ? retried : retriedWrite)(
+    tools,
+    doing,
+    (session) => orWrongKey(request, () => eraseInTransaction(session, tools, request)),
+    finishSeconds,
+  );
   if (!request.dryRun) {
     // Runs that are over may have left tables that could not be dropped then.
     await dropTables(tools, (session) => tablesOfClosedRuns(session, tools.control, showTable(tools.name)));
@@ -67,12 +64,12 @@ async function eraseInTransaction(
   await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key
   if (!request.dryRun) {
     // Take the locks in the same order as the finish of a run. Another order could deadlock.
-    await lockReplacing(session, await refuseOpenRuns(session, tools, target, request));
+    await lockReplacing(session, await refuseOpenRuns(session, tools, request));
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
   }
   // Read again: a run may have been opened while this waited.
-  const unfinished = await refuseOpenRuns(session, tools, target, request);
+  const unfinished = await refuseOpenRuns(session, tools, request);
   const previous = (await previousTables(session, control, name)).map((table) => splitTable(table.name));
   const erased: ErasedTable[] = [];
   for (const table of [name, ...previous]) {
@@ -87,23 +84,23 @@ async function eraseInTransaction(
     }
     erased.push({
       name: showTable(table),
-      rows: await eraseFrom(session, { table: quoteTable(table), types }, request),
+      rows: await eraseFrom(session, table, types, request),
       rejects: 0,
     });
   }
   // A table of a run that is over may have been kept, because a view or a session needs it.
-  const closed = await closedRuns(session, control, target, { all: true });
+  const closed = await closedRuns(session, control, target, null);
   erased.push(
     ...(await eraseFromOwn(session, tools, closed, request)),
     ...(await eraseFromOwn(session, tools, unfinished, request, (run) => startOver(session, tools, run))),
   );
   // Rejected rows outlive the table, and store key values as text.
-  const types = (await keyTypes(session, name, request)) ?? (await plannedKeyTypes(session, control, target, request));
-  const rejects = await eraseRejects(session, tools, { types, target }, request);
+  const types = (await keyTypes(session, name, request)) ?? (await plannedKeyTypes(session, tools, request));
+  const rejects = await eraseRejects(session, tools, types, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
   if (!request.dryRun) {
-    await stripRecords(session, tools, target);
-    await recordErasure(session, control, { target, request, erased });
+    await stripRecords(session, tools);
+    await recordErasure(session, tools, request, erased);
   }
   return erased;
 }
@@ -134,7 +131,7 @@ async function eraseFromOwn(
       continue;
     }
     requireErasable(table, run);
-    const rows = await eraseFrom(session, { table: quoteTable(table), types }, request);
+    const rows = await eraseFrom(session, table, types, request);
     if (rows > 0 && run.mode !== "upsert") {
       erased.push({ name: showTable(table), rows, rejects: 0 });
     }
@@ -170,71 +167,58 @@ async function startOver(session: Session, { control, name }: RunTools, { runId 
   }
 }
 
-/** SQL for the keys as a table `k` (n, k0, k1 …), from parameters with a list of texts for each column. */
-function keysSql(types: readonly string[], { raw }: { readonly raw: boolean }): string {
-  const lists = types.map((_, index) => `$${index + 1}::text[]`).join(", ");
-  const columns = types.map((type, index) => `t${index}::${type} AS k${index}${raw ? `, t${index}` : ""}`).join(", ");
-  return `k AS (SELECT n, ${columns} FROM unnest(${lists}) WITH ORDINALITY AS u (${types.map((_, index) => `t${index}`).join(", ")}, n))`;
-}
-
-function valuesOf({ keys }: TableErasure): string[][] {
-  return keys.columns.map((_, index) => keys.keys.map((key) => key[index] ?? ""));
-}
-
-/** Deletes the rows of the keys, or counts them. */
+/** Deletes the rows of the keys from a table, or counts them. */
 async function eraseFrom(
   session: Session,
-  { table, types }: { readonly table: string; readonly types: readonly string[] },
+  table: TableName,
+  types: readonly string[],
   request: TableErasure,
 ): Promise<number> {
-  const isKey = request.keys.columns.map((name, index) => `t.${quoteName(name)} = k.k${index}`).join(" AND ");
-  const rows = request.dryRun
-    ? `SELECT k.n FROM ${table} t JOIN k ON ${isKey}`
-    : `DELETE FROM ${table} t USING k WHERE ${isKey} RETURNING k.n`;
-  return await countKeys(
-    session,
-    `WITH ${keysSql(types, { raw: false })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
-    {
-      values: valuesOf(request),
-      request,
-    },
-  );
+  const isKey = request.keys.columns.map((name, index) => `r.${quoteName(name)} = k.k${index}`).join(" AND ");
+  return await eraseWhere(session, quoteTable(table), isKey, types, request);
 }
 
 /** Deletes the rejects of the keys, which are texts there, or counts them. */
 async function eraseRejects(
   session: Session,
-  { control: { table } }: RunTools,
-  { types, target }: { readonly types: readonly string[]; readonly target: string },
+  { control: { table }, planTarget }: RunTools,
+  types: readonly string[],
   request: TableErasure,
 ): Promise<number> {
   const { columns } = request.keys;
   const at = columns.length + 1;
-  const isKey = columns
-    .map((_, index) => `r.columns ->> $${at + 1 + index} IN (k.t${index}, k.k${index}::text)`)
-    .join(" AND ");
-  const of = `r.run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $${at})`;
-  const rows = request.dryRun
-    ? `SELECT k.n FROM ${table("rejects")} r JOIN k ON ${isKey} WHERE ${of}`
-    : `DELETE FROM ${table("rejects")} r USING k WHERE ${isKey} AND ${of} RETURNING k.n`;
-  return await countKeys(
-    session,
-    `WITH ${keysSql(types, { raw: true })}, d AS (${rows}) SELECT n, count(*) AS rows FROM d GROUP BY n`,
-    {
-      values: [...valuesOf(request), target, ...columns],
-      request,
-    },
-  );
+  const isKey = columns.map((_, index) => `r.columns ->> $${at + 1 + index} IN (k.t${index}, k.k${index}::text)`);
+  const isOfTarget = `r.run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $${at})`;
+  const values = [planTarget.table, ...columns];
+  return await eraseWhere(session, table("rejects"), [...isKey, isOfTarget].join(" AND "), types, request, values);
 }
 
-async function countKeys(
+/**
+ * Deletes the rows `r` of a table for which a condition holds with one of the keys `k` (k0, k1 …; as texts t0, t1 …), or
+ * counts them.
+ * @param more the values of the parameters behind those of the keys
+ */
+async function eraseWhere(
   session: Session,
-  text: string,
-  { values, request }: { readonly values: readonly unknown[]; readonly request: TableErasure },
+  table: string,
+  condition: string,
+  types: readonly string[],
+  { keys, dryRun, found }: TableErasure,
+  more: readonly string[] = [],
 ): Promise<number> {
-  const { rows } = await session.query<{ n: string; rows: string }>({ text, values: [...values] });
+  const lists = types.map((_, index) => `$${index + 1}::text[]`).join(", ");
+  const texts = types.map((_, index) => `t${index}`).join(", ");
+  const typed = types.map((type, index) => `t${index}::${type} AS k${index}`).join(", ");
+  const erased = dryRun
+    ? `SELECT k.n FROM ${table} r JOIN k ON ${condition}`
+    : `DELETE FROM ${table} r USING k WHERE ${condition} RETURNING k.n`;
+  const { rows } = await session.query<{ n: string; rows: string }>({
+    text: `WITH k AS (SELECT n, ${texts}, ${typed} FROM unnest(${lists}) WITH ORDINALITY AS u (${texts}, n)), d AS (${erased})
+      SELECT n, count(*) AS rows FROM d GROUP BY n`,
+    values: [...keys.columns.map((_, index) => keys.keys.map((key) => key[index] ?? "")), ...more],
+  });
   for (const { n } of rows) {
-    request.found.add(Number(n) - 1);
+    found.add(Number(n) - 1);
   }
   return rows.reduce((sum, row) => sum + Number(row.rows), 0);
 }
@@ -280,17 +264,14 @@ interface OpenRun {
  * Refuses to erase while a run for the target is unfinished or held. Returns the kept predictions that are unfinished, and
  * that no attempt continues. @throws JobError NOT_ERASED
  */
-export async function refuseOpenRuns(
+async function refuseOpenRuns(
   session: Session,
-  { control: { table } }: RunTools,
-  target: string,
+  { control: { table, where }, planTarget: { table: target } }: RunTools,
   { job, command, isKeptOver }: TableErasure,
 ): Promise<readonly PastRun[]> {
-  const { isUnfinished, isDecided, isHeld } = runConditions(table);
   const { rows } = await session.query<OpenRun>({
-    text: `SELECT run_id, job, mode, params, ${isHeld} AS held, plan ~ '"kept": *true' AS kept FROM ${table("runs")} r
-      WHERE target = $1 AND ${isUnfinished} AND NOT ${isDecided("discarded")}
-      AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number) ORDER BY planned_at`,
+    text: `SELECT run_id, job, mode, params, ${where.isHeld} AS held, plan ~ '"kept": *true' AS kept
+      FROM ${table("runs")} r WHERE target = $1 AND ${where.isOpen} ORDER BY planned_at`,
     values: [target],
   });
   const isOver = (run: OpenRun): boolean => run.kept && run.job === job && isKeptOver?.(run.params) === true;
@@ -315,7 +296,7 @@ export async function refuseOpenRuns(
 }
 
 /** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */
-export async function keyTypes(
+async function keyTypes(
   session: Session,
   table: TableName,
   { keys }: TableErasure,
@@ -342,15 +323,14 @@ const plansLimit = 20;
  * The SQL types of the key columns of a table that is gone, taken from the latest plan that has all of them; text if no
  * plan has.
  */
-export async function plannedKeyTypes(
+async function plannedKeyTypes(
   session: Session,
-  { table }: Control,
-  target: string,
+  { control: { table }, planTarget }: RunTools,
   { keys: { columns } }: TableErasure,
 ): Promise<readonly string[]> {
   const { rows } = await session.query<PlanRow>({
     text: `SELECT plan, plan_id FROM ${table("runs")} WHERE target = $1 ORDER BY planned_at DESC LIMIT ${plansLimit}`,
-    values: [target],
+    values: [planTarget.table],
   });
   for (const row of rows) {
     const stored = storedPlan(row);
@@ -367,7 +347,10 @@ export async function plannedKeyTypes(
 const rowsPerQuery = 64;
 
 /** Removes what profiles and verdicts of the target's runs say of single rows. */
-export async function stripRecords(session: Session, { control: { table } }: RunTools, target: string): Promise<void> {
+async function stripRecords(
+  session: Session,
+  { control: { table }, planTarget: { table: target } }: RunTools,
+): Promise<void> {
   const ofTarget = `run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`;
   for (let after = ["", -1]; ; ) {
     const { rows } = await session.query<{ run_id: string; span: number; profile: string }>({
@@ -411,44 +394,34 @@ export async function stripRecords(session: Session, { control: { table } }: Run
  * Records that rows were erased, when and how many, and never of whom. The table is made by the first erasure: a job
  * without any needs none.
  */
-export async function recordErasure(
+async function recordErasure(
   session: Session,
-  { schema }: Control,
-  {
-    target,
-    request,
-    erased,
-  }: { readonly target: string; readonly request: TableErasure; readonly erased: readonly ErasedTable[] },
+  { control: { schema }, planTarget }: RunTools,
+  { keys, found, by }: TableErasure,
+  erased: readonly ErasedTable[],
 ): Promise<void> {
-  const table = `${quoteName(schema)}.erasures`;
-  const isMissing = async (): Promise<boolean> => {
-    const { rows } = await session.query({
-      text: "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'erasures'",
-      values: [schema],
-    });
-    return rows.length === 0;
-  };
-  if (await isMissing()) {
+  const name = { schema, table: "erasures" };
+  const table = quoteTable(name);
+  if ((await findTable(session, name)) === undefined) {
     await lock(session, schema); // an erasure of another table may be making it
   }
-  if (await isMissing()) {
+  if ((await findTable(session, name)) === undefined) {
     await session.query(`CREATE TABLE ${table} (
       n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, target text NOT NULL, by text NOT NULL,
       at timestamptz NOT NULL DEFAULT clock_timestamp(), key text[] NOT NULL, keys bigint NOT NULL,
       keys_not_found bigint NOT NULL, rows bigint NOT NULL, rejects bigint NOT NULL);
       COMMENT ON TABLE ${table} IS 'A row for each time that rows of persons were erased: when and how many'`);
   }
-  const { keys, found, by } = request;
   await session.query({
     text: `INSERT INTO ${table} (target, by, key, keys, keys_not_found, rows, rejects) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
     values: [
-      target,
+      planTarget.table,
       by,
       keys.columns,
       keys.keys.length,
       keys.keys.length - found.size,
-      erased.reduce((sum, one) => sum + one.rows, 0),
-      erased.reduce((sum, one) => sum + one.rejects, 0),
+      erased.reduce((sum, { rows }) => sum + rows, 0),
+      erased.reduce((sum, { rejects }) => sum + rejects, 0),
     ],
   });
 }

@@ -1,15 +1,11 @@
 import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
-import { answersTable } from "../answers.js";
+import { answersTable, keysTable, quoteTable, stagedRowsTable, stagingTable, type TableName } from "../names.js";
 import type { Session } from "../connections.js";
-import { type Control, runConditions } from "../control/control.js";
+import type { Control } from "../control/control.js";
 import { decisionDocument } from "../../ledger.js";
 import { readDocument } from "../control/documents.js";
-import { stagingTable } from "../modes/replace.js";
-import { stagedRowsTable } from "../modes/staged.js";
-import { keysTable } from "../modes/upsert.js";
-import { quoteTable, type TableName } from "../names.js";
 import { plannedTarget } from "../target.js";
 
 /**
@@ -17,7 +13,7 @@ import { plannedTarget } from "../target.js";
  * start over.
  */
 export async function dropLeftovers(session: Session, control: Control, run: PastRun): Promise<void> {
-  for (const name of await droppableTables(session, leftoversOf(control, run))) {
+  for (const name of await droppableTables(session, control, [run])) {
     await session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`);
   }
 }
@@ -31,11 +27,7 @@ export async function tablesOfClosedRuns(
   control: Control,
   target: string,
 ): Promise<readonly TableName[]> {
-  const runs = await closedRuns(session, control, target);
-  return await droppableTables(
-    session,
-    runs.flatMap((run) => leftoversOf(control, run)),
-  );
+  return await droppableTables(session, control, await closedRuns(session, control, target));
 }
 
 /**
@@ -43,45 +35,34 @@ export async function tablesOfClosedRuns(
  * other run, which needs them.
  */
 export async function tablesToDrop(session: Session, control: Control, plan: Plan): Promise<readonly TableName[]> {
-  const { runId } = plan;
-  const { table: target, mode } = plannedTarget(plan);
-  if (!(await isClosed(session, control, runId))) {
-    return [];
-  }
-  const replaced = splitRunId(runId).number > 1 ? await abandonedRuns(session, control, runId) : [];
-  return await droppableTables(
+  const closed = await ifClosed(session, control, plan);
+  const isLater = closed.length > 0 && splitRunId(plan.runId).number > 1;
+  const replaced = isLater ? await abandonedRuns(session, control, plan.runId) : [];
+  return await droppableTables(session, control, [...closed, ...replaced]);
+}
+
+/** Finds the tables of its own that a published or discarded run still has, and that this role may not drop. */
+export async function tablesOfOthers(session: Session, control: Control, plan: Plan): Promise<readonly LeftTable[]> {
+  const closed = await ifClosed(session, control, plan);
+  const tables = await existingTables(
     session,
-    [{ runId, target, mode }, ...replaced].flatMap((run) => leftoversOf(control, run)),
+    closed.flatMap((run) => leftoversOf(control, run)),
   );
+  return tables.filter(({ mayDrop }) => !mayDrop);
 }
 
-async function isClosed(session: Session, control: Control, runId: RunId): Promise<boolean> {
-  return (
-    (await control.isFinished(session, runId)) ||
-    (await readDocument(session, control, { runId, kind: decisionDocument }))?.kind === "discarded"
-  );
-}
-
-/** A table that is no longer needed, and belongs to a role whose tables this one may not drop. */
-export interface OthersTable extends TableName {
-  readonly owner: string;
-}
-
-/** Finds the tables of their own that a published or discarded run still has, and that this role may not drop. */
-export async function tablesOfOthers(session: Session, control: Control, plan: Plan): Promise<readonly OthersTable[]> {
+/** The run of a plan if it is published or discarded; else none. */
+async function ifClosed(session: Session, control: Control, plan: Plan): Promise<readonly PastRun[]> {
   const { runId } = plan;
-  if (!(await isClosed(session, control, runId))) {
-    return [];
-  }
+  const isClosed =
+    (await control.isFinished(session, runId)) ||
+    (await readDocument(session, control, runId, decisionDocument))?.kind === "discarded";
   const { table: target, mode } = plannedTarget(plan);
-  const found = await existingTables(session, leftoversOf(control, { runId, target, mode }));
-  return found.filter(({ mayDrop }) => !mayDrop).map(({ owner, schema, table }) => ({ owner, schema, table }));
+  return isClosed ? [{ runId, target, mode }] : [];
 }
 
-/** Names the tables of its own that a run may have. */
-export function leftoversOf(control: Control, run: PastRun): readonly TableName[] {
-  const { schema } = control;
-  return [answersTable(schema, run.runId), ...rowTablesOf(control, run)];
+function leftoversOf(control: Control, run: PastRun): readonly TableName[] {
+  return [answersTable(control.schema, run.runId), ...rowTablesOf(control, run)];
 }
 
 /** Names the tables of its own in which a run may have rows, or keys of rows. */
@@ -98,10 +79,17 @@ export function rowTablesOf({ schema }: Control, { runId, target, mode }: PastRu
   }
 }
 
-/** Returns the tables that exist and that this role may drop. */
-export async function droppableTables(session: Session, names: readonly TableName[]): Promise<readonly TableName[]> {
-  const found = await existingTables(session, names);
-  return found.filter(({ mayDrop }) => mayDrop).map(({ schema, table }) => ({ schema, table }));
+/** Returns the tables of their own that runs still have, and that this role may drop. */
+export async function droppableTables(
+  session: Session,
+  control: Control,
+  runs: readonly PastRun[],
+): Promise<readonly TableName[]> {
+  const tables = await existingTables(
+    session,
+    runs.flatMap((run) => leftoversOf(control, run)),
+  );
+  return tables.filter(({ mayDrop }) => mayDrop).map(({ schema, table }) => ({ schema, table }));
 }
 
 /** A table of its own that a run has left. */
@@ -135,25 +123,15 @@ export interface PastRun {
   readonly mode: string;
 }
 
-interface PastRow {
-  readonly run_id: RunId;
-  readonly target: string;
-  readonly mode: string;
-}
-
-function pastRun({ run_id: runId, target, mode }: PastRow): PastRun {
-  return { runId, target, mode };
-}
-
 /** Reads the earlier runs of the same job and params that were not published: they are abandoned. */
-export async function abandonedRuns(session: Session, { table }: Control, runId: RunId): Promise<readonly PastRun[]> {
+async function abandonedRuns(session: Session, { table, where }: Control, runId: RunId): Promise<readonly PastRun[]> {
   const { base, number } = splitRunId(runId);
-  const { rows } = await session.query<PastRow>({
-    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2
-      AND ${runConditions(table).isUnfinished}`,
+  const { rows } = await session.query<PastRun>({
+    text: `SELECT run_id AS "runId", target, mode FROM ${table("runs")} r WHERE base = $1 AND number < $2
+      AND ${where.isUnfinished}`,
     values: [base, number],
   });
-  return rows.map(pastRun);
+  return rows;
 }
 
 /** Tables of older runs were dropped by the runs after them, except those of other roles. */
@@ -165,33 +143,17 @@ const closedLimit = 200;
  */
 export async function closedRuns(
   session: Session,
-  { table }: Control,
+  { table, where }: Control,
   target: string,
-  { all = false }: { readonly all?: boolean } = {},
+  limit: number | null = closedLimit,
 ): Promise<readonly PastRun[]> {
-  const { isUnfinished, isDecided } = runConditions(table);
-  const { rows } = await session.query<PastRow>({
-    text: `SELECT run_id, target, mode FROM ${table("runs")} r WHERE target = $1
-      AND (NOT (${isUnfinished}) OR ${isDecided("discarded")} OR EXISTS (
+  const { rows } = await session.query<PastRun>({
+    text: `SELECT run_id AS "runId", target, mode FROM ${table("runs")} r WHERE target = $1
+      AND (NOT (${where.isUnfinished}) OR ${where.isDecided("discarded")} OR EXISTS (
         SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number AND run_id IN (
           SELECT run_id FROM ${table("finishes")} UNION ALL SELECT run_id FROM ${table("decisions")} WHERE kind = 'discarded')))
-      ORDER BY planned_at DESC${all ? "" : ` LIMIT ${closedLimit}`}`,
-    values: [target],
+      ORDER BY planned_at DESC LIMIT $2`,
+    values: [target, limit],
   });
-  return rows.map(pastRun);
-}
-
-/**
- * Whether no run before this one has published a row: all of them are staged, and none is published. False where there is
- * none. It stays so once this run's plan is stored: an approved run that is being published meanwhile holds `lockRuns`.
- */
-export async function nothingPublished(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
-  const { isUnfinished } = runConditions(table);
-  const { base, number } = splitRunId(runId);
-  const { rows } = await session.query<{ nothing: boolean | null }>({
-    text: `SELECT bool_and(staged AND ${isUnfinished}) AS nothing
-      FROM ${table("runs")} r WHERE base = $1 AND number < $2`,
-    values: [base, number],
-  });
-  return rows[0]?.nothing === true;
+  return rows;
 }

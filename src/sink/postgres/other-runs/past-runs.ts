@@ -9,10 +9,9 @@ import {
   statusOfRun,
 } from "../../../publish/recorded-run.js";
 import type { Sink, UnfinishedRun } from "../../port.js";
-import { type Session, transact } from "../connections.js";
+import type { Session } from "../connections.js";
 import { showTable } from "../names.js";
-import { retrying } from "../failures.js";
-import type { RunTools } from "../run-tools.js";
+import { retried, retriedRead, type RunTools } from "../run-tools.js";
 import { findNewer } from "./newer-runs.js";
 import { whyGone } from "../control/swaps.js";
 import type { Decision } from "../../../publish/decision.js";
@@ -29,52 +28,48 @@ import { sameSeries } from "../../../plan/series.js";
 import type { ReadersView, VisibleRun } from "../../../publish/readers-view.js";
 import { plannedTarget } from "../target.js";
 
-/** Reads from the control tables. Returns `none` if they do not exist. */
-export type InControlTables = <T>(doing: string, none: T, work: (session: Session) => Promise<T>) => Promise<T>;
-
 /** Reads earlier runs from the control tables. */
 export function pastRuns(
   tools: RunTools,
-  inControlTables: InControlTables,
 ): Pick<Required<Sink>, "unfinished" | "published" | "visible" | "newer" | "readProfile" | "history"> {
-  const { control, target, retry } = tools;
+  const { control, planTarget, target } = tools;
+  const doing = `reading ${target}`;
   return {
     unfinished: (job, base) =>
-      inControlTables<readonly UnfinishedRun[]>(`looking for unfinished runs of ${job}`, [], (session) =>
-        unfinishedRuns(session, tools, { job, base }),
+      retriedRead<readonly UnfinishedRun[]>(
+        tools,
+        `looking for unfinished runs of ${job} at ${planTarget.server}`,
+        [],
+        (session) => unfinishedRuns(session, tools, job, base),
       ),
-    visible: (plan) =>
-      inControlTables(`reading ${target}`, undefined, (session) =>
-        visibleRun(session, control, { plan, target: showTable(tools.name) }),
-      ),
-    newer: (plan) => inControlTables(`reading ${target}`, undefined, (session) => findNewer(session, control, plan)),
+    visible: (plan) => retriedRead(tools, doing, undefined, (session) => visibleRun(session, tools, plan)),
+    newer: (plan) => retriedRead(tools, doing, undefined, (session) => findNewer(session, control, plan)),
     published: (series) =>
-      inControlTables<readonly PublishedRun[]>(`reading ${target}`, [], (session) =>
-        publishedRuns(session, control, { target: showTable(tools.name), series }),
-      ),
-    readProfile: (pinned) =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => publishedProfile(session, control, pinned)),
-      ),
+      retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools, series)),
+    readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
     history: (request) =>
-      inControlTables<readonly RecordedRun[]>(`reading the runs of ${request.job}`, [], (session) =>
-        readHistory(session, control, { ...request, target: showTable(tools.name) }),
+      retriedRead<readonly RecordedRun[]>(
+        tools,
+        `reading the runs of ${request.job} at ${planTarget.server}`,
+        [],
+        (session) => readHistory(session, tools, request),
       ),
   };
 }
 
 async function unfinishedRuns(
   session: Session,
-  { control, name, target, modeOf }: RunTools,
-  { job, base }: { readonly job: string; readonly base: RunId },
+  tools: RunTools,
+  job: string,
+  base: RunId,
 ): Promise<readonly UnfinishedRun[]> {
-  const runs = await control.unfinished(session, { job, base, table: showTable(name) });
-  const found: UnfinishedRun[] = [];
-  for (const { plan, held = false } of runs) {
-    const gone = held ? undefined : await whyGone(session, { control, mode: modeOf(plan), name, plan });
-    found.push({ plan, held, target, gone });
+  const { control, name, target } = tools;
+  const runs: UnfinishedRun[] = [];
+  for (const { plan, held = false } of await control.unfinished(session, { job, base, table: showTable(name) })) {
+    const gone = held ? undefined : await whyGone(session, tools, plan);
+    runs.push({ plan, held, target, gone });
   }
-  return found;
+  return runs;
 }
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
@@ -96,17 +91,16 @@ interface HistoryRow extends PlanRow {
 }
 
 /** Reads the latest runs of a job for a target. */
-export async function readHistory(
+async function readHistory(
   session: Session,
-  control: Control,
-  { job, last, target, others }: HistoryRequest & { readonly target: string },
+  { control, name }: RunTools,
+  { job, last, others }: HistoryRequest,
 ): Promise<readonly RecordedRun[]> {
-  const { table } = control;
+  const { table, where } = control;
+  const target = showTable(name);
   const { rows } = await session.query<HistoryRow>({
-    text: `SELECT r.run_id, r.plan, r.plan_id,
-        EXISTS (SELECT FROM ${table("runs")} n WHERE n.base = r.base AND n.number > r.number) AS later,
+    text: `SELECT r.run_id, r.plan, r.plan_id, ${where.hasLater} AS later, ${where.isRolledBack} AS rolled_back,
         ${utcText("f.finished_at")} AS finished_at, f.spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
-        EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback') AS rolled_back,
         ${secondsSql(control, "r.run_id")} AS seconds,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
           ORDER BY t.number LIMIT 1) AS tombstone
@@ -118,14 +112,13 @@ export async function readHistory(
     values: [job, target, last],
   });
   if (others !== undefined) {
-    await readOthers(session, control, { job, target, others });
+    await readOthers(session, control, others, job, target);
   }
   const runs: RecordedRun[] = [];
   for (const row of rows) {
-    const run = await recordedRun(session, control, row);
+    const run = { ...(await recordedRun(session, control, row)), place: target };
     const pruned = row.tombstone === null ? undefined : parseTombstone(row.tombstone);
-    const found = { ...run, place: target };
-    runs.push(pruned === undefined ? found : asPruned(found, pruned));
+    runs.push(pruned === undefined ? run : asPruned(run, pruned));
   }
   return runs;
 }
@@ -137,13 +130,11 @@ const othersLimit = 20;
 async function readOthers(
   session: Session,
   { table }: Control,
-  { job, target, others }: { readonly job: string; readonly target: string; readonly others: OtherRuns },
+  others: OtherRuns,
+  job: string,
+  target: string,
 ): Promise<void> {
-  const { rows } = await session.query<{
-    job: string;
-    target: string;
-    params: Readonly<Record<string, string>>;
-  }>({
+  const { rows } = await session.query<{ job: string; target: string; params: Plan["params"] }>({
     text: `SELECT job, target, params FROM (
         SELECT job, target, (array_agg(params ORDER BY planned_at DESC))[1] AS params, max(planned_at) AS at,
           row_number() OVER (PARTITION BY job = $1 ORDER BY max(planned_at) DESC) AS n
@@ -151,11 +142,11 @@ async function readOthers(
       WHERE n <= ${othersLimit} ORDER BY at DESC`,
     values: [job, target],
   });
-  for (const other of rows) {
-    if (other.job === job) {
-      others.tables.set(other.target, other.params);
+  for (const row of rows) {
+    if (row.job === job) {
+      others.tables.set(row.target, row.params);
     } else {
-      others.jobs.add(other.job);
+      others.jobs.add(row.job);
     }
   }
 }
@@ -163,9 +154,7 @@ async function readOthers(
 async function recordedRun(session: Session, control: Control, row: HistoryRow): Promise<Omit<RecordedRun, "place">> {
   const { run_id: runId } = row;
   const published = row.finished_at !== null;
-  const failure = published
-    ? undefined
-    : (await readDocument(session, control, { runId, kind: errorsDocument }))?.errors.at(-1);
+  const failure = published ? undefined : (await readDocument(session, control, runId, errorsDocument))?.errors.at(-1);
   const common = {
     runId,
     rows: Number(row.rows ?? 0),
@@ -184,7 +173,7 @@ async function recordedRun(session: Session, control: Control, row: HistoryRow):
   const { plan } = stored;
   const { verdict, decision } = review;
   const isPaid = plan.request.prompt !== undefined && common.spending === undefined;
-  const spending = isPaid ? await readDocument(session, control, { runId, kind: spendingDocument }) : common.spending;
+  const spending = isPaid ? await readDocument(session, control, runId, spendingDocument) : common.spending;
   const { kind } = stateOf({ published, staged: plan.staged, verdict, decision });
   const hasStopped = failure !== undefined && failure.spansCommitted >= row.spans;
   const at = row.finished_at ?? decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? row.last_commit_at;
@@ -200,13 +189,8 @@ async function reviewOf(
 ): Promise<{ verdict: RunVerdict | undefined; decision: Decision | undefined } | undefined> {
   try {
     return {
-      verdict:
-        plan.checks === null
-          ? undefined
-          : await readDocument(session, control, { runId: plan.runId, kind: verdictDocument }),
-      decision: plan.staged
-        ? await readDocument(session, control, { runId: plan.runId, kind: decisionDocument })
-        : undefined,
+      verdict: plan.checks === null ? undefined : await readDocument(session, control, plan.runId, verdictDocument),
+      decision: plan.staged ? await readDocument(session, control, plan.runId, decisionDocument) : undefined,
     };
   } catch (error) {
     if (error instanceof JobError) {
@@ -231,21 +215,27 @@ interface PublishedRow {
  * published last. Runs that were rolled back do not count, nor, unless every run is asked for, those that a person approved
  * with --not-normal, and those that were expected to differ.
  */
-export async function publishedRuns(
+async function publishedRuns(
   session: Session,
-  control: Control,
-  { target, series }: { readonly target: string; readonly series: Series },
+  { control, name }: RunTools,
+  series: Series,
 ): Promise<readonly PublishedRun[]> {
+  const { table, where } = control;
   const { rows } = await session.query<PublishedRow>({
     text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256, d.by AS left_out_by,
         CASE WHEN $4 THEN ${secondsSql(control, "r.run_id")} END AS seconds
-      FROM ${control.table("finishes")} f JOIN ${control.table("runs")} r USING (run_id)
-        LEFT JOIN ${control.table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
+      FROM ${table("finishes")} f JOIN ${table("runs")} r USING (run_id)
+        LEFT JOIN ${table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
       WHERE f.target = $1 AND r.job = $2 AND f.profile IS NOT NULL
         AND ($3 OR d.run_id IS NULL)
-        AND NOT EXISTS (SELECT FROM ${control.table("swaps")} s WHERE s.run_id = r.run_id AND s.action = 'rollback')
+        AND NOT ${where.isRolledBack}
       ORDER BY f.publication`,
-    values: [target, series.job, series.everyRun === true || series.withLeftOut === true, series.withSeconds === true],
+    values: [
+      showTable(name),
+      series.job,
+      series.everyRun === true || series.withLeftOut === true,
+      series.withSeconds === true,
+    ],
   });
   const byDate = new Map<string, PublishedRun>();
   for (const row of rows) {
@@ -262,7 +252,7 @@ export async function publishedRuns(
 }
 
 /** How long a run was scored: from the start of its first attempt to its last commit. @param id SQL for the id of the run */
-export function secondsSql({ table }: Control, id: string): string {
+function secondsSql({ table }: Control, id: string): string {
   return `extract(epoch FROM (SELECT max(s.committed_at) FROM ${table("spans")} s WHERE s.run_id = ${id})
     - (SELECT min(a.started_at) FROM ${table("attempts")} a WHERE a.run_id = ${id}))::float8`;
 }
@@ -277,11 +267,7 @@ export async function scoredSeconds(session: Session, control: Control, runId: R
 }
 
 /** Reads the profile of a published run. @throws JobError DATABASE when it is gone, or is another one */
-export async function publishedProfile(
-  session: Session,
-  control: Control,
-  { runId, sha256 }: PinnedRun,
-): Promise<string> {
+async function publishedProfile(session: Session, control: Control, { runId, sha256 }: PinnedRun): Promise<string> {
   const { rows } = await session.query<{ profile: string | null }>({
     text: `SELECT profile FROM ${control.table("finishes")} WHERE run_id = $1`,
     values: [runId],
@@ -299,55 +285,32 @@ export async function publishedProfile(
 /** The number of latest publications that are read. A table may have runs of other series. */
 const publicationLimit = 200;
 
-interface VisibleRow {
-  readonly run_id: RunId;
-  readonly job: string | null;
-  readonly params: Plan["params"] | null;
-}
-
 /**
  * Finds whose rows readers find in the table of a plan: those of the run that was published last, and not rolled back.
  * Unless publications replace the whole table, it is the last run of the plan's series, and the rows of earlier ones are
  * in the table, too.
  */
-export async function visibleRun(
-  session: Session,
-  control: Control,
-  { plan, target }: { readonly plan: Plan; readonly target: string },
-): Promise<ReadersView> {
-  const { table } = control;
-  const { rows } = await session.query<VisibleRow>({
-    text: `SELECT f.run_id, r.job, r.params FROM ${table("finishes")} f LEFT JOIN ${table("runs")} r USING (run_id)
+async function visibleRun(session: Session, { control: { table }, name }: RunTools, plan: Plan): Promise<ReadersView> {
+  const { rows } = await session.query<{
+    run_id: RunId;
+    job: string | null;
+    params: Plan["params"] | null;
+    empty: boolean;
+  }>({
+    text: `SELECT f.run_id, r.job, r.params, NOT EXISTS (SELECT FROM ${table("spans")} s WHERE s.run_id = f.run_id AND s.rows > 0) AS empty
+      FROM ${table("finishes")} f LEFT JOIN ${table("runs")} r USING (run_id)
       WHERE f.target = $1
         AND NOT EXISTS (SELECT FROM ${table("swaps")} s WHERE s.run_id = f.run_id AND s.action = 'rollback')
       ORDER BY f.publication DESC LIMIT ${publicationLimit}`,
-    values: [target],
+    values: [showTable(name)],
   });
+  const asVisible = (row: (typeof rows)[number] | undefined): VisibleRun | undefined =>
+    row && { runId: row.run_id, params: row.params, isEmpty: row.empty };
   if (plannedTarget(plan).mode === "replace") {
-    return { run: await asVisible(session, control, rows[0]) };
+    return { run: asVisible(rows[0]) };
   }
-  const found = rows.find(({ job, params }) => job === plan.job && params !== null && sameSeries(params, plan.params));
+  const run = rows.find(({ job, params }) => job === plan.job && params !== null && sameSeries(params, plan.params));
   const { base } = splitRunId(plan.runId);
-  const own = await asVisible(
-    session,
-    control,
-    rows.find((row) => splitRunId(row.run_id).base === base),
-  );
-  return { run: await asVisible(session, control, found), kept: { own: own?.isEmpty === true ? undefined : own } };
-}
-
-async function asVisible(
-  session: Session,
-  { table }: Control,
-  row: VisibleRow | undefined,
-): Promise<VisibleRun | undefined> {
-  if (row === undefined) {
-    return undefined;
-  }
-  const { run_id: runId, params } = row;
-  const { rows } = await session.query<{ some: boolean }>({
-    text: `SELECT EXISTS (SELECT FROM ${table("spans")} WHERE run_id = $1 AND rows > 0) AS some`,
-    values: [runId],
-  });
-  return { runId, params, isEmpty: rows[0]?.some !== true };
+  const own = rows.find((row) => splitRunId(row.run_id).base === base);
+  return { run: asVisible(run), kept: { own: own?.empty === true ? undefined : asVisible(own) } };
 }

@@ -3,34 +3,28 @@ import type { Plan, RunId } from "../../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import type { Sink } from "../../port.js";
-import { droppableTables, leftoversOf, type PastRun } from "./own-tables.js";
-import { type Session, transact } from "../connections.js";
-import { dropTables, finishSeconds } from "../finish-run.js";
+import { droppableTables, type PastRun } from "./own-tables.js";
+import type { Session } from "../connections.js";
+import { finishSeconds, retried, retriedRead, retriedWrite, type RunTools } from "../run-tools.js";
+import { dropTables } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
-import { showTable, type TableName } from "../names.js";
-import { retrying } from "../failures.js";
-import type { RunTools } from "../run-tools.js";
-import { currentRun, lookAtTables, previousTables } from "../control/swaps.js";
+import { showTable } from "../names.js";
+import { lookAtTables, previousTables, readSwaps } from "../control/swaps.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
-import { type Control, type PlanRow, runConditions, sha256Of, storedPlan } from "../control/control.js";
+import { type Control, type PlanRow, sha256Of, storedPlan } from "../control/control.js";
 import { decisionDocument } from "../../ledger.js";
 import { createDocument } from "../control/documents.js";
 import { pinsOf } from "../../../jobs/prune-choice.js";
 import { JobError } from "../../../util/errors.js";
 
-/** Reads where there are control tables; else answers `none`. */
-type Read = <T>(doing: string, none: T, work: (session: Session) => Promise<T>) => Promise<T>;
-
 /** Removes what is stored of old runs. Rows in the target stay. */
-export function pruning(
-  tools: RunTools,
-  { mode, read }: { readonly mode: string; readonly read: Read },
-): Pick<Required<Sink>, "prune" | "previousTables" | "dropPrevious"> {
+export function pruning(tools: RunTools): Pick<Required<Sink>, "prune" | "previousTables" | "dropPrevious"> {
   const { control, name, target } = tools;
   return {
-    prune: (request) => pruneRuns(tools, request, mode),
-    previousTables: () => read(`reading ${target}`, [], (session) => previousTables(session, control, name)),
+    prune: (request) => pruneRuns(tools, request),
+    previousTables: () =>
+      retriedRead(tools, `reading ${target}`, [], (session) => previousTables(session, control, name)),
     dropPrevious: async (table) => {
       await dropTables(tools, () => Promise.resolve([splitTable(table)]));
       return (await leftTables(tools, [table])).size === 0;
@@ -38,41 +32,39 @@ export function pruning(
   };
 }
 
-async function pruneRuns(tools: RunTools, request: PruneRequest, mode: string): Promise<PruneOutcome> {
-  const doing = `pruning the runs before ${request.pruning.tombstone}`;
-  const outcome = await retrying(doing, tools.retry, async (last) => {
-    await (request.dryRun ? undefined : tools.ensureControlTables(last));
-    return await transact(tools, (session) => pruneInTransaction(session, tools, { request, mode }), {
-      last,
-      silentSeconds: finishSeconds,
-    });
-  });
+async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneOutcome> {
+  const { control, name } = tools;
+  const { tombstone } = request.pruning;
+  const outcome = await (request.dryRun ? retried : retriedWrite)(
+    tools,
+    `pruning the runs before ${tombstone}`,
+    (session) => pruneInTransaction(session, tools, request),
+    finishSeconds,
+  );
   if (outcome.kind !== "removed" || request.dryRun) {
     return outcome;
   }
   // After the tombstone: no attempt makes such a table again. A table that a reader holds must not fail the rest.
-  await dropTables(tools, (session) => ownTables(session, tools, request.pruning.tombstone));
+  await dropTables(tools, async (session) =>
+    droppableTables(session, control, await runsBefore(session, control, tombstone, showTable(name))),
+  );
   const left = await leftTables(tools, outcome.tables);
-  const bytesLeft = sizeOf([...left.values()]);
   const tables = outcome.tables.filter((table) => !left.has(table));
-  return { ...outcome, tables, bytes: Math.max(0, outcome.bytes - bytesLeft) };
+  return { ...outcome, tables, bytes: Math.max(0, outcome.bytes - sizeOf(left)) };
 }
 
 type FoundTables = Awaited<ReturnType<typeof lookAtTables>>;
 
 /** Finds those of the tables that could not be dropped. */
 async function leftTables(tools: RunTools, tables: readonly string[]): Promise<FoundTables> {
-  const { retry, target } = tools;
-  return await retrying(`reading ${target}`, retry, () =>
-    transact(tools, (session) => lookAtTables(session, tables.map(splitTable))),
-  );
+  return await retried(tools, `reading ${tools.target}`, (session) => lookAtTables(session, tables.map(splitTable)));
 }
 
 /** Stores the tombstone, and removes rejects and profiles, in one transaction; or only counts them. */
 async function pruneInTransaction(
   session: Session,
   tools: RunTools,
-  { request: { latest, pruning: record, dryRun }, mode }: { readonly request: PruneRequest; readonly mode: string },
+  { latest, pruning: record, dryRun }: PruneRequest,
 ): Promise<PruneOutcome> {
   const { control, name } = tools;
   const { tombstone } = record;
@@ -82,58 +74,52 @@ async function pruneInTransaction(
     await lockRuns(session, tombstone, { shared: false });
     await lockPins(session, target, { shared: false });
   }
-  const now = await latestOf(session, tools, tombstone);
+  const now = await latestOf(session, control, tombstone);
   if (now?.isTombstone !== true && now?.runId !== latest) {
     return { kind: "retained", why: `run ${now?.runId ?? ""} was planned meanwhile` };
   }
-  const runs = await runsBefore(session, control, { tombstone, target });
+  const runs = await runsBefore(session, control, tombstone, target);
   const ids = runs.map(({ runId }) => runId);
-  const current = await currentRun(session, control, name);
+  const { current } = await readSwaps(session, control, name);
   if (current !== undefined && ids.includes(current)) {
     return { kind: "retained", why: `its rows are in ${target}` };
   }
-  const pinning = await pinningRun(session, control, { target, runs: ids });
+  const pinning = await pinningRun(session, control, target, ids);
   if (pinning !== undefined) {
     return { kind: "retained", why: `the checks of run ${pinning} compare with it` };
   }
-  const found = await lookAtTables(session, await droppableTables(session, tablesOf(tools, runs)));
-  const tables = [...found].filter(([, { keptBy }]) => !dryRun || keptBy === null);
+  const found = await lookAtTables(session, await droppableTables(session, control, runs));
+  const tables = new Map([...found].filter(([, { keptBy }]) => !dryRun || keptBy === null));
   const counts = await countControlRows(session, control, ids);
   if (!dryRun) {
-    await (now.isTombstone ? undefined : storeTombstone(session, tools, { pruning: record, target, mode }));
+    await (now.isTombstone ? undefined : storeTombstone(session, tools, record));
     await removeControlRows(session, control, ids);
   }
-  const bytes = counts.bytes + sizeOf(tables.map(([, table]) => table));
-  return { kind: "removed", ...nothingRemoved, ...counts, tables: tables.map(([table]) => table), bytes };
+  return {
+    kind: "removed",
+    ...nothingRemoved,
+    ...counts,
+    tables: [...tables.keys()],
+    bytes: counts.bytes + sizeOf(tables),
+  };
 }
 
 /** The latest run of the params of a tombstone, which may be a tombstone itself. */
 async function latestOf(
   session: Session,
-  { control }: RunTools,
+  { table }: Control,
   tombstone: RunId,
 ): Promise<{ readonly runId: RunId; readonly isTombstone: boolean } | undefined> {
   const { rows } = await session.query<{ runId: RunId; isTombstone: boolean }>({
-    text: `SELECT run_id AS "runId", ${isTombstone("r")} AS "isTombstone" FROM ${control.table("runs")} r
+    text: `SELECT run_id AS "runId", ${isTombstone("r")} AS "isTombstone" FROM ${table("runs")} r
       WHERE base = $1 ORDER BY number DESC LIMIT 1`,
     values: [splitRunId(tombstone).base],
   });
   return rows[0];
 }
 
-/** Finds the tables of their own that the runs before a tombstone still have. */
-async function ownTables(session: Session, tools: RunTools, tombstone: RunId): Promise<readonly TableName[]> {
-  const { control, name } = tools;
-  const runs = await runsBefore(session, control, { tombstone, target: showTable(name) });
-  return await droppableTables(session, tablesOf(tools, runs));
-}
-
-function tablesOf({ control }: RunTools, runs: readonly PastRun[]): readonly TableName[] {
-  return runs.flatMap((run) => leftoversOf(control, run));
-}
-
-function sizeOf(tables: readonly { readonly bytes: number }[]): number {
-  return tables.reduce((sum, { bytes }) => sum + bytes, 0);
+function sizeOf(tables: FoundTables): number {
+  return [...tables.values()].reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 /** SQL for whether a row of the table of runs is a tombstone. It takes the number of a run, and its text takes the plan's place. */
@@ -145,16 +131,13 @@ export function isTombstone(row: string): string {
  * Stores a tombstone as the plan of its number. The caller has locked the runs of these params alone. Its decision keeps
  * it from counting as an unfinished run.
  */
-export async function storeTombstone(
-  session: Session,
-  { control, writer }: Pick<RunTools, "control" | "writer">,
-  { pruning, target, mode }: { readonly pruning: Pruning; readonly target: string; readonly mode: string },
-): Promise<void> {
-  const { tombstone, plan, by, at } = pruning;
+async function storeTombstone(session: Session, tools: RunTools, record: Pruning): Promise<void> {
+  const { tombstone, plan, by, at } = record;
   const { base, number } = splitRunId(tombstone);
-  const text = tombstoneText(pruning);
+  const { table, mode } = tools.planTarget;
+  const text = tombstoneText(record);
   await session.query({
-    text: `INSERT INTO ${control.table("runs")} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
+    text: `INSERT INTO ${tools.control.table("runs")} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
       VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, $8, $9, false, $10)`,
     values: [
       tombstone,
@@ -162,7 +145,7 @@ export async function storeTombstone(
       number,
       sha256Of(text),
       plan.job,
-      target,
+      table,
       mode,
       text,
       JSON.stringify(plan.params),
@@ -171,7 +154,7 @@ export async function storeTombstone(
   });
   const reason = `pruned: stands for ${plan.runId} and the runs before it`;
   const value = { kind: "discarded", by, at, reason, asBaseline: false } as const;
-  await createDocument(session, { control, writer }, { runId: tombstone, kind: decisionDocument, value });
+  await createDocument(session, tools, tombstone, decisionDocument, value);
 }
 
 /** Whether a run is pruned. */
@@ -185,33 +168,26 @@ export async function isPruned(session: Session, { table }: Control, runId: RunI
 }
 
 /** Reads the runs for a target before a tombstone, of the same params. */
-export async function runsBefore(
+async function runsBefore(
   session: Session,
   { table }: Control,
-  { tombstone, target }: { readonly tombstone: RunId; readonly target: string },
+  tombstone: RunId,
+  target: string,
 ): Promise<readonly PastRun[]> {
   const { base, number } = splitRunId(tombstone);
-  const { rows } = await session.query<{ run_id: RunId; mode: string }>({
-    text: `SELECT run_id, mode FROM ${table("runs")} WHERE base = $1 AND number < $2 AND target = $3`,
+  const { rows } = await session.query<PastRun>({
+    text: `SELECT run_id AS "runId", target, mode FROM ${table("runs")} WHERE base = $1 AND number < $2 AND target = $3`,
     values: [base, number, target],
   });
-  return rows.map(({ run_id: runId, mode }) => ({ runId, target, mode }));
+  return rows;
 }
 
-/** Counts of what pruning removes from the control tables. */
-export interface ControlRows {
-  readonly rejects: number;
-  readonly profiles: number;
-  /** Size of the profiles. */
-  readonly bytes: number;
-}
-
-/** Counts the rejected rows of runs, and their profiles. */
-export async function countControlRows(
+/** Counts the rejected rows of runs, their profiles, and the bytes of these. */
+async function countControlRows(
   session: Session,
   { table }: Control,
   runs: readonly RunId[],
-): Promise<ControlRows> {
+): Promise<Pick<Extract<PruneOutcome, { kind: "removed" }>, "rejects" | "profiles" | "bytes">> {
   const profiles = (name: "spans" | "finishes"): string =>
     `SELECT pg_column_size(profile) AS size FROM ${table(name)} WHERE run_id = ANY ($1) AND profile IS NOT NULL`;
   const { rows } = await session.query<{ rejects: string; profiles: string; bytes: string }>({
@@ -224,8 +200,7 @@ export async function countControlRows(
   return { rejects: Number(row?.rejects), profiles: Number(row?.profiles), bytes: Number(row?.bytes) };
 }
 
-/** Removes the rejected rows of runs, and their profiles. */
-export async function removeControlRows(session: Session, { table }: Control, runs: readonly RunId[]): Promise<void> {
+async function removeControlRows(session: Session, { table }: Control, runs: readonly RunId[]): Promise<void> {
   await session.query({ text: `DELETE FROM ${table("rejects")} WHERE run_id = ANY ($1)`, values: [runs] });
   for (const name of ["spans", "finishes"] as const) {
     await session.query({
@@ -239,11 +214,7 @@ export async function removeControlRows(session: Session, { table }: Control, ru
  * The fence around pinned profiles. A transaction that stores a plan takes it `shared` and checks that the profiles
  * which the plan pins are there; one that removes profiles takes it alone and checks that no open run pins them.
  */
-export async function lockPins(
-  session: Session,
-  target: string,
-  { shared }: { readonly shared: boolean },
-): Promise<void> {
+async function lockPins(session: Session, target: string, { shared }: { readonly shared: boolean }): Promise<void> {
   await lock(session, `pins ${target}`, { shared });
 }
 
@@ -275,15 +246,14 @@ export async function refusePrunedPins(
 }
 
 /** Finds an open run for a target whose plan pins the profile of one of these runs. */
-export async function pinningRun(
+async function pinningRun(
   session: Session,
-  { table }: Control,
-  { target, runs }: { readonly target: string; readonly runs: readonly RunId[] },
+  { table, where }: Control,
+  target: string,
+  runs: readonly RunId[],
 ): Promise<RunId | undefined> {
-  const { isUnfinished, isDecided } = runConditions(table);
   const { rows } = await session.query<PlanRow>({
-    text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE target = $1 AND ${isUnfinished} AND NOT ${isDecided("discarded")}
-      AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)`,
+    text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE target = $1 AND ${where.isOpen}`,
     values: [target],
   });
   const plans = rows.flatMap((row) => storedPlan(row)?.plan ?? []);
