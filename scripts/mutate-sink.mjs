@@ -103,7 +103,8 @@ const removals = [
   {
     folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
     what: "check",
-    pattern: /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged)/g,
+    pattern:
+      /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|stagingGone|noSuchTable)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },
