@@ -65,8 +65,8 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
       // In short: in a COPY, while the last COMMITs are on their way, and when all is done.
-      const all = killsOf(await traced(), { ofEnd: true }).filter((kill) => torture || !kill.startsWith("before"));
-      const kills = torture ? all : [...all.slice(0, 1), ...all.slice(-2)];
+      const moments = killsOf(await traced(), { ofEnd: true }).filter((kill) => torture || !kill.startsWith("before"));
+      const kills = torture ? moments : [...moments.slice(0, 1), ...moments.slice(-2)];
       expect(kills.length).toBeGreaterThan(2);
       const ends: (number | null)[] = [];
       const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };

@@ -56,11 +56,11 @@ const metadataAt = (service: Pick<CredentialsService, "url">): Record<string, st
 });
 
 async function list(store: S3Store): Promise<string[]> {
-  const keys: string[] = [];
+  const listed: string[] = [];
   for await (const { key } of store.list(await bucketOfOne(), "")) {
-    keys.push(key);
+    listed.push(key);
   }
-  return keys;
+  return listed;
 }
 
 let bucket: Promise<string> | undefined;
