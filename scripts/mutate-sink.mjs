@@ -41,20 +41,23 @@ const pipe = ["test/sink/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 
 /** Where something taken out of a file of dist/sink/postgres is likely to be noticed: tried first, to save time. */
 const likely = {
+  answers: ["answers"],
   append: ["locks", "changed-table"],
   connect: ["connect"],
   schema: ["locks", "refusals"],
-  dependents: ["changed-table", "replace"],
-  "emptied-table": ["emptied"],
-  "finish-run": ["locks", "new-runs"],
+  "finish-run": ["locks", "new-runs", "staged"],
   locks: ["locks", "new-runs"],
+  "new-run": ["locks", "new-runs"],
   "read-run": ["changed-table", "new-runs"],
   replace: ["locks", "replace", "changed-table"],
+  rollback: ["rollback"],
   "run-sink": ["locks", "new-runs"],
-  shape: ["changed-table"],
   sink: ["locks", "new-runs"],
   "span-transaction": ["locks", "new-runs"],
-  swap: ["changed-table"],
+  spans: ["emptied"],
+  staging: ["changed-table"],
+  swap: ["changed-table", "replace"],
+  swaps: ["swapped-out"],
   table: ["locks", "changed-table"],
   upsert: ["upsert", "emptied"],
 };
@@ -100,7 +103,8 @@ const removals = [
   {
     folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
     what: "check",
-    pattern: /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged)/g,
+    pattern:
+      /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|stagingGone|noSuchTable)/g,
     instead: "void ",
     suites: [postgres, postgresRuns],
   },

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
+import { stagedRowsTable } from "#src/sink/postgres/names.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";

@@ -47,7 +47,7 @@ function readingUrl(variables: readonly string[]): string {
 export type Secrets = Pick<PostgresOutputSpec, "url" | "password">;
 
 /** Where the secrets of a spec come from. */
-export interface SecretSources {
+interface SecretSources {
   /** Environment variables that the URL was made from. */
   readonly variables?: readonly string[];
   /** Reads the files that hold them anew; undefined: they stay the same in this process. */

@@ -13,7 +13,7 @@ export interface Connections extends AsyncDisposable {
    * Runs `work` with a connection of the pool. If `work` fails, the connection is closed, and the server rolls back.
    * `silentSeconds`: the connection is closed after this time without data.
    */
-  use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number }): Promise<T>;
+  use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number | undefined }): Promise<T>;
 }
 
 /**
@@ -179,3 +179,113 @@ export async function copyIn(session: Session, sql: string, chunks: Iterable<Uin
     push();
   });
 }
+
+/** The server answered COMMIT with something else: the transaction had failed before, and was rolled back. */
+class NotCommitted extends Error {
+  readonly code = "ECONNABORTED"; // as for any lost transaction: try again
+}
+
+const lockTimeout = "55P03";
+
+export interface TransactionTools {
+  readonly connections: Connections;
+  readonly timeouts: PostgresTimeouts;
+  readonly warn: (message: string) => void;
+}
+
+/**
+ * Runs `work` in a transaction of its own. When it throws, the connection is closed, and the server rolls back. All
+ * settings are the transaction's: behind a pooler, the next one may use another session. `last`: the error of the previous try; when that was a lock timeout,
+ * sessions that hold locks are watched this time.
+ */
+export async function transact<T>(
+  { connections, timeouts, warn }: TransactionTools,
+  work: (session: Session) => Promise<T>,
+  { last, silentSeconds }: { readonly last?: unknown; readonly silentSeconds?: number | undefined } = {},
+): Promise<T> {
+  let watch: { stop(): Promise<void> } | undefined;
+  try {
+    return await connections.use(
+      async (session) => {
+        await session.query(begin(timeouts));
+        if (last instanceof DatabaseError && last.code === lockTimeout) {
+          const { rows } = await session.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+          watch = watchBlockers(connections, rows[0]?.pid ?? 0, timeouts.lock, warn);
+        }
+        const result = await work(session);
+        const { command } = await session.query("COMMIT");
+        if (command !== "COMMIT") {
+          throw new NotCommitted(`the server answered COMMIT with ${command}`);
+        }
+        return result;
+      },
+      { silentSeconds },
+    );
+  } finally {
+    await watch?.stop();
+  }
+}
+
+function begin({ statement, lock }: PostgresTimeouts): string {
+  return `BEGIN ISOLATION LEVEL READ COMMITTED;
+    SET LOCAL search_path = pg_catalog, pg_temp;
+    SET LOCAL statement_timeout = '${statement}s';
+    SET LOCAL lock_timeout = '${lock}s';
+    SET LOCAL idle_in_transaction_session_timeout = '${statement}s';
+    SET LOCAL application_name = 'infer-batch';
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
+}
+
+/** Checks for blockers in one lock timeout. */
+const checksPerTimeout = 4;
+
+/**
+ * Ends silent sessions that block a transaction, while that waits for a lock. An attempt whose machine is gone can hold
+ * one while the server waits for its next byte, and no timeout of the server ends that session. Only sessions of this
+ * program and this role are ended, and only when they made no step between two checks. To end a session that is alive
+ * does no harm: its attempt repeats the span, and finds it committed.
+ */
+function watchBlockers(
+  connections: Connections,
+  pid: number,
+  lockSeconds: number,
+  warn: (message: string) => void,
+): { stop(): Promise<void> } {
+  let before = new Map<number, string>();
+  let checking: Promise<void> = Promise.resolve();
+  const check = async (): Promise<void> => {
+    const { rows } = await connections.use((session) =>
+      session.query<{ pid: number; step: string }>({ text: silentBlockers, values: [pid] }),
+    );
+    for (const row of rows) {
+      if (before.get(row.pid) === row.step) {
+        await connections.use((session) =>
+          session.query({ text: "SELECT pg_catalog.pg_terminate_backend($1)", values: [row.pid] }),
+        );
+        warn(`ended session ${row.pid}, an attempt that holds a lock and has fallen silent`);
+      }
+    }
+    before = new Map(rows.map((row) => [row.pid, row.step]));
+  };
+  const timer = setInterval(
+    () => {
+      // A failed check is ignored: the lock's timeout ends the wait.
+      checking = checking.then(check).catch(() => undefined);
+    },
+    (lockSeconds * 1000) / checksPerTimeout,
+  );
+  return {
+    async stop() {
+      clearInterval(timer);
+      await checking;
+    },
+  };
+}
+
+/** Sessions that wait for their client, and how far they have come. */
+const silentBlockers = `
+  SELECT a.pid, concat_ws(' ', a.backend_start, a.xact_start, a.state_change, a.state, c.bytes_processed) AS step
+  FROM unnest(pg_catalog.pg_blocking_pids($1)) AS b (pid)
+  JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid
+  LEFT JOIN pg_catalog.pg_stat_progress_copy c ON c.pid = a.pid
+  WHERE a.usename = current_user AND a.application_name = 'infer-batch' AND a.wait_event_type = 'Client'`;

@@ -1,11 +1,11 @@
 import { DatabaseError } from "pg";
-import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { connectionErrors } from "../../util/retry.js";
+import { errnoOf, type ErrorCode, JobError, messageOf } from "../../util/errors.js";
+import { connectionErrors, type RetryRules, type RetryTools, tryAgain, type Work } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
 import { isCertificateError } from "../../util/tls-errors.js";
 
 /** The kind of a failed call: a transient error, a permanent one, or a bug. */
-export type Failure =
+type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }
   | { readonly kind: "bug" };
@@ -147,7 +147,7 @@ function isShortField(error: DatabaseError): boolean {
 }
 
 /** The error as users see it. Messages of the server hold names and values, never credentials. */
-export function databaseError(doing: string, error: unknown): unknown {
+function databaseError(doing: string, error: unknown): unknown {
   if (error instanceof JobError) {
     return error;
   }
@@ -167,4 +167,22 @@ export function databaseError(doing: string, error: unknown): unknown {
         ...(failure.hint === undefined ? {} : { hint: failure.hint }),
       });
   }
+}
+
+/**
+ * Retries `work` while it fails with transient errors of the database. @throws JobError DATABASE when the time is up:
+ * see `tryAgain`
+ */
+export async function retrying<T>(doing: string, tools: RetryTools, work: Work<T>): Promise<T> {
+  const rules: RetryRules = {
+    judge(error) {
+      const failure = error instanceof JobError ? undefined : classify(error);
+      return failure?.kind === "transient"
+        ? { kind: "again", found: failure.found }
+        : { kind: "end", error: databaseError(doing, error) };
+    },
+    code: "DATABASE",
+    hint: "run the same command again; committed spans are kept. retry.max_seconds sets how long it tries",
+  };
+  return await tryAgain(doing, tools, rules, work);
 }

@@ -4,42 +4,47 @@ import { requireApproved } from "../../publish/require-approved.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { Plan } from "../../plan/plan.js";
-import type { AttemptJson, StoredPlan } from "../port.js";
-import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/abandoned-runs.js";
-import { damagedRun, spansMissing } from "./damage.js";
-import type { Session } from "./connections.js";
+import type { AttemptJson, RunSink, StoredPlan } from "../port.js";
+import { tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./other-runs/own-tables.js";
+import {
+  changedFiles,
+  committedProfile,
+  type CommittedSpan,
+  readSpans,
+  refuseEmptied,
+  spansMissing,
+} from "./control/spans.js";
+import { damagedRun, sha256Of } from "./control/control.js";
+import { type Session, transact } from "./connections.js";
 import { decisionDocument, verdictDocument } from "../ledger.js";
-import { readDocument } from "./control/documents.js";
-import { forgetSpansGone } from "./control/spans-gone.js";
-import { changedFiles, refuseEmptied } from "./control/emptied-table.js";
-import { sha256Of } from "./control/profiles.js";
-import { committedProfile } from "./control/run-profile.js";
-import { type CommittedSpan, readSpans } from "./control/spans.js";
+import { createDocument, readDocument } from "./control/documents.js";
 import { lock, lockRun, lockRuns, refuseSuperseded } from "./locks.js";
-import { classify } from "./failures.js";
+import { classify, retrying } from "./failures.js";
 import type { RowsNeeded } from "./modes/mode.js";
-import { quoteTable, showTable, type TableName } from "./names.js";
-import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
+import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
+import { refuseSwappedOut } from "./control/swaps.js";
 import { refuseLost } from "./read-run.js";
-import { retrying } from "./retry.js";
-import type { RunTools } from "./run-tools.js";
+import { finishSeconds, retried, type RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { transact } from "./transaction.js";
-
-/** Limit of a check of all rows of a run, and of moving them where a rename is not enough. */
-export const finishSeconds = 24 * 3600;
+import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
+import type { KeyCounts } from "../../checks/rules/unique.js";
 
 /** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
 export async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
   const { retry, target } = tools;
   // Committed spans do not change: their profiles are merged before the transaction begins.
   const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
-  await retrying(`finishing ${target}`, retry, (last) =>
-    transact(tools, (session) => finishRun(session, tools, { stored, profile, spending: recordedSpending(attempt) }), {
-      last,
-      silentSeconds: finishSeconds,
-    }),
+  const spending = recordedSpending(attempt);
+  await retried(
+    tools,
+    `finishing ${target}`,
+    async (session) => {
+      if (await readyToPublish(session, tools, stored)) {
+        await recordPublication(session, tools, stored.plan, profile, spending);
+      }
+    },
+    finishSeconds,
   );
   await dropUnneededTables(tools, stored);
 }
@@ -49,32 +54,25 @@ async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> 
   const profile = await committedProfile(tools, stored.plan);
   const [spans, decision] = await transact(tools, async (session) => [
     await readSpans(session, tools.control, stored),
-    await readDocument(session, tools.control, { runId: stored.plan.runId, kind: decisionDocument }),
+    await readDocument(session, tools.control, stored.plan.runId, decisionDocument),
   ]);
   const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
   return runProfileText(runProfileOf(stored.plan, { profile, rejected, decision }));
 }
 
-interface Finish {
-  readonly stored: StoredPlan;
-  readonly profile: string;
-  readonly spending: RecordedSpending | undefined;
-}
-
-async function finishRun(session: Session, tools: RunTools, { stored, profile, spending }: Finish): Promise<void> {
-  const { control, name } = tools;
+/** Finishes a run in the target; false: another attempt has finished it. */
+async function readyToPublish(session: Session, tools: RunTools, stored: StoredPlan): Promise<boolean> {
+  const { control } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
   requirePlannedTarget(plan, tools.planTarget, "finishing");
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
   if (await control.isFinished(session, plan.runId)) {
-    return;
+    return false;
   }
   await refuseSuperseded(session, control, plan.runId);
-  const decision = plan.staged
-    ? await readDocument(session, control, { runId: plan.runId, kind: decisionDocument })
-    : undefined;
+  const decision = plan.staged ? await readDocument(session, control, plan.runId, decisionDocument) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, plan.runId);
   }
@@ -85,14 +83,14 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
   }
   const due = mode.writtenRows?.(plan);
   if (due !== undefined) {
-    await requireThere(session, tools, stored, spans);
-  }
-  const files = due === undefined ? undefined : await changedFiles(session, { name, control, plan });
-  if (due !== undefined && files !== undefined) {
-    await refuseEmptied(session, { name, control, plan, doing: `finishing run ${plan.runId}`, due, files });
+    await requireThere(session, tools, plan, spans);
+    const files = await changedFiles(session, tools, plan);
+    if (files !== undefined) {
+      await refuseEmptied(session, tools, plan, { doing: `finishing run ${plan.runId}`, due, files });
+    }
   }
   await mode.finish?.(session, plan);
-  await recordPublication(session, tools, { stored, profile, spending });
+  return true;
 }
 
 /**
@@ -101,7 +99,7 @@ async function finishRun(session: Session, tools: RunTools, { stored, profile, s
  * rows are there, or may be, or the run was judged with these spans, the control rows were deleted.
  * @throws JobError DATABASE, OUTPUT_DAMAGED
  */
-export async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing: RowsNeeded): Promise<void> {
+async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing: RowsNeeded): Promise<void> {
   const { control, target } = tools;
   const { runId } = plan;
   const { rows } = await session.query<{ span: number | null }>({
@@ -116,12 +114,12 @@ export async function requireSpans(session: Session, tools: RunTools, plan: Plan
   const mode = tools.modeOf(plan);
   const message = `${doing} run ${runId}: span ${missing} of ${spanCount(plan)} is no longer committed`;
   if (mode.checkRows === undefined) {
-    throw spansMissing(message, { runId, target, notThere: forgetSpansGone(control, runId) });
+    throw spansMissing(message, control, runId, target);
   }
-  if (plan.staged && (await readDocument(session, control, { runId, kind: verdictDocument })) !== undefined) {
+  if (plan.staged && (await readDocument(session, control, runId, verdictDocument)) !== undefined) {
     throw damagedRun(message, { hint: "restore the control tables from a backup", runId });
   }
-  await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
+  await refuseSwappedOut(session, tools, plan);
   await mode.checkRows(session, plan, doing);
   throw new JobError("DATABASE", `${message}, and its rows are gone, too`, {
     hint: "the server has lost both, such as by a failover to a replica that was behind; run the same command again: it scores these rows again",
@@ -136,27 +134,23 @@ export async function requireSpans(session: Session, tools: RunTools, plan: Plan
 async function requireThere(
   session: Session,
   tools: RunTools,
-  stored: StoredPlan,
+  plan: Plan,
   spans: readonly CommittedSpan[],
 ): Promise<void> {
-  const { control, name } = tools;
-  const { plan } = stored;
+  const { name } = tools;
   await lock(session, `swap ${showTable(name)}`, { shared: true });
-  await refuseLost(session, tools, stored, {
-    name,
-    found: await findTable(session, name),
-    finished: false,
-    isHeld: false,
-    spans,
-  });
-  await refuseSwappedOut(session, { control, mode: tools.modeOf(plan), name, plan });
+  const found = await findTable(session, name);
+  await refuseLost(session, tools.control, plan, { name, found, finished: false, isHeld: false, spans });
+  await refuseSwappedOut(session, tools, plan);
 }
 
 /** Records that a run is published, under the next number of its target. */
 async function recordPublication(
   session: Session,
   { control, name, writer }: RunTools,
-  { stored: { plan }, profile, spending }: Finish,
+  plan: Plan,
+  profile: string,
+  spending: RecordedSpending | undefined,
 ): Promise<void> {
   const finishes = control.table("finishes");
   const target = showTable(name);
@@ -168,8 +162,8 @@ async function recordPublication(
       plan.runId,
       writer,
       target,
-      profile ?? null,
-      profile === undefined ? null : sha256Of(profile),
+      profile,
+      sha256Of(profile),
       plan.model.sha256,
       spending === undefined ? null : JSON.stringify(spending),
     ],
@@ -192,7 +186,7 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
 }
 
 /** Warns of each table of a run that is over which is still there because another role made it. */
-export async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
+async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
   if (plan.checks === null && tools.modeOf(plan).kind === "append") {
     return; // it is not staged
   }
@@ -227,4 +221,135 @@ export async function dropTables(
   } catch (error) {
     warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
   }
+}
+
+/** What decides whether a run is published: its profile, the verdict on it, and the decision. */
+export function runDecisions(
+  tools: RunTools,
+  plan: Plan,
+): Pick<Required<RunSink>, "profile" | "countKeys" | "judge" | "decide" | "tidy"> {
+  const { control, retry, target } = tools;
+  const { runId } = plan;
+  return {
+    profile: () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan)),
+    countKeys: (columns) =>
+      retried(
+        tools,
+        `counting the keys of run ${runId}`,
+        (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
+        finishSeconds,
+      ),
+    judge: (verdict) =>
+      retried(
+        tools,
+        `writing the verdict on ${runId}`,
+        async (session) => {
+          await requireSpans(session, tools, plan, "judging");
+          return await createDocument(session, tools, runId, verdictDocument, verdict);
+        },
+        finishSeconds,
+      ),
+    decide: (decision) =>
+      retried(
+        tools,
+        `writing the decision on ${runId}`,
+        (session) => decideRun(session, tools, plan, decision),
+        decision.kind === "approved" ? finishSeconds : undefined,
+      ),
+    async tidy() {
+      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
+      await warnOfKeptTables(tools, plan);
+    },
+  };
+}
+
+/**
+ * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
+ * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run
+ * takes no more spans: the lock waits for those that are being committed.
+ */
+async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+  const { control } = tools;
+  const { runId } = plan;
+  await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
+  const before = await readDocument(session, control, runId, decisionDocument);
+  if (before !== undefined) {
+    return before;
+  }
+  if (decision.kind !== "superseded") {
+    await refuseSuperseded(session, control, runId);
+  }
+  if (decision.kind === "approved") {
+    const since = await refuseUnpublishable(session, tools, plan, decision);
+    if (since !== undefined) {
+      return since;
+    }
+  }
+  return await createDocument(session, tools, runId, decisionDocument, decision);
+}
+
+/**
+ * Stores the decision that a run is superseded, in the transaction that stores the plan of the later run. Returns whether
+ * that plan may be stored: not if the run is approved, unless another attempt has stored the plan.
+ */
+export async function supersede(
+  session: Session,
+  tools: RunTools,
+  { runId, decision }: SupersededRun,
+): Promise<boolean> {
+  await lockRuns(session, runId, { shared: false });
+  const { kind } = await createDocument(session, tools, runId, decisionDocument, decision);
+  return kind !== "approved" || (await tools.control.laterRun(session, runId)) !== undefined;
+}
+
+/**
+ * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
+ * else may become of an approved run. Publishing checks all of it again. Returns the decision of an attempt that has approved
+ * the run meanwhile, and may have published it; undefined: there is none.
+ * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
+ */
+async function refuseUnpublishable(
+  session: Session,
+  tools: RunTools,
+  plan: Plan,
+  { by }: Decision,
+): Promise<Decision | undefined> {
+  requirePlannedTarget(plan, tools.planTarget, "approving");
+  const mode = tools.modeOf(plan);
+  if (mode.kind !== "append") {
+    await tools.refuseNewer(session, plan);
+  }
+  await lockRun(session, plan.runId);
+  const since = await readDocument(session, tools.control, plan.runId, decisionDocument);
+  if (since !== undefined) {
+    return since; // the staging table of a published run is gone
+  }
+  await requireSpans(session, tools, plan, "approving");
+  await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
+  await mode.checkFinish?.(session, plan);
+  if (by !== byChecks) {
+    await mode.checkRows?.(session, plan, "approving"); // checks approve what this command has just scored, and publishes at once
+  }
+  return undefined;
+}
+
+/** The number of repeated keys that a verdict names. */
+const shownKeys = 3;
+
+/** Counts how often keys repeat in a table that holds the rows of one run only. */
+async function countKeys(session: Session, table: TableName, columns: readonly string[]): Promise<KeyCounts> {
+  const names = columns.map(quoteName);
+  const isNull = names.map((name) => `${name} IS NULL`).join(" OR ");
+  const shown = `concat_ws(', ', ${names.map((name) => `left(${name}::text, 60)`).join(", ")})`;
+  const from = quoteTable(table);
+  await session.query("SET LOCAL statement_timeout = 0"); // counting all rows may take longer than the limit of a statement
+  const { rows } = await session.query<KeyCounts>(
+    `WITH counts AS MATERIALIZED (
+       SELECT ${names.join(", ")}, count(*) AS copies FROM ${from} WHERE NOT (${isNull})
+       GROUP BY ${names.join(", ")} HAVING count(*) > 1)
+     SELECT (SELECT coalesce(sum(copies - 1), 0)::float8 FROM counts) AS repeated,
+       (SELECT count(*)::float8 FROM ${from} WHERE ${isNull}) AS nulls,
+       ARRAY(SELECT ${shown} FROM counts ORDER BY 1 LIMIT ${shownKeys}) AS examples`,
+  );
+  return rows[0] ?? { repeated: 0, nulls: 0, examples: [] };
 }

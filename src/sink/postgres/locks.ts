@@ -56,7 +56,7 @@ export async function refuseSuperseded(session: Session, control: Control, runId
  */
 export async function refuseStopped(session: Session, control: Control, { runId, staged }: Plan): Promise<void> {
   await refuseSuperseded(session, control, runId);
-  const decision = staged ? await readDocument(session, control, { runId, kind: decisionDocument }) : undefined;
+  const decision = staged ? await readDocument(session, control, runId, decisionDocument) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, runId);
   }

@@ -3,28 +3,17 @@ import type { Plan } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { Opening, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
-import { type CommittedSpan, readSpans } from "./control/spans.js";
-import type { Control } from "./control/control.js";
+import { changedFiles, type CommittedSpan, readSpans, refuseSpansGone } from "./control/spans.js";
+import { type Control, damagedRun } from "./control/control.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
 import { decisionDocument, verdictDocument } from "../ledger.js";
 import { readDocument } from "./control/documents.js";
-import { refuseSpansGone } from "./control/spans-gone.js";
-import { damagedRun } from "./damage.js";
-import { changedFiles } from "./control/emptied-table.js";
-import { swapSince } from "./control/swaps.js";
+import { isRolledBack, refuseSwappedOut, swapSince } from "./control/swaps.js";
 import { refuseStopped } from "./locks.js";
-import { type Mode, writesTarget } from "./modes/mode.js";
+import { type TargetTools, writesTarget } from "./modes/mode.js";
 import { showTable, type TableName } from "./names.js";
-import { isRolledBack } from "./modes/swap.js";
-import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
 import { findTable, type FoundTable } from "./table.js";
 import { plannedTarget } from "./target.js";
-
-interface ReadTools {
-  readonly control: Control;
-  readonly modeOf: (plan: Plan) => Mode;
-  readonly name: TableName;
-}
 
 /** What is stored of a run. */
 interface ReadRun {
@@ -39,7 +28,7 @@ interface ReadRun {
 /** Reads what is committed of a run, and checks that its rows are there. @throws JobError OUTPUT_DAMAGED */
 export async function readRun(
   session: Session,
-  tools: ReadTools,
+  tools: TargetTools,
   stored: StoredPlan,
   { toDiscard }: Opening = { toDiscard: false },
 ): Promise<ReadRun> {
@@ -67,10 +56,10 @@ export async function readRun(
   }
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
-    await refuseLost(session, tools, stored, { name, found, finished, spans, isHeld: state.kind === "held" });
+    await refuseLost(session, control, plan, { name, found, finished, spans, isHeld: state.kind === "held" });
     if (!finished) {
       const isShared = mode.kind === "append" && writesTarget(mode);
-      await refuseSpansGone(session, control, { runId: plan.runId, target: isShared ? showTable(name) : undefined });
+      await refuseSpansGone(session, control, plan.runId, isShared ? showTable(name) : undefined);
     }
     if (finished && spans.length < spanCount(plan)) {
       throw damagedRun(
@@ -82,9 +71,9 @@ export async function readRun(
       );
     }
     if (!finished && spans.length > 0) {
-      await refuseSwappedOut(session, { control, mode, name: tools.name, plan });
-      await checkOwnTables(session, { control, mode, plan });
-      const files = writesTarget(mode) ? await changedFiles(session, { name: tools.name, control, plan }) : undefined;
+      await refuseSwappedOut(session, tools, plan);
+      await checkOwnTables(session, tools, plan);
+      const files = writesTarget(mode) ? await changedFiles(session, tools, plan) : undefined;
       return { state, spans, files, rolledBack: false };
     }
   }
@@ -99,8 +88,8 @@ async function readState(
   { published }: { readonly published: boolean },
 ): Promise<RunState> {
   const isOpen = staged && !published;
-  const verdict = isOpen ? await readDocument(session, control, { runId, kind: verdictDocument }) : undefined;
-  const decision = isOpen ? await readDocument(session, control, { runId, kind: decisionDocument }) : undefined;
+  const verdict = isOpen ? await readDocument(session, control, runId, verdictDocument) : undefined;
+  const decision = isOpen ? await readDocument(session, control, runId, decisionDocument) : undefined;
   return stateOf({ published, staged, verdict, decision });
 }
 
@@ -109,12 +98,9 @@ async function readState(
  * the run.
  * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened; DISCARDED
  */
-async function checkOwnTables(
-  session: Session,
-  { control, mode, plan }: { readonly control: Control; readonly mode: Mode; readonly plan: Plan },
-): Promise<void> {
+async function checkOwnTables(session: Session, { control, modeOf }: TargetTools, plan: Plan): Promise<void> {
   try {
-    await mode.checkOwnTables?.(session, plan);
+    await modeOf(plan).checkOwnTables?.(session, plan);
   } catch (error) {
     if (!(error instanceof JobError)) {
       throw error; // the transaction is aborted, and answers nothing more
@@ -134,8 +120,8 @@ async function checkOwnTables(
  */
 export async function refuseLost(
   session: Session,
-  { control }: ReadTools,
-  { plan }: StoredPlan,
+  control: Control,
+  plan: Plan,
   {
     name,
     found,

@@ -4,36 +4,37 @@ import { JobError } from "../../util/errors.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { keptAnswers, openAnswers } from "./answers/journal.js";
-import type { Session } from "./connections.js";
-import { addSpans, type CommittedSpans, committedSpansOf, rowsOf } from "./committed-spans.js";
-import { lastSwapNumber } from "./control/swaps.js";
-import { readSpans } from "./control/spans.js";
-import { recordSpansGone } from "./control/spans-gone.js";
-import { type Charset, knowing, openCharset, storableRejects } from "./copy/charset.js";
+import { keptAnswers, openAnswers } from "./answers.js";
+import { type Session, transact } from "./connections.js";
+import {
+  addSpans,
+  type CommittedSpans,
+  committedSpansOf,
+  readSpans,
+  recordSpansGone,
+  refuseEmptied,
+  rowsOf,
+} from "./control/spans.js";
+import { lastSwapNumber, refuseSwappedOut } from "./control/swaps.js";
+import { type Charset, knowing, openCharset, storableRejects, unfitRows } from "./copy/unfit-values.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
 import type { SpilledCopy } from "./copy/spilled-copy.js";
-import { refuseEmptied } from "./control/emptied-table.js";
-import { finishAndClear, finishSeconds } from "./finish-run.js";
+import { finishSeconds, retried, retriedWrite, type RunTools } from "./run-tools.js";
+import { finishAndClear, runDecisions } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
-import { type Mode, writesTarget } from "./modes/mode.js";
-import { scoredSeconds } from "./control/profiles.js";
+import { writesTarget } from "./modes/mode.js";
+import { scoredSeconds } from "./other-runs/past-runs.js";
 import { readRejects } from "./control/reject-rows.js";
-import { refuseSwappedOut } from "./other-runs/swapped-out-rows.js";
-import { retrying } from "./retry.js";
-import type { RunTools } from "./run-tools.js";
-import { runDecisions } from "./run-decisions.js";
+import { retrying } from "./failures.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
-import { findTable, fitColumns, refuseChanged, type TargetColumn } from "./table.js";
+import { findTable, fitColumns, type TargetColumn } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { transact } from "./transaction.js";
-import { unfitRows } from "./copy/unfit-values.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored, how));
   if (files !== undefined) {
-    await countRows(tools, stored, files);
+    await countRows(tools, stored.plan, files);
   }
   return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state, rolledBack });
 }
@@ -41,12 +42,12 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
 /**
  * Counts the rows of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone
  */
-async function countRows(tools: RunTools, { plan }: StoredPlan, files: string): Promise<void> {
-  const { control, name } = tools;
+async function countRows(tools: RunTools, plan: Plan, files: string): Promise<void> {
+  const { control } = tools;
   const due = tools.modeOf(plan).writtenRows?.(plan) ?? "0";
   const doing = `checking run ${plan.runId}`;
   try {
-    await transact(tools, (session) => refuseEmptied(session, { name, control, plan, doing, due, files }), {
+    await transact(tools, (session) => refuseEmptied(session, tools, plan, { doing, due, files }), {
       silentSeconds: finishSeconds,
     });
   } catch (error) {
@@ -63,7 +64,7 @@ function runSink(
   stored: StoredPlan,
   opened: { readonly known: CommittedSpans } & Pick<RunSink, "state" | "rolledBack">,
 ): RunSink {
-  const { connections, control, retry, target, writer } = tools;
+  const { connections, control, target } = tools;
   const { plan } = stored;
   const { known, state, rolledBack } = opened;
   const remembering: Remembering = async (work) => {
@@ -84,33 +85,23 @@ function runSink(
     profile: () => remembering(decisions.profile),
     judge: (verdict) => remembering(() => decisions.judge(verdict)),
     keptAnswers: () => keptAnswers(tools, plan),
-    scoredSeconds: () =>
-      retrying(`reading ${target}`, retry, () =>
-        transact(tools, (session) => scoredSeconds(session, control, plan.runId)),
-      ),
+    scoredSeconds: () => retried(tools, `reading ${target}`, (session) => scoredSeconds(session, control, plan.runId)),
     committed: known.committed,
     get rows() {
       return rowsOf(known);
     },
     get committedBy() {
-      return new Map([...known.spans.values()].map((one) => [one.span, one.committedBy]));
+      return new Map([...known.spans].map(([span, { committedBy }]) => [span, committedBy]));
     },
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
-      remembering(() =>
-        retrying(`reading ${target}`, retry, async () => {
-          addSpans(known, await transact(tools, (session) => readSpans(session, control, stored)));
-        }),
-      ),
+      remembering(async () => {
+        addSpans(known, await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored)));
+      }),
     async begin(attempt) {
-      const start = { stored, known, attempt };
-      const prepared = await remembering(() =>
-        retrying(`preparing ${target}`, retry, async (last) => {
-          await tools.ensureControlTables(last);
-          return await transact(tools, (session) => beginRun(session, tools, start), { last });
-        }),
+      const begun = await remembering(() =>
+        retriedWrite(tools, `preparing ${target}`, (session) => beginRun(session, tools, stored.plan, known, attempt)),
       );
-      const begun = { ...prepared, committedBy: { writer, ...attempt } };
       return runWriter(tools, stored, { known, begun, remembering });
     },
   };
@@ -142,8 +133,7 @@ function runWriter(
         charset === undefined
           ? rejected
           : await retrying(`reading ${tools.target}`, tools.retry, () => storableRejects(charset, rejected));
-      const output = { ...rows, rejects };
-      const commit = spanCommit(tools, stored, begun, { span, output });
+      const commit = spanCommit(tools, stored, begun, span, { ...rows, rejects });
       const { outcome, committed } = await remembering(() =>
         retrying(`writing span ${span.index} to ${tools.target}`, tools.retry, (last) =>
           commitSpan(tools, commit, last),
@@ -159,10 +149,11 @@ function runWriter(
 }
 
 /** What this attempt writes to, and how its spans are labelled. */
-interface Begun extends PreparedRun {
+interface Begun {
+  readonly columns: readonly TargetColumn[];
   readonly committedBy: Omit<CommittedBy, "batchSize">;
   /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
-  readonly lastSwapNumber: string | undefined;
+  readonly lastSwap: string | undefined;
   /** Undefined if the database can hold every text. */
   readonly charset: Charset | undefined;
 }
@@ -180,108 +171,90 @@ async function spillRows(
 
 /** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
-  { modeOf, spilled, control, name: target }: RunTools,
+  { spilled }: RunTools,
   stored: StoredPlan,
-  { columns, committedBy, lastSwapNumber: lastSwap }: Begun,
-  { span, output }: { readonly span: Span; readonly output: SpanOutput },
+  { columns, committedBy, lastSwap }: Begun,
+  span: Span,
+  output: SpanOutput,
 ): SpanCommit {
-  const { rows, rejects, filtered, batchSize, provider = committedBy.provider, onEncoded } = output;
-  const mode = modeOf(stored.plan);
+  const { rows, rejects, filtered, batchSize, provider = committedBy.provider, profile, onEncoded } = output;
   const types = columns.map(({ type }) => type);
   const last = [...encodeRows(rows.columns, types, rows.rowCount)];
   onEncoded?.();
-  const encoded = { plan: stored.plan, span: span.index, chunks: copyStream(spilled.chunksOf(span), last), columns };
   return {
     stored,
     span,
-    rowCount: spilled.rowsOf(span) + rows.rowCount,
+    rows: { plan: stored.plan, span: span.index, chunks: copyStream(spilled.chunksOf(span), last), columns },
     rejects,
-    filtered,
-    committedBy: { ...committedBy, batchSize, provider },
-    profile: output.profile,
-    table: columns[0]?.table ?? 0,
-    swaps: lastSwap === undefined ? undefined : { target, last: lastSwap },
-    refuseSwappedOut: (session) => refuseSwappedOut(session, { control, mode, name: target, plan: stored.plan }),
-    write: (session) => mode.write(session, encoded),
-    async refuseChanged(session) {
-      const name = mode.rowsAt(stored.plan, { finished: false });
-      if ((await findTable(session, name)) !== undefined) {
-        await refuseChanged(session, name, columns); // for a table that is gone, the server has reported it
-        await mode.checkRows?.(session, stored.plan, "writing"); // rows of a span whose control row is gone may be in the way
-      }
+    due: {
+      span: span.index,
+      rows: spilled.rowsOf(span) + rows.rowCount,
+      rejected: rejects.length,
+      filtered,
+      committedBy: { ...committedBy, batchSize, provider },
+      table: columns[0]?.table ?? 0,
     },
+    profile,
+    lastSwap,
   };
-}
-
-interface Beginning {
-  readonly stored: StoredPlan;
-  readonly known: CommittedSpans;
-  readonly attempt: AttemptFacts;
 }
 
 async function beginRun(
   session: Session,
   tools: RunTools,
-  { stored, known, attempt }: Beginning,
-): Promise<Omit<Begun, "committedBy">> {
+  plan: Plan,
+  known: CommittedSpans,
+  attempt: AttemptFacts,
+): Promise<Begun> {
   const { control, writer, name } = tools;
-  const { plan } = stored;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, runId);
-  await refuseOlder(session, tools, { plan, known }); // before anything is scored in vain
-  const mode = tools.modeOf(plan);
+  await refuseOlder(session, tools, plan, known); // before anything is scored in vain
   // Read before the check below: each commit of a span finds swaps after this number, and the check finds earlier ones.
-  const last = writesTarget(mode) ? await lastSwapNumber(session, control, name) : undefined;
-  await refuseSwappedOut(session, { control, mode, name, plan });
-  const prepared = await prepareRun(session, tools, stored, { mayCreate: known.spans.size === 0 });
+  const lastSwap = writesTarget(tools.modeOf(plan)) ? await lastSwapNumber(session, control, name) : undefined;
+  await refuseSwappedOut(session, tools, plan);
+  const columns = await prepareRun(session, tools, plan, { mayCreate: known.spans.size === 0 });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  return { ...prepared, lastSwapNumber: last, charset: await openCharset(session, tools.connections) };
+  const charset = await openCharset(session, tools.connections);
+  return { columns, lastSwap, charset, committedBy: { writer, ...attempt } };
 }
 
-/** Refuses an unfinished run that can still replace rows of a newer one. @throws JobError OUTPUT_NEWER */
+/**
+ * Refuses an unfinished run that can still replace rows of a newer one: in `replace`, and of a staged run, all of its rows
+ * do at the end. @throws JobError OUTPUT_NEWER
+ */
 export async function refuseOlder(
   session: Session,
   { control, modeOf, refuseNewer }: RunTools,
-  { plan, known }: { readonly plan: Plan; readonly known: CommittedSpans },
+  plan: Plan,
+  { committed }: CommittedSpans,
 ): Promise<void> {
-  if (publishesMore(modeOf(plan), plan, known) && !(await control.isFinished(session, plan.runId))) {
+  const { kind } = modeOf(plan);
+  const publishesMore = kind === "replace" || (kind === "upsert" && (plan.staged || committed.includes(0)));
+  if (publishesMore && !(await control.isFinished(session, plan.runId))) {
     await refuseNewer(session, plan);
   }
 }
 
-/** Whether rows of this run can still replace others: in `replace`, and of a staged run, all of them do at the end. */
-function publishesMore({ kind }: Mode, { staged }: Plan, { committed }: CommittedSpans): boolean {
-  return kind === "replace" || (kind === "upsert" && (staged || committed.includes(0)));
-}
-
-/** What spans are written with. */
-export interface PreparedRun {
-  readonly columns: readonly TargetColumn[];
-}
-
-/**
- * Prepares the tables of a run, and returns the columns that rows are written to.
- */
+/** Prepares the tables of a run, and returns the columns that rows are written to. */
 export async function prepareRun(
   session: Session,
-  tools: Pick<RunTools, "control" | "modeOf" | "planTarget">,
-  { plan }: StoredPlan,
-  { mayCreate }: { readonly mayCreate: boolean },
-): Promise<PreparedRun> {
-  const { control, modeOf } = tools;
+  { control, modeOf, planTarget }: RunTools,
+  plan: Plan,
+  options: { readonly mayCreate: boolean },
+): Promise<readonly TargetColumn[]> {
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, plan.runId))) {
-    requirePlannedTarget(plan, tools.planTarget, "preparing");
-    const columns = await mode.prepare(session, plan, { mayCreate });
-    return { columns };
+    requirePlannedTarget(plan, planTarget, "preparing");
+    return await mode.prepare(session, plan, options);
   }
   // Another attempt has just finished the run: this one finds each span committed.
   const name = mode.rowsAt(plan, { finished: true });
   const found = await findTable(session, name);
-  return { columns: found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract)) };
+  return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
 }

@@ -3,40 +3,29 @@ import type { RejectedRow } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import type { Span } from "../../plan/plan.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
-import type { Session } from "./connections.js";
+import { type Session, transact } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { classify, isMissingTable } from "./failures.js";
 import { lockRuns, refuseStopped } from "./locks.js";
 import { insertRejects } from "./control/reject-rows.js";
-import { type CommittedSpan, committedSpan, insertSpan, type SeenSwaps, spanColumns } from "./control/spans.js";
-import { KeyTakenConcurrently } from "./modes/key-conflict.js";
-import { transact, type TransactionTools } from "./transaction.js";
+import { type CommittedSpan, committedSpan, insertSpan, spanColumns } from "./control/spans.js";
+import { type EncodedRows, KeyTakenConcurrently } from "./modes/mode.js";
+import { findTable, refuseChanged } from "./table.js";
+import type { RunTools } from "./run-tools.js";
+import { refuseSwappedOut } from "./control/swaps.js";
 
 /** A span that is encoded and ready to be sent. */
 export interface SpanCommit {
   readonly stored: StoredPlan;
   readonly span: Span;
-  readonly rowCount: number;
+  readonly rows: EncodedRows;
   readonly rejects: readonly RejectedRow[];
-  readonly filtered: number;
-  readonly committedBy: CommittedBy;
+  /** What its control row will say. */
+  readonly due: CommittedSpan;
   /** JSON. */
   readonly profile: string;
-  /** OID of the table that takes the rows. */
-  readonly table: number;
-  /** Undefined if the run stages its rows outside the target. */
-  readonly swaps: SeenSwaps | undefined;
-  /** Sends the rows in the session's transaction; returns how many the server took. */
-  readonly write: (session: Session) => Promise<number>;
-  /** Throws where the table's columns differ from those that the rows were encoded for. */
-  readonly refuseChanged: (session: Session) => Promise<void>;
-  /** Throws if a swap has taken the run's rows out of the target. */
-  readonly refuseSwappedOut: (session: Session) => Promise<void>;
-}
-
-export interface SpanTools extends TransactionTools {
-  readonly control: Control;
+  /** The number of the target's last swap when the attempt began; undefined: the run stages its rows outside the target. */
+  readonly lastSwap: string | undefined;
 }
 
 /**
@@ -45,30 +34,28 @@ export interface SpanTools extends TransactionTools {
  * last, so that a slow or dead attempt does not hold it for long. `last`: the error of the previous try.
  */
 export async function commitSpan(
-  tools: SpanTools,
+  tools: RunTools,
   commit: SpanCommit,
   last: unknown,
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
-  const { span, rowCount, rejects, filtered, committedBy, table } = commit;
   const work = async (session: Session): Promise<CommittedSpan> => {
-    const found = await readControlRow(session, tools.control, commit);
-    if (found === undefined) {
-      await publish(session, tools.control, commit);
+    const stored = await readControlRow(session, tools.control, commit);
+    if (stored === undefined) {
+      await publish(session, tools, commit);
     }
-    const counts = { rows: rowCount, rejected: rejects.length, filtered };
-    return found ?? { span: span.index, ...counts, committedBy, table };
+    return stored ?? commit.due;
   };
-  let committed: CommittedSpan;
+  let committed: CommittedSpan | undefined;
   try {
     committed = await transact(tools, work, { last });
   } catch (error) {
-    const found = await explainRefusal(tools, commit, error);
-    if (found === undefined) {
+    committed = await explainRefusal(tools, commit, error);
+    if (committed === undefined) {
       throw error;
     }
-    committed = found;
   }
-  return { outcome: committed.committedBy.writer === committedBy.writer ? "committed" : "adopted", committed };
+  const isOwn = committed.committedBy.writer === commit.due.committedBy.writer;
+  return { outcome: isOwn ? "committed" : "adopted", committed };
 }
 
 /**
@@ -99,34 +86,30 @@ async function readControlRow(
   return row.span === null ? undefined : committedSpan(control, stored, row);
 }
 
-async function publish(session: Session, control: Control, commit: SpanCommit): Promise<void> {
-  const { stored, span, rowCount, rejects, filtered, committedBy, profile, table, swaps } = commit;
-  const { runId } = stored.plan;
-  const taken = rowCount === 0 ? 0 : await commit.write(session);
+async function publish(session: Session, tools: RunTools, commit: SpanCommit): Promise<void> {
+  const { control } = tools;
+  const { stored, span, rejects, due } = commit;
+  const { plan } = stored;
+  const { runId } = plan;
+  const rowCount = due.rows;
+  const taken = rowCount === 0 ? 0 : await tools.modeOf(plan).write(session, commit.rows);
   if (taken !== rowCount) {
     throw new JobError("OUTPUT_REFUSED", `writing span ${span.index}: the table took ${taken} of ${rowCount} rows`, {
       hint: "a trigger of the table keeps rows out or takes them elsewhere; committed spans are kept",
     });
   }
-  if (rowCount + rejects.length + filtered !== span.rowEnd - span.rowStart) {
-    throw new Error(`${rowCount} rows, ${rejects.length} rejected and ${filtered} filtered out for span ${span.index}`);
+  if (rowCount + rejects.length + due.filtered !== span.rowEnd - span.rowStart) {
+    const found = `${rowCount} rows, ${rejects.length} rejected and ${due.filtered} filtered out`;
+    throw new Error(`${found} for span ${span.index}`);
   }
-  await insertRejects(session, control, { runId, span: span.index, rejects });
+  await insertRejects(session, control, runId, span.index, rejects);
   // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
-  await refuseStopped(session, control, stored.plan);
-  const isSwapped = await insertSpan(session, control, {
-    stored,
-    span,
-    counts: { rows: rowCount, rejected: rejects.length, filtered },
-    committedBy,
-    profile,
-    table,
-    swaps,
-  });
+  await refuseStopped(session, control, plan);
+  const isSwapped = await insertSpan(session, tools, commit);
   // The rows are sent: from here on, a swap of the table that took them waits for the end of this transaction.
   if (isSwapped) {
-    await commit.refuseSwappedOut(session);
+    await refuseSwappedOut(session, tools, plan);
   }
 }
 
@@ -135,11 +118,7 @@ async function publish(session: Session, control: Control, commit: SpanCommit): 
  * span (then, that span is returned), a later run may have removed this one's table, or a column may have changed its
  * type, which a server reports as "insufficient data left in message".
  */
-async function explainRefusal(
-  tools: SpanTools,
-  commit: SpanCommit,
-  error: unknown,
-): Promise<CommittedSpan | undefined> {
+async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
   const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
   if (!isRefusal && !(error instanceof KeyTakenConcurrently)) {
     return undefined;
@@ -150,7 +129,7 @@ async function explainRefusal(
       const found = await readControlRow(session, control, commit);
       if (found === undefined) {
         await refuseStopped(session, control, commit.stored.plan);
-        await commit.refuseChanged(session);
+        await refuseOther(session, tools, commit);
       }
       return found;
     });
@@ -160,5 +139,19 @@ async function explainRefusal(
     }
     // What cannot be explained stays what it was: a permanent error does not become one that is tried again.
     throw isRefusal ? error : new KeyTakenConcurrently({ cause });
+  }
+}
+
+/** Refuses a table that is not the one which the rows were encoded for. @throws JobError */
+async function refuseOther(
+  session: Session,
+  { modeOf }: RunTools,
+  { stored: { plan }, rows }: SpanCommit,
+): Promise<void> {
+  const mode = modeOf(plan);
+  const name = mode.rowsAt(plan, { finished: false });
+  if ((await findTable(session, name)) !== undefined) {
+    await refuseChanged(session, name, rows.columns); // for a table that is gone, the server has reported it
+    await mode.checkRows?.(session, plan, "writing"); // rows of a span whose control row is gone may be in the way
   }
 }

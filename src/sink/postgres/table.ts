@@ -1,4 +1,6 @@
 import { type ColumnType, showType } from "../../columnar/types.js";
+import { outputColumns } from "../../binding/contract.js";
+import type { Plan } from "../../plan/plan.js";
 import { JobError } from "../../util/errors.js";
 import type { Session } from "./connections.js";
 import { lock } from "./locks.js";
@@ -6,7 +8,7 @@ import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
 import { fits, isPgName, type PgType, pgTypeOf, sqlOf } from "./types.js";
 
 /** A column that is to be written. */
-export interface OutputColumn {
+interface OutputColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
@@ -36,19 +38,11 @@ export interface FoundTable {
   readonly columns: readonly TableColumn[];
 }
 
-interface CatalogRow {
-  readonly oid: number;
-  readonly relkind: string;
-  readonly unlogged: boolean;
-  readonly attname: string | null;
-  readonly shown: string;
+interface CatalogRow extends Omit<TableColumn, "name" | "type">, Omit<FoundTable, "columns"> {
+  readonly name: string | null;
   readonly base: string;
   readonly element: string | null;
   readonly typmod: number;
-  readonly attnotnull: boolean;
-  readonly filled: boolean;
-  readonly generated: boolean;
-  readonly computed: boolean;
 }
 
 /** SQL for whether this role may read all rows of the table `c`, a row of pg_class. */
@@ -61,11 +55,12 @@ export const collationName = `(SELECT format('%I.%I', n.nspname, l.collname) FRO
 /** Reads a table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({
-    text: `SELECT c.oid::int8::float8 AS oid, c.relkind, c.relpersistence = 'u' AS unlogged, a.attname, format_type(a.atttypid, a.atttypmod) AS shown,
+    text: `SELECT c.oid::int8::float8 AS oid, c.relkind AS kind, c.relpersistence = 'u' AS unlogged, a.attname AS name,
+        format_type(a.atttypid, a.atttypmod) AS shown,
         CASE WHEN b.typname = 'vector' AND v.proname <> 'vector_recv' THEN 'another vector' ELSE b.typname END AS base,
         e.typname AS element,
         CASE WHEN a.atttypmod >= 0 THEN a.atttypmod ELSE t.typtypmod END AS typmod,
-        a.attnotnull OR t.typnotnull AS attnotnull, a.atthasdef OR a.attidentity <> '' AS filled,
+        a.attnotnull OR t.typnotnull AS "notNull", a.atthasdef OR a.attidentity <> '' AS filled,
         a.attgenerated <> '' OR a.attidentity = 'a' AS generated, a.attgenerated <> '' AS computed
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
       LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -80,25 +75,14 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
   if (first === undefined) {
     return undefined;
   }
-  const columns = rows.flatMap((row) =>
-    row.attname === null
-      ? []
-      : [
-          {
-            name: row.attname,
-            shown: row.shown,
-            type: typeOf(row),
-            notNull: row.attnotnull,
-            filled: row.filled,
-            generated: row.generated,
-            computed: row.computed,
-          },
-        ],
+  const { oid, kind, unlogged } = first;
+  const columns = rows.flatMap(({ name: column, shown, notNull, filled, generated, computed, ...row }) =>
+    column === null ? [] : [{ name: column, shown, type: typeOf(row), notNull, filled, generated, computed }],
   );
-  return { oid: first.oid, kind: first.relkind, unlogged: first.unlogged, columns };
+  return { oid, kind, unlogged, columns };
 }
 
-function typeOf({ base, element, typmod }: CatalogRow): PgType | undefined {
+function typeOf({ base, element, typmod }: Pick<CatalogRow, "base" | "element" | "typmod">): PgType | undefined {
   const name = element ?? base;
   if (!isPgName(name) || (name === "vector" && element !== null)) {
     return undefined;
@@ -223,8 +207,8 @@ export async function refuseChanged(
 export async function createTable(
   session: Session,
   name: TableName,
-  output: readonly OutputColumn[],
-  { key, comment }: { key: readonly string[]; comment: string },
+  plan: Plan,
+  key: readonly string[],
 ): Promise<void> {
   if (!(await hasSchema(session, name.schema))) {
     await lock(session, name.schema); // jobs with other tables make it, too
@@ -232,7 +216,10 @@ export async function createTable(
       await session.query(`CREATE SCHEMA ${quoteName(name.schema)}`);
     }
   }
-  const definitions = output.map(({ name: column, type }) => `${quoteName(column)} ${sqlOf(pgTypeOf(type))}`);
+  const definitions = outputColumns(plan.contract).map(
+    ({ name: column, type }) => `${quoteName(column)} ${sqlOf(pgTypeOf(type))}`,
+  );
+  const comment = `Predictions of job ${plan.job}`;
   const primary = key.length === 0 ? [] : [`PRIMARY KEY (${key.map(quoteName).join(", ")})`];
   await session.query(`CREATE TABLE IF NOT EXISTS ${quoteTable(name)} (${[...definitions, ...primary].join(", ")})`);
   await session.query(`COMMENT ON TABLE ${quoteTable(name)} IS '${comment.replaceAll("'", "''")}'`);

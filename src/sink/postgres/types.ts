@@ -26,7 +26,7 @@ export const oidOf = {
 } as const;
 
 /** Types of Postgres itself. */
-export type BuiltInName = keyof typeof oidOf;
+type BuiltInName = keyof typeof oidOf;
 /** With `vector` of the extension pgvector, whose OID differs from database to database. */
 export type PgName = BuiltInName | "vector";
 

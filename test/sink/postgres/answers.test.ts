@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
 import type { Database } from "../../support/pg-database.js";
 import { answerOf, answersIn, answersOf, inOrder } from "../../support/answers-contract.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -52,6 +53,18 @@ postgres.describe("answers that are kept in Postgres", () => {
     expect(await answersIn(journal)).toEqual([]);
     await journal.keep(answersOf(2));
     expect(await answersIn(journal)).toEqual(answersOf(2));
+  });
+
+  test("a late attempt makes no table for the answers of a run that another one came after", async () => {
+    await using database = await postgres.server().createDatabase();
+    await using sink = pgSink({ url: database.url });
+    const plan = planFor(sink.planTarget);
+    const { run } = await begun(sink, plan);
+    await sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) });
+    await expect(openJournal(run)).rejects.toMatchObject({ code: "PLAN_CHANGED", exitCode: 66 });
+    expect(
+      await database.query("SELECT FROM pg_class WHERE relname LIKE 'answers!_%' ESCAPE '!' AND relkind = 'r'"),
+    ).toEqual([]);
   });
 
   test("a role that may make no table for answers ends with 64, and the message names the schema", async () => {

@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { showTable } from "#src/sink/postgres/names.js";
-import { stagingTable } from "#src/sink/postgres/modes/replace.js";
+import { showTable, stagingTable } from "#src/sink/postgres/names.js";
 import type { Sink } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
+import { openJournal } from "../../support/answers-contract.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { untilWaiting } from "../../support/pg-amid.js";
 import { stopAt } from "../../support/pg-stop.js";
@@ -35,6 +35,10 @@ const steps = {
   async commit(sink: Sink) {
     const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
     return () => commitSpans(run, stored, (span) => span === 0);
+  },
+  async answers(sink: Sink) {
+    const { run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    return () => openJournal(run);
   },
   async finish(sink: Sink) {
     const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
@@ -114,6 +118,7 @@ postgres.describe("locks of another attempt", () => {
     { step: "create", name: fence, shared: true },
     { step: "begin", name: fence },
     { step: "commit", name: fence },
+    { step: "answers", name: fence },
     { step: "finish", name: fence },
     { step: "approve", name: fence },
     // Spans that are being committed are committed before a run is discarded, or not at all.
@@ -129,6 +134,7 @@ postgres.describe("locks of another attempt", () => {
     // A run's own tables are made and removed by one attempt at a time.
     { step: "create", name: `run ${runId}` },
     { step: "begin", name: `run ${runId}` },
+    { step: "answers", name: `run ${runId}` },
     { step: "finish", name: `run ${runId}` },
   ])(
     "an attempt that wants to $step waits for another's lock of $name",

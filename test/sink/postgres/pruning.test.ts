@@ -1,8 +1,10 @@
 import { expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
-import { stagedRowsTable } from "#src/sink/postgres/modes/staged.js";
-import { followSwaps } from "#src/sink/postgres/pruning/follow-swaps.js";
+import { stagedRowsTable } from "#src/sink/postgres/names.js";
+import type { Session } from "#src/sink/postgres/connections.js";
+import { controlOf } from "#src/sink/postgres/control/control.js";
+import { readSwaps, type Swapped } from "#src/sink/postgres/control/swaps.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { commitProfiled } from "../../support/staging-contract.js";
 import { usePostgres } from "../../support/postgres.js";
@@ -30,17 +32,24 @@ const pinOf = ({ runId }: Plan): NonNullable<Plan["checks"]> => ({
 
 const replace = (run: RunId, kept: string | null) => ({ run_id: run, kept, action: "replace" as const });
 
-test("the run whose rows a table holds is known through replacements and rollbacks", () => {
+type SwapRow = Pick<NonNullable<Swapped["last"]>, "run_id" | "kept" | "action">;
+
+async function followed(rows: readonly SwapRow[]): Promise<Swapped> {
+  const session = { query: () => Promise.resolve({ rows }) } as unknown as Session;
+  return await readSwaps(session, controlOf("infer_batch"), { schema: "scores", table: "predictions" });
+}
+
+test("the run whose rows a table holds is known through replacements and rollbacks", async () => {
   const [one, two, three] = ["one", "two", "three"] as RunId[] as [RunId, RunId, RunId];
   const swaps = [replace(one, "k0"), replace(two, "k1"), { run_id: two, kept: "u2", action: "rollback" as const }];
-  expect(followSwaps(swaps.slice(0, 2))).toMatchObject({
+  expect(await followed(swaps.slice(0, 2))).toMatchObject({
     current: two,
     kept: new Map([
       ["k0", undefined],
       ["k1", one],
     ]),
   });
-  const undone = followSwaps(swaps);
+  const undone = await followed(swaps);
   expect([undone.current, [...undone.kept]]).toEqual([
     one,
     [
@@ -48,10 +57,10 @@ test("the run whose rows a table holds is known through replacements and rollbac
       ["u2", two],
     ],
   ]);
-  const again = followSwaps([...swaps, replace(three, "k3")]);
+  const again = await followed([...swaps, replace(three, "k3")]);
   expect([again.current, again.kept.get("k3")]).toEqual([three, one]);
-  const twice = followSwaps([...swaps, { run_id: one, kept: "u1", action: "rollback" as const }]);
-  expect([twice.current, twice.standing, [...twice.kept]]).toEqual([
+  const twice = await followed([...swaps, { run_id: one, kept: "u1", action: "rollback" as const }]);
+  expect([twice.current, twice.replacement, [...twice.kept]]).toEqual([
     undefined,
     undefined,
     [

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import { type Connections, openConnections } from "#src/sink/postgres/connections.js";
-import { retrying } from "#src/sink/postgres/retry.js";
+import { retrying } from "#src/sink/postgres/failures.js";
 import { JobError } from "#src/util/errors.js";
 import { count, runOf } from "../../support/pg-amid.js";
 import type { Database } from "../../support/pg-database.js";

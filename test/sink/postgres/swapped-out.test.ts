@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { numberedRunId } from "#src/plan/identity.js";
 import type { RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
 import type { StoredPlan } from "#src/sink/port.js";
@@ -62,6 +63,16 @@ const finishes = (database: Database): Promise<unknown[]> =>
 const isFirst = (span: number): boolean => span === 0;
 
 postgres.describe("a run whose rows another run replaces", () => {
+  test("a late attempt is told of a new run, not of the rows that are gone", async () => {
+    await using database = await postgres.server().createDatabase();
+    await database.query(plainTable);
+    const { sink, stored } = await startedRun(database, upsert[1], isFirst);
+    await using _ = sink;
+    await replaceTable(database, "delete_insert");
+    await sink.create({ ...stored.plan, runId: numberedRunId(runId, 2) });
+    await expect(sink.open(stored)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+  });
+
   test.each(cases)("a run is not resumed: $mode, swap $swap", async ({ spec, swap }) => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);

@@ -7,12 +7,12 @@ import { parseTombstone } from "../../../publish/pruned-run.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import type { StoredPlan, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
-import { runConditions } from "./run-conditions.js";
+import type { Decision } from "../../../publish/decision.js";
+import { type Damage, JobError } from "../../../util/errors.js";
 
-export type ControlTableName =
+type ControlTableName =
   | "runs"
   | "attempts"
   | "spans"
@@ -44,6 +44,19 @@ export interface Control {
     which: { readonly job: string; readonly base: RunId; readonly table: string },
   ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
+  /** SQL for conditions on a row `r` of the table of runs. */
+  readonly where: RunConditions;
+}
+
+interface RunConditions {
+  readonly isUnfinished: string;
+  /** A later run of the same params was planned. */
+  readonly hasLater: string;
+  /** Attempts may still finish the run: it is neither published nor discarded, and has no later run. */
+  readonly isOpen: string;
+  readonly isHeld: string;
+  readonly isRolledBack: string;
+  isDecided(kind: Decision["kind"]): string;
 }
 
 /** The limit of unfinished runs that are read. Plans can be large, and a long list helps no reader. */
@@ -51,10 +64,11 @@ const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const { isUnfinished, isDecided, isHeld } = runConditions(table);
+  const where = runConditions(table);
   return {
     schema,
     table,
+    where,
     readPlan: (session, runId) => planBy(session, schema, `${table("runs")} WHERE run_id = $1`, runId),
     latestPlan: (session, base) =>
       planBy(session, schema, `${table("runs")} WHERE base = $1 ORDER BY number DESC LIMIT 1`, base),
@@ -69,9 +83,8 @@ export function controlOf(schema: string): Control {
     },
     async unfinished(session, { job, base, table: target }) {
       const { rows } = await session.query<PlanRow & { held: boolean }>({
-        text: `SELECT plan, plan_id, ${isHeld} AS held FROM ${table("runs")} r WHERE job = $1 AND base <> $2 AND target = $3 AND ${isUnfinished}
-          AND NOT EXISTS (SELECT 1 FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)
-          AND NOT ${isDecided("discarded")}
+        text: `SELECT plan, plan_id, ${where.isHeld} AS held FROM ${table("runs")} r
+          WHERE job = $1 AND base <> $2 AND target = $3 AND ${where.isOpen}
           ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
         values: [job, base, target],
       });
@@ -126,7 +139,7 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
 
 /** Parses the plan of a row; undefined if it is damaged, or another version of this program wrote it. */
 export function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
-  const plan = planIdOf(text) === planId ? parsePlan(text) : undefined;
+  const plan = sha256Of(text) === planId ? parsePlan(text) : undefined;
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
 
@@ -142,7 +155,7 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
       plan.runId,
       base,
       number,
-      planIdOf(text),
+      sha256Of(text),
       plan.job,
       target,
       mode,
@@ -162,6 +175,28 @@ export function utcText(expression: string): string {
   return `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 }
 
-function planIdOf(text: string): string {
+/** Hex sha256 of a text. */
+export function sha256Of(text: string): string {
   return createHash("sha256").update(text).digest("hex");
+}
+
+function runConditions(table: Control["table"]): RunConditions {
+  const isUnfinished = `NOT EXISTS (SELECT FROM ${table("finishes")} f WHERE f.run_id = r.run_id)`;
+  const hasLater = `EXISTS (SELECT FROM ${table("runs")} l WHERE l.base = r.base AND l.number > r.number)`;
+  const isDecided: RunConditions["isDecided"] = (kind) =>
+    `EXISTS (SELECT FROM ${table("decisions")} d WHERE d.run_id = r.run_id AND d.kind = '${kind}')`;
+  return {
+    isUnfinished,
+    hasLater,
+    isOpen: `(${isUnfinished} AND NOT ${isDecided("discarded")} AND NOT ${hasLater})`,
+    isHeld: `(r.staged AND EXISTS (SELECT FROM ${table("verdicts")} v WHERE v.run_id = r.run_id AND v.outcome = 'hold')
+      AND NOT EXISTS (SELECT FROM ${table("decisions")} d WHERE d.run_id = r.run_id))`,
+    isRolledBack: `EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = r.run_id AND w.action = 'rollback')`,
+    isDecided,
+  };
+}
+
+/** The error for damage to a run that a new run can replace. `hint`: another way to repair it. */
+export function damagedRun(message: string, { hint, ...damage }: { readonly hint: string } & Damage): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, { hint: `${hint}, or start over with --new-run`, damage });
 }

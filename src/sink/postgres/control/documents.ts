@@ -2,13 +2,7 @@ import { parseJson } from "../../../plan/parse-plan.js";
 import type { RunId } from "../../../plan/plan.js";
 import type { DocumentKind } from "../../ledger.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import type { Control } from "./control.js";
-
-interface WhichDocument<T> {
-  readonly runId: RunId;
-  readonly kind: DocumentKind<T>;
-}
+import { type Control, damagedRun } from "./control.js";
 
 /** Documents of which the last version counts. Of the others it is the first: nobody can change a decision by inserting. */
 const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", "spending"]);
@@ -17,7 +11,8 @@ const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", 
 export async function readDocument<T>(
   session: Session,
   { schema, table }: Control,
-  { runId, kind: { name, parse } }: WhichDocument<T>,
+  runId: RunId,
+  { name, parse }: DocumentKind<T>,
 ): Promise<T | undefined> {
   const { rows } = await session.query<{ document: string }>({
     text: `SELECT document::text AS document FROM ${table("documents")} WHERE run_id = $1 AND name = $2
@@ -25,24 +20,20 @@ export async function readDocument<T>(
     values: [runId, name],
   });
   const [row] = rows;
-  const found = row && parse(parseJson(row.document));
-  if (row !== undefined && found === undefined) {
+  const document = row && parse(parseJson(row.document));
+  if (row !== undefined && document === undefined) {
     throw damagedRun(`reading ${schema}.documents: the ${name} of run ${runId} was not written by infer-batch`, {
       hint: "the control tables were changed; restore them from a backup",
       runId,
     });
   }
-  return found;
+  return document;
 }
 
 /** `writer` names this attempt. */
 interface WritingTools {
   readonly control: Control;
   readonly writer: string;
-}
-
-interface DocumentToStore<T> extends WhichDocument<T> {
-  readonly value: T;
 }
 
 /**
@@ -52,21 +43,25 @@ interface DocumentToStore<T> extends WhichDocument<T> {
 export async function createDocument<T>(
   session: Session,
   { control, writer }: WritingTools,
-  { runId, kind, value }: DocumentToStore<T>,
+  runId: RunId,
+  kind: DocumentKind<T>,
+  value: T,
 ): Promise<T> {
   await session.query({
     text: `INSERT INTO ${control.table("documents")} (run_id, name, version, document, writer) VALUES ($1, $2, 1, $3, $4)
       ON CONFLICT DO NOTHING`,
     values: [runId, kind.name, documentText(value), writer],
   });
-  return (await readDocument(session, control, { runId, kind })) ?? value;
+  return (await readDocument(session, control, runId, kind)) ?? value;
 }
 
 /** Adds the next version of a document of a planned run. The caller has locked it. */
 export async function addVersion<T>(
   session: Session,
   { control: { table }, writer }: WritingTools,
-  { runId, kind, value }: DocumentToStore<T>,
+  runId: RunId,
+  kind: DocumentKind<T>,
+  value: T,
 ): Promise<void> {
   await session.query({
     text: `INSERT INTO ${table("documents")} (run_id, name, version, document, writer)

@@ -9,43 +9,38 @@ function showNul(text: string): string {
   return text.replaceAll("\u0000", "\u2400");
 }
 
+const rowsPerInsert = 5000;
+
 /** Inserts a span's rejected rows in the session's transaction. */
 export async function insertRejects(
   session: Session,
-  control: Control,
-  { runId, span, rejects }: { runId: RunId; span: number; rejects: readonly RejectedRow[] },
+  { table }: Control,
+  runId: RunId,
+  span: number,
+  rejects: readonly RejectedRow[],
 ): Promise<void> {
   // In groups: millions of rejects exceed the longest text of JavaScript, and the largest jsonb value.
   for (let from = 0; from < rejects.length; from += rowsPerInsert) {
-    const group = rejects.slice(from, from + rowsPerInsert);
-    await insertGroup(session, control, { runId, span, from, group });
+    const rows = rejects
+      .slice(from, from + rowsPerInsert)
+      .map(({ shard, row, columns, column, reason, value }, index) => ({
+        n: from + index,
+        shard: showNul(shard),
+        row,
+        column_name: column,
+        reason,
+        value: value === null ? null : showNul(value),
+        columns: Object.fromEntries(
+          Object.entries(columns).map(([name, text]) => [name, text === null ? null : showNul(text)]),
+        ),
+      }));
+    await session.query({
+      text: `INSERT INTO ${table("rejects")} (run_id, span, n, shard, row, column_name, reason, value, columns)
+        SELECT $1, $2, r.* FROM jsonb_to_recordset($3::jsonb) AS
+          r (n int, shard text, "row" bigint, column_name text, reason text, value text, columns jsonb)`,
+      values: [runId, span, JSON.stringify(rows)],
+    });
   }
-}
-
-const rowsPerInsert = 5000;
-
-async function insertGroup(
-  session: Session,
-  control: Control,
-  { runId, span, from, group }: { runId: RunId; span: number; from: number; group: readonly RejectedRow[] },
-): Promise<void> {
-  const rows = group.map(({ shard, row, columns, column, reason, value }, index) => ({
-    n: from + index,
-    shard: showNul(shard),
-    row,
-    column_name: column,
-    reason,
-    value: value === null ? null : showNul(value),
-    columns: Object.fromEntries(
-      Object.entries(columns).map(([name, text]) => [name, text === null ? null : showNul(text)]),
-    ),
-  }));
-  await session.query({
-    text: `INSERT INTO ${control.table("rejects")} (run_id, span, n, shard, row, column_name, reason, value, columns)
-      SELECT $1, $2, r.* FROM jsonb_to_recordset($3::jsonb) AS
-        r (n int, shard text, "row" bigint, column_name text, reason text, value text, columns jsonb)`,
-    values: [runId, span, JSON.stringify(rows)],
-  });
 }
 
 const rowsPerQuery = 1000;

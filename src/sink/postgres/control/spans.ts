@@ -1,14 +1,20 @@
+import type { RowsOfRun } from "../../../publish/rows-of-run.js";
 import { z } from "../../../util/zod.js";
-import type { Span } from "../../../plan/plan.js";
+import type { Plan, RunId, Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
 import type { StoredPlan } from "../../port.js";
 import type { CommittedBy } from "../../../publish/committed-by.js";
-import type { Session } from "../connections.js";
-import type { Control } from "./control.js";
-import { damagedRun } from "../damage.js";
-import { showTable, type TableName } from "../names.js";
-import { filesSql } from "./emptied-table.js";
+import { type Session, transact } from "../connections.js";
+import { type Control, damagedRun } from "./control.js";
+import { quoteTable, showTable, type TableName } from "../names.js";
 import { committedAtSql } from "./swaps.js";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
+import { ensureControlTables, type RunTools } from "../run-tools.js";
+import { bestEffort } from "../../../util/best-effort.js";
+import { JobError } from "../../../util/errors.js";
+import { readsAllRows } from "../table.js";
+import { plannedTarget } from "../target.js";
+import type { TargetTools } from "../modes/mode.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan {
@@ -77,30 +83,13 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, committedBy, table };
 }
 
-/** A run's target, and the number of its last swap when the attempt began. */
-export interface SeenSwaps {
-  readonly target: TableName;
-  readonly last: string;
-}
-
-/**
- * SQL for a span's `committed_at`, and for whether its target was swapped since the attempt began. `first` is the
- * number of its first parameter.
- */
-function swapSql(
-  control: Control,
-  swaps: SeenSwaps | undefined,
-  first: number,
-): { readonly at: string; readonly isSwapped: string; readonly values: readonly string[] } {
-  if (swaps === undefined) {
-    return { at: "DEFAULT", isSwapped: "false", values: [] };
-  }
-  const [target, last] = [`$${first}`, `$${first + 1}::int8`];
-  return {
-    at: committedAtSql(control, { target, last }),
-    isSwapped: `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`,
-    values: [showTable(swaps.target), swaps.last],
-  };
+/** A span that is about to be committed. */
+interface SpanToInsert {
+  readonly stored: StoredPlan;
+  readonly span: Span;
+  readonly due: CommittedSpan;
+  readonly profile: string;
+  readonly lastSwap: string | undefined;
 }
 
 /**
@@ -109,50 +98,243 @@ function swapSql(
  */
 export async function insertSpan(
   session: Session,
-  control: Control,
-  {
-    stored: { plan, planId },
-    span: { index, rowStart, rowEnd },
-    counts: { rows, rejected, filtered },
-    committedBy: { writer, worker, workers, program, provider, batchSize, onBadRow },
-    profile,
-    table,
-    swaps,
-  }: {
-    readonly stored: StoredPlan;
-    readonly span: Span;
-    readonly counts: { readonly rows: number; readonly rejected: number; readonly filtered: number };
-    readonly committedBy: CommittedBy;
-    readonly profile: string;
-    readonly table: number;
-    /** Undefined if the run stages its rows outside the target. */
-    readonly swaps: SeenSwaps | undefined;
-  },
+  { control, name }: TargetTools,
+  { stored, span, due, profile, lastSwap }: SpanToInsert,
 ): Promise<boolean> {
+  const { committedBy } = due;
   const row: z.infer<typeof schema> = {
-    span: index,
-    plan_id: planId,
-    row_start: rowStart,
-    row_end: rowEnd,
-    rows,
-    rejected,
-    filtered,
-    writer,
-    worker,
-    workers,
-    program,
-    provider,
-    batch_size: batchSize,
-    on_bad_row: onBadRow,
-    table_oid: table,
+    span: span.index,
+    plan_id: stored.planId,
+    row_start: span.rowStart,
+    row_end: span.rowEnd,
+    rows: due.rows,
+    rejected: due.rejected,
+    filtered: due.filtered,
+    writer: committedBy.writer,
+    worker: committedBy.worker,
+    workers: committedBy.workers,
+    program: committedBy.program,
+    provider: committedBy.provider,
+    batch_size: committedBy.batchSize,
+    on_bad_row: committedBy.onBadRow,
+    table_oid: due.table,
   };
-  const values = [plan.runId, ...columns.map((column) => row[column]), profile];
-  const swapped = swapSql(control, swaps, values.length + 1);
+  const values = [stored.plan.runId, ...columns.map((column) => row[column]), profile];
+  const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
+  const isStaged = lastSwap === undefined;
+  const isSwapped = `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`;
   const inserted = await session.query<{ swapped: boolean }>({
     text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
-      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)}, ${swapped.at})
-      RETURNING ${swapped.isSwapped} AS swapped`,
-    values: [...values, ...swapped.values],
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)},
+        ${isStaged ? "DEFAULT" : committedAtSql(control, target, last)})
+      RETURNING ${isStaged ? "false" : isSwapped} AS swapped`,
+    values: isStaged ? values : [...values, showTable(name), lastSwap],
   });
   return inserted.rows[0]?.swapped === true;
+}
+
+/** The committed spans of a run, as far as this attempt has read or committed them. */
+export interface CommittedSpans {
+  readonly committed: Uint8Array;
+  readonly spans: Map<number, CommittedSpan>;
+}
+
+export function committedSpansOf(plan: Plan, spans: readonly CommittedSpan[]): CommittedSpans {
+  const known: CommittedSpans = { committed: new Uint8Array(spanCount(plan)), spans: new Map() };
+  addSpans(known, spans);
+  return known;
+}
+
+/** Adds committed spans to what is known of a run. */
+export function addSpans({ committed, spans }: CommittedSpans, more: readonly CommittedSpan[]): void {
+  for (const row of more) {
+    committed[row.span] = 1;
+    spans.set(row.span, row);
+  }
+}
+
+/** What became of the rows of committed spans. */
+export function rowsOf({ spans }: CommittedSpans): RowsOfRun {
+  const rows = { output: 0, rejected: 0, filtered: 0 };
+  for (const span of spans.values()) {
+    rows.output += span.rows;
+    rows.rejected += span.rejected;
+    rows.filtered += span.filtered;
+  }
+  return rows;
+}
+
+/** The profiles of a span take up to about 200 KiB. */
+const spansPerQuery = 64;
+
+/**
+ * Merges the profiles of a run's committed spans. Reads a bounded number at a time.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function committedProfile({ connections, control }: RunTools, plan: Plan): Promise<SpanProfile> {
+  let merged = noRows;
+  for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
+    const { rows } = await connections.use((session) =>
+      session.query<{ span: number; profile: string }>({
+        text: `SELECT span, profile FROM ${control.table("spans")} WHERE run_id = $1 AND span >= $2 AND span < $3 ORDER BY span`,
+        values: [plan.runId, from, from + spansPerQuery],
+      }),
+    );
+    for (const { span, profile: text } of rows) {
+      const profile = parseOrUndefined(text);
+      if (profile === undefined) {
+        throw damagedRun(
+          `reading ${control.schema}.spans: the profile of span ${span} of run ${plan.runId} is not one`,
+          {
+            hint: "the control tables were changed; restore them from a backup",
+            runId: plan.runId,
+          },
+        );
+      }
+      merged = mergeProfiles(merged, profile);
+    }
+  }
+  return merged;
+}
+
+function parseOrUndefined(text: string): SpanProfile | undefined {
+  try {
+    return parseProfile(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Records which of these spans have no control row any more, so that later attempts do not score them again: their rows
+ * may be in the table. Never fails.
+ */
+export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iterable<number>): Promise<void> {
+  const { control, writer } = tools;
+  const documents = control.table("documents");
+  await bestEffort(async () => {
+    await ensureControlTables(tools);
+    await transact(tools, (session) =>
+      session.query({
+        text: `INSERT INTO ${documents} (run_id, name, version, document, writer)
+          SELECT $1, 'spans_gone', (SELECT coalesce(max(version), 0) + 1 FROM ${documents} WHERE run_id = $1 AND name = 'spans_gone'),
+            json_agg(n ORDER BY n), $2 FROM unnest($3::int4[]) AS n
+          WHERE NOT EXISTS (SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND span = n) HAVING count(*) > 0`,
+        values: [runId, writer, [...known]],
+      }),
+    );
+  });
+}
+
+/**
+ * The error for a run that appends and whose control rows of some spans are missing: only a look at the table tells
+ * whether their rows are there.
+ */
+export function spansMissing(message: string, { table }: Control, runId: RunId, target: string): JobError {
+  const forget = `DELETE FROM ${table("documents")} WHERE run_id = '${runId}' AND name = 'spans_gone'`;
+  return new JobError("OUTPUT_DAMAGED", message, {
+    hint: `rows of these spans may be in ${target} all the same: look for them there first. If they are, restore the control tables from a backup; or delete all rows of run ${runId} and start over with --new-run, which wants --allow-duplicates if rows of other runs stay. Only if none of them is there: ${forget}; then run the same command again`,
+    damage: { runId },
+  });
+}
+
+/**
+ * Refuses a run whose control rows are known to be missing. `target`: where their rows are beside those of others;
+ * undefined: a new run replaces them. @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseSpansGone(
+  session: Session,
+  control: Control,
+  runId: RunId,
+  target: string | undefined,
+): Promise<void> {
+  const { rows } = await session.query<{ span: number; count: number }>({
+    text: `SELECT min(n::int4) AS span, count(DISTINCT n)::int4 AS count
+      FROM ${control.table("documents")} d, json_array_elements_text(CASE WHEN name = 'spans_gone' THEN document ELSE '[]' END) AS n
+      WHERE d.run_id = $1 AND name = 'spans_gone'
+        AND NOT EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.span = n::int4) HAVING count(*) > 0`,
+    values: [runId],
+  });
+  const [gone] = rows;
+  if (gone !== undefined) {
+    const more = gone.count > 1 ? ` and ${gone.count - 1} more` : "";
+    const found = `reading ${control.schema}.spans: span ${gone.span}${more} of run ${runId} had been committed, and the control rows are gone`;
+    throw target === undefined
+      ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
+      : spansMissing(found, control, runId, target);
+  }
+}
+
+/** SQL for a digest that names the files of a table's rows, and of its partitions. `oid`: SQL for the table's OID. */
+function filesSql(oid: string): string {
+  return `(SELECT md5(coalesce(string_agg(pg_relation_filenode(relid)::text, ' ' ORDER BY relid::oid), ''))
+    FROM (SELECT relid FROM pg_partition_tree(${oid}) UNION SELECT ${oid}::regclass) AS tables)`;
+}
+
+/**
+ * Detects that a table may have been emptied since a run wrote spans into it. Returns the digest of its files where
+ * they differ from those that took the spans. TRUNCATE gives a table new files; so do VACUUM FULL, CLUSTER and ALTER
+ * TABLE, which keep the rows. Returns undefined where the files are the same, or where this role may not read all rows.
+ */
+export async function changedFiles(
+  session: Session,
+  { name, control }: TargetTools,
+  plan: Plan,
+): Promise<string | undefined> {
+  const { rows } = await session.query<{ files: string }>({
+    text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
+      WHERE n.nspname = $2 AND c.relname = $3
+        AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
+        AND ${readsAllRows}`,
+    values: [plan.runId, name.schema, name.table],
+  });
+  return rows[0]?.files;
+}
+
+interface Counted {
+  readonly there: string;
+  readonly due: string;
+  readonly since: string;
+}
+
+/**
+ * Counts the rows of a table whose files have changed, which never happens in an undisturbed run. A table with fewer
+ * rows than the run has written has lost some. `doing`: the act, for messages. `due`: SQL for how many rows the run has
+ * written, `$1` the run.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export async function refuseEmptied(
+  session: Session,
+  { name, control }: TargetTools,
+  plan: Plan,
+  { doing, due, files }: { readonly doing: string; readonly due: string; readonly files: string },
+): Promise<void> {
+  const spans = control.table("spans");
+  await session.query("SET LOCAL statement_timeout = 0"); // a count may take longer than the limit of a statement
+  const { rows } = await session.query<Counted>({
+    text: `SELECT (SELECT count(*) FROM ${quoteTable(name)}) AS there, (${due})::int8 AS due,
+      (SELECT coalesce(sum(rows), 0)::int8 FROM ${spans} WHERE run_id = $1 AND table_files = $2) AS since
+      FROM (SELECT $1::text) AS run`,
+    values: [plan.runId, files],
+  });
+  const [row] = rows;
+  if (row === undefined || BigInt(row.there) >= BigInt(row.due)) {
+    return;
+  }
+  const kept = `UPDATE ${spans} SET table_files = '${files}' WHERE run_id = '${plan.runId}'`;
+  const found = `${doing}: ${showTable(name)} holds ${row.there} rows, and the run has put ${row.due} there`;
+  throw new JobError("OUTPUT_DAMAGED", found, {
+    hint: `it was emptied during the run. ${repairHint(plan, name, row)}. If rows were removed on purpose: ${kept}`,
+    damage: { runId: plan.runId },
+  });
+}
+
+/** Says how to get all rows of the run into the table again, each once. */
+function repairHint(plan: Plan, name: TableName, { there, since }: Counted): string {
+  const again = "run --new-run";
+  if (there === "0" || plannedTarget(plan).mode !== "append") {
+    return `To score all rows again: ${again}`;
+  }
+  const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
+  return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, then ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
 }

@@ -1,58 +1,46 @@
-import type { BytesColumn, Column, ColumnType, OutputRows } from "../../../columnar/types.js";
+import type { BytesColumn, Column, ColumnType, OutputRows, RejectedRow } from "../../../columnar/types.js";
 import type { UnfitValue } from "../../port.js";
 import { microsPerDay } from "../../../columnar/dates-and-times.js";
-import { hasDay, hasMoment } from "./calendar.js";
-import { numbersOf } from "./fields.js";
+import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
 import type { TargetColumn } from "../table.js";
 import type { PgType } from "../types.js";
-import { mostDimensions, vectorsOf } from "./vector-field.js";
-
-/**
- * Finds values that do not fit their columns of the table: at most one a row, in row order. `lacking`: returns a
- * character of a text that the database cannot hold; undefined: it can hold all.
- */
-export function unfitRows(
-  rows: OutputRows,
-  columns: readonly Pick<TargetColumn, "type">[],
-  lacking?: Lacking,
-): UnfitValue[] {
-  const unfit = new Map<number, UnfitValue>();
-  for (const [index, { name, type, column }] of rows.columns.entries()) {
-    const target = columns[index];
-    for (const value of target === undefined
-      ? []
-      : unfitValues(type, column, { target: target.type, rowCount: rows.rowCount, lacking })) {
-      if (!unfit.has(value.row)) {
-        unfit.set(value.row, { ...value, column: name });
-      }
-    }
-  }
-  return [...unfit.values()].toSorted((one, other) => one.row - other.row);
-}
+import { DatabaseError } from "pg";
+import type { Connections, Session } from "../connections.js";
 
 /**
  * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked
- * only where their type does not ensure that they fit.
+ * only where their type does not ensure that they fit. `lacking`: returns a character of a text that the database cannot
+ * hold; undefined: it can hold all.
  */
-function unfitValues(
-  type: ColumnType,
-  column: Column,
-  { target, rowCount, lacking }: Place & { readonly target: TargetColumn["type"] },
-): Omit<UnfitValue, "column">[] {
-  const unfit = new Map<number, string>();
-  if (target.notNull !== false && column.valid !== undefined) {
-    const why =
-      target.notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
-    for (let row = column.valid.indexOf(0); row >= 0 && row < rowCount; row = column.valid.indexOf(0, row + 1)) {
-      unfit.set(row, `NULL, ${why}`);
+export function unfitRows(
+  { columns, rowCount }: OutputRows,
+  targets: readonly Pick<TargetColumn, "type">[],
+  lacking?: Lacking,
+): UnfitValue[] {
+  const unfit = new Map<number, UnfitValue>();
+  for (const [index, { name, type, column }] of columns.entries()) {
+    const target = targets[index]?.type;
+    const report: Report = (row, found) => {
+      if (!unfit.has(row)) {
+        unfit.set(row, { row, column: name, found });
+      }
+    };
+    if (target !== undefined) {
+      nulls(column, target, rowCount, report);
+      collect(type, column, { target, rowCount, lacking }, report);
     }
   }
-  collect(type, column, { target, rowCount, lacking }, (row, found) => {
-    if (!unfit.has(row)) {
-      unfit.set(row, found);
-    }
-  });
-  return [...unfit].map(([row, found]) => ({ row, found })).toSorted((one, other) => one.row - other.row);
+  return [...unfit.values()].toSorted((a, b) => a.row - b.row);
+}
+
+function nulls({ valid }: Column, { notNull }: TargetColumn["type"], rowCount: number, report: Report): void {
+  if (notNull === false || valid === undefined) {
+    return;
+  }
+  const why = notNull === "key" ? "in a column of output.postgres.key" : "where the table's column is NOT NULL";
+  for (let row = valid.indexOf(0); row >= 0 && row < rowCount; row = valid.indexOf(0, row + 1)) {
+    report(row, `NULL, ${why}`);
+  }
 }
 
 type Report = (row: number, found: string) => void;
@@ -68,11 +56,12 @@ interface Place {
 /** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
 const partOfJson: PgType = { name: "text", array: false, maxLength: undefined, decimal: undefined };
 
-function collect(type: ColumnType, column: Column, { target, rowCount, lacking }: Place, report: Report): void {
+function collect(type: ColumnType, column: Column, place: Place, report: Report): void {
+  const { target, rowCount } = place;
   switch (column.kind) {
     case "bytes":
       if (type === "utf8") {
-        texts(column, { target, rowCount, lacking }, report);
+        texts(column, place, report);
       }
       break;
     case "fixed":
@@ -89,7 +78,7 @@ function collect(type: ColumnType, column: Column, { target, rowCount, lacking }
       collect(
         element,
         column.child,
-        { target: inner, rowCount: column.offsets[rowCount] ?? 0, lacking },
+        { ...place, target: inner, rowCount: column.offsets[rowCount] ?? 0 },
         (index, found) => {
           const row = rowOf(index);
           if (row !== undefined) {
@@ -103,7 +92,7 @@ function collect(type: ColumnType, column: Column, { target, rowCount, lacking }
       for (const [index, child] of column.children.entries()) {
         const field = typeof type === "object" && type.kind === "struct" ? type.fields[index]?.type : undefined;
         if (field !== undefined) {
-          collect(field, child, { target: partOfJson, rowCount, lacking }, (row, found) => {
+          collect(field, child, { ...place, target: partOfJson }, (row, found) => {
             if (column.valid?.[row] !== 0) {
               report(row, found);
             }
@@ -172,7 +161,7 @@ function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacki
   }
   for (let row = 0; row < rowCount; row += 1) {
     const [from, to] = [offsets[row] ?? 0, offsets[row + 1] ?? 0];
-    if (to - from > maxLength && valid?.[row] !== 0 && characters(text, from, to) > maxLength) {
+    if (to - from > maxLength && valid?.[row] !== 0 && charactersIn(text, from, to) > maxLength) {
       report(row, `${shown(row)}, longer than ${maxLength} characters`);
     }
   }
@@ -223,7 +212,7 @@ function vectors(column: Column, { dimensions }: PgType, rowCount: number, repor
 }
 
 /** Counts the bytes that do not continue a character. */
-function characters(text: Uint8Array, from: number, to: number): number {
+function charactersIn(text: Uint8Array, from: number, to: number): number {
   let count = 0;
   for (let at = from; at < to; at += 1) {
     if (((text[at] as number) & 0xc0) !== 0x80) {
@@ -263,4 +252,97 @@ function moments(type: ColumnType, column: Column, rowCount: number, report: Rep
       }
     }
   }
+}
+
+/** The characters that a database can hold whose encoding is not UTF-8. */
+export interface Charset {
+  /** Returns the first character of a text that it cannot hold. Characters that are not known yet go to `unknown`. */
+  lacking(text: string, unknown: Set<string>): string | undefined;
+  /** Asks the server which of these characters it can hold. */
+  learn(unknown: ReadonlySet<string>): Promise<void>;
+}
+
+/** Opens the charset of the session's database; undefined: it can hold every text. */
+export async function openCharset(session: Session, connections: Connections): Promise<Charset | undefined> {
+  const { rows } = await session.query<{ server_encoding: string }>("SHOW server_encoding");
+  return ["UTF8", "SQL_ASCII"].includes(rows[0]?.server_encoding ?? "") ? undefined : charsetOf(connections);
+}
+
+/** PostgreSQL's error for a character that has no equivalent in the other encoding. */
+const untranslatable = "22P05";
+
+function charsetOf(connections: Connections): Charset {
+  const known = new Map<string, boolean>();
+  // No table of encodings is the server's: of a text that it refuses, each half is tried.
+  const ask = async (session: Session, characters: readonly string[]): Promise<void> => {
+    const holds = await session.query({ text: "SELECT $1::text", values: [characters.join("")] }).then(
+      () => true,
+      (error: unknown) => {
+        if (error instanceof DatabaseError && error.code === untranslatable) {
+          return false;
+        }
+        throw error;
+      },
+    );
+    if (holds || characters.length === 1) {
+      for (const character of characters) {
+        known.set(character, holds);
+      }
+      return;
+    }
+    const half = characters.length >> 1;
+    await ask(session, characters.slice(0, half));
+    await ask(session, characters.slice(half));
+  };
+  return {
+    lacking(text, unknown) {
+      let lacking: string | undefined;
+      for (const character of new Set(text.replaceAll(/\p{ASCII}/gu, ""))) {
+        const holds = known.get(character);
+        if (holds === undefined) {
+          unknown.add(character);
+        } else if (!holds) {
+          lacking ??= character;
+        }
+      }
+      return lacking;
+    },
+    learn: (unknown) => connections.use((session) => ask(session, [...unknown])),
+  };
+}
+
+/** Calls `work` until it meets no character that is not known. */
+export async function knowing<T>(charset: Charset, work: (unknown: Set<string>) => T): Promise<T> {
+  for (;;) {
+    const unknown = new Set<string>();
+    const result = work(unknown);
+    if (unknown.size === 0) {
+      return result;
+    }
+    await charset.learn(unknown);
+  }
+}
+
+/** Rejected rows with each character that the database cannot hold as its number: `\u65e5`. */
+export async function storableRejects(
+  charset: Charset,
+  rejects: readonly RejectedRow[],
+): Promise<readonly RejectedRow[]> {
+  return await knowing(charset, (unknown) => {
+    const storable = (text: string): string =>
+      text
+        .replaceAll("\u0000", "\u2400")
+        .replaceAll(/\P{ASCII}/gu, (character) =>
+          charset.lacking(character, unknown) === undefined
+            ? character
+            : `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
+        );
+    return rejects.map((row) => ({
+      ...row,
+      value: row.value === null ? null : storable(row.value),
+      columns: Object.fromEntries(
+        Object.entries(row.columns).map(([name, text]) => [name, text === null ? null : storable(text)]),
+      ),
+    }));
+  });
 }

@@ -1,27 +1,26 @@
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
+import type { Plan } from "../../../plan/plan.js";
 import { copyIn, type Session } from "../connections.js";
 import { lock } from "../locks.js";
 import type { EncodedRows, Mode, ModeTools } from "./mode.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { createTable, findTable, fitColumns, type OutputColumn, refuseChanged, type TargetColumn } from "../table.js";
+import { createTable, findTable, fitColumns, refuseChanged, type TargetColumn } from "../table.js";
+import { rowsOfSpans } from "./staging.js";
 
 /** Mode append: rows are copied straight into the table. */
-export function appendMode({ name, spec, control }: ModeTools): Mode {
+export function appendMode(tools: ModeTools): Mode {
+  const { name, control } = tools;
   return {
     kind: "append",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
-      const columns = await prepareTable(session, name, outputColumns(plan.contract), {
-        mayCreate: mayCreate && spec.create,
-        key: [],
-        comment: `Predictions of job ${plan.job}`,
-      });
+      const columns = await prepareTable(session, tools, plan, mayCreate);
       await refuseRowSecurity(session, name);
       return columns;
     },
     write: (session, rows) => copyRows(session, name, rows),
-    writtenRows: () => `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`,
+    writtenRows: () => rowsOfSpans(control),
   };
 }
 
@@ -63,11 +62,9 @@ export function copySql(table: string, columns: readonly TargetColumn[]): string
  */
 export async function appendTable(
   session: Session,
-  {
-    name,
-    from,
-    columns,
-  }: { readonly name: TableName; readonly from: TableName; readonly columns: readonly TargetColumn[] },
+  name: TableName,
+  from: TableName,
+  columns: readonly TargetColumn[],
 ): Promise<void> {
   const names = columns.map((column) => quoteName(column.name)).join(", ");
   const due = await session.query<{ rows: number }>(`SELECT count(*)::float8 AS rows FROM ${quoteTable(from)}`);
@@ -86,26 +83,30 @@ export async function appendTable(
 /** Checks the table's columns, and makes the table where it may. */
 export async function prepareTable(
   session: Session,
-  name: TableName,
-  output: readonly OutputColumn[],
-  { mayCreate, key, comment }: { mayCreate: boolean; key: readonly string[]; comment: string },
+  { name, spec }: ModeTools,
+  plan: Plan,
+  mayCreate: boolean,
 ): Promise<TargetColumn[]> {
   let found = await findTable(session, name);
-  if (found === undefined && mayCreate) {
+  if (found === undefined && mayCreate && spec.create) {
     // Several attempts may start at once. The lock is the transaction's.
     await lock(session, showTable(name));
-    await createTable(session, name, output, { key, comment });
+    await createTable(session, name, plan, spec.key);
     found = await findTable(session, name);
   }
   if (found === undefined) {
-    throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: there is no such table`, {
-      hint: "make it, or let output.postgres.create: true make it",
-    });
+    throw noSuchTable(name);
   }
   if (found.unlogged) {
     throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: it is UNLOGGED`, {
       hint: `a crash of the server would empty it, and leave the record that its rows are there; ALTER TABLE ${quoteTable(name)} SET LOGGED`,
     });
   }
-  return fitColumns(name, found, output);
+  return fitColumns(name, found, outputColumns(plan.contract));
+}
+
+export function noSuchTable(name: TableName): JobError {
+  return new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: there is no such table`, {
+    hint: "make it, or let output.postgres.create: true make it",
+  });
 }

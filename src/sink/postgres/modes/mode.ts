@@ -44,7 +44,13 @@ export interface Mode {
    * Carries out the statements of `finish` on a run without rows, as far as they change no row of the target and need
    * no lock that readers wait for. Default: there are none. @throws errors of the server
    */
-  readonly rehearseFinish?: FinishRehearsal | undefined;
+  readonly rehearseFinish?:
+    | {
+        /** The kinds of statements on the target. */
+        readonly statements: readonly ("insert" | "update" | "delete")[];
+        readonly run: (session: Session, plan: Plan) => Promise<void>;
+      }
+    | undefined;
   /** Tables that are no longer needed once a run is finished. */
   unneededTables?(session: Session): Promise<readonly TableName[]>;
 }
@@ -57,13 +63,6 @@ export function writesTarget(mode: Mode): boolean {
   return mode.writtenRows !== undefined;
 }
 
-/** See `Mode.rehearseFinish`. */
-export interface FinishRehearsal {
-  /** The kinds of statements on the target. */
-  readonly statements: readonly ("insert" | "update" | "delete")[];
-  readonly run: (session: Session, plan: Plan) => Promise<void>;
-}
-
 export interface EncodedRows {
   readonly plan: Plan;
   readonly span: number;
@@ -72,9 +71,28 @@ export interface EncodedRows {
   readonly columns: readonly TargetColumn[];
 }
 
+/** A table, its control tables, and how the rows of each run are written. */
+export interface TargetTools {
+  readonly name: TableName;
+  readonly control: Control;
+  readonly modeOf: (plan: Plan) => Mode;
+}
+
 export interface ModeTools {
   readonly name: TableName;
   readonly spec: PostgresOutputSpec;
   readonly control: Control;
   readonly refuseNewer: RefuseNewer;
+}
+
+/**
+ * Thrown when another attempt is committing this very span, or has just committed it. The control table then tells
+ * which.
+ */
+export class KeyTakenConcurrently extends Error {
+  readonly code = "ECONNABORTED"; // as for a lost transaction: try again
+
+  constructor(options: { cause?: unknown } = {}) {
+    super("another attempt was there first", options);
+  }
 }

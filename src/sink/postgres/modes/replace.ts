@@ -1,28 +1,34 @@
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
-import { copyRows } from "./append.js";
-import { allConstraints, dropOutdated } from "./constraints.js";
+import type { Plan } from "../../../plan/plan.js";
+import { copyRows, noSuchTable } from "./append.js";
+import {
+  allConstraints,
+  checkStaging,
+  copyAttributes,
+  dropOutdated,
+  makeRowTable,
+  refuseOtherShape,
+  rowsOfSpans,
+  stagingGone,
+} from "./staging.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import { refuseDependents, refuseIncoming, refuseReferred } from "./dependents.js";
-import { lock } from "../locks.js";
-import type { FinishRehearsal, Mode, ModeTools, RowsNeeded } from "./mode.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { refuseOtherShape } from "./shape.js";
-import { checkStaging, copyAttributes, makeRowTable, makeLike, oidOf } from "./staging.js";
 import {
   copyTable,
-  derivedName,
   exchangeNames,
   exchangeNoRows,
   exchangeRows,
   freeName,
-  keptTables,
-  recordSwap,
+  refuseDependents,
+  refuseIncoming,
+  refuseReferred,
 } from "./swap.js";
+import { lock } from "../locks.js";
+import { keptTables, recordSwap } from "../control/swaps.js";
+import type { Mode, ModeTools } from "./mode.js";
+import { quoteName, quoteTable, showTable, stagingTable, type TableName } from "../names.js";
 import { createTable, findTable, fitColumns, type FoundTable } from "../table.js";
-import { keyNotNull, requireKey, requireUnique, shortHash } from "./upsert.js";
+import { keyNotNull, requireKey, requireUnique } from "./upsert.js";
 
 /**
  * Mode replace: rows are copied into a staging table like the target. When every span is committed, one short
@@ -42,14 +48,12 @@ export function replaceMode(tools: ModeTools): Mode {
         fitColumns(name, target, output);
         await refuseUnfit(session, tools, target);
       } else if (!spec.create) {
-        throw new JobError("OUTPUT_MISMATCH", `checking table ${showTable(name)}: there is no such table`, {
-          hint: "make it, or let output.postgres.create: true make it",
-        });
+        throw noSuchTable(name);
       }
       const staging = stagingOf(plan);
       let found = await findTable(session, staging);
       if (found !== undefined && target !== undefined) {
-        await dropOutdated(session, { target: name, staging }, allConstraints);
+        await dropOutdated(session, name, staging, allConstraints, []);
         found = await findTable(session, staging);
       }
       if (found === undefined && mayCreate) {
@@ -57,45 +61,37 @@ export function replaceMode(tools: ModeTools): Mode {
         found = await findTable(session, staging);
         if (found === undefined) {
           await (target === undefined
-            ? createTable(session, staging, output, { key: spec.key, comment: `Predictions of job ${plan.job}` })
-            : (spec.swap === "rename" ? makeLike : makeRowTable)(session, name, staging));
+            ? createTable(session, staging, plan, spec.key)
+            : makeRowTable(session, name, staging));
+          await (target !== undefined && spec.swap === "rename" ? copyAttributes(session, name, staging) : undefined);
           found = await findTable(session, staging);
         }
       }
       if (found === undefined) {
-        throw damagedRun(`checking table ${showTable(staging)}: the staging table is gone`, {
-          hint: "it was removed; restore it from a backup",
-          runId: plan.runId,
-        });
+        throw stagingGone(staging, plan);
       }
       return keyNotNull(fitColumns(staging, found, output), spec.key);
     },
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     checkFinish: (session, plan) => checkSwap(session, tools, stagingOf(plan)),
-    checkRows: (session, plan, doing) => checkRows(session, tools, plan, stagingOf(plan), doing),
+    checkRows: (session, plan, doing) =>
+      checkStaging(session, plan, stagingOf(plan), rowsOfSpans(tools.control), doing),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
-    rehearseFinish: spec.swap === "delete_insert" ? rehearseExchange(tools, stagingOf) : undefined,
+    rehearseFinish:
+      spec.swap === "rename"
+        ? undefined
+        : {
+            statements: ["insert", "update", "delete"],
+            async run(session, plan) {
+              if ((await findTable(session, name)) !== undefined) {
+                await session.query(wholeTables);
+                const columns = outputColumns(plan.contract).map((column) => column.name);
+                await exchangeNoRows(session, { target: name, from: stagingOf(plan), key: spec.key, columns });
+              }
+            },
+          },
     unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
   };
-}
-
-function rehearseExchange({ name, spec }: ModeTools, stagingOf: (plan: Plan) => TableName): FinishRehearsal {
-  return {
-    statements: ["insert", "update", "delete"],
-    async run(session, plan) {
-      if ((await findTable(session, name)) !== undefined) {
-        await session.query(wholeTables);
-        const columns = outputColumns(plan.contract).map((column) => column.name);
-        await exchangeNoRows(session, { target: name, from: stagingOf(plan), key: spec.key, columns });
-      }
-    },
-  };
-}
-
-/** Name of the staging table, which holds the rows of an unfinished run. */
-export function stagingTable(target: TableName, runId: RunId): TableName {
-  // The digest is made from the whole name: a long one is cut off before the suffix.
-  return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
 }
 
 export async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: FoundTable): Promise<void> {
@@ -113,37 +109,15 @@ export async function refuseUnfit(session: Session, { name, spec }: ModeTools, t
 
 /** Compares target and staging table as the swap does, without a lock that readers wait for. @throws JobError OUTPUT_MISMATCH */
 async function checkSwap(session: Session, { name, spec }: ModeTools, staging: TableName): Promise<void> {
-  const target = await findTable(session, name);
-  if (spec.swap === "rename" && target !== undefined) {
+  if (spec.swap !== "rename") {
+    return;
+  }
+  if ((await findTable(session, name)) !== undefined) {
     await session.query("SET LOCAL statement_timeout = 0"); // to check a new foreign key takes its time
-    await makeAlike(session, name, { target, staging });
+    await copyAttributes(session, name, staging);
+    await refuseOtherShape(session, name, staging);
   }
-  if (spec.swap === "rename") {
-    await refuseIncoming(session, staging);
-  }
-}
-
-/** Checks that the staging table has the rows of all committed spans. @throws JobError OUTPUT_DAMAGED */
-async function checkRows(
-  session: Session,
-  { control }: ModeTools,
-  { runId }: Plan,
-  staging: TableName,
-  doing: RowsNeeded,
-): Promise<void> {
-  const due = `SELECT sum(rows) FROM ${control.table("spans")} WHERE run_id = $1`;
-  await checkStaging(session, { runId, staging, due, doing });
-}
-
-/** Copies what was added to the target since, and refuses other differences. @throws JobError OUTPUT_MISMATCH */
-async function makeAlike(
-  session: Session,
-  name: TableName,
-  { target, staging }: { readonly target: FoundTable; readonly staging: TableName },
-): Promise<void> {
-  await copyAttributes(session, name, staging);
-  const oids = { target: target.oid, staging: await oidOf(session, staging) };
-  await refuseOtherShape(session, { target: name, staging }, oids);
+  await refuseIncoming(session, staging);
 }
 
 async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
@@ -151,7 +125,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
-  await checkRows(session, tools, plan, staging, "finishing");
+  await checkStaging(session, plan, staging, rowsOfSpans(control), "finishing");
   await session.query(`ANALYZE ${quoteTable(staging)}`);
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await copyAttributes(session, name, staging); // to check a new foreign key takes its time
@@ -167,14 +141,15 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   const target = await lockTarget(session, tools);
   if (target === undefined) {
     await session.query(`ALTER TABLE ${quoteTable(staging)} RENAME TO ${quoteName(name.table)}`);
-    await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: null });
+    await recordSwap(session, control, name, { run_id: plan.runId, action: "replace", kept: null });
     return;
   }
   const kept = await freeName(session, name, "__before", plan.runId);
   const output = outputColumns(plan.contract);
   if (spec.swap === "rename") {
     await refuseUnfit(session, tools, target);
-    await makeAlike(session, name, { target, staging });
+    await copyAttributes(session, name, staging);
+    await refuseOtherShape(session, name, staging);
     await exchangeNames(session, { target: name, incoming: staging, kept });
   } else {
     fitColumns(name, target, output);
@@ -188,7 +163,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
     await exchangeRows(session, { target: name, from: staging, key: spec.key, columns });
   }
   const isKept = spec.swap === "rename" || spec.keep_previous > 0;
-  await recordSwap(session, control, name, { runId: plan.runId, action: "replace", kept: isKept ? kept.table : null });
+  await recordSwap(session, control, name, { run_id: plan.runId, action: "replace", kept: isKept ? kept.table : null });
 }
 
 /** A policy that hides rows from this role would keep them in the table. */

@@ -1,16 +1,14 @@
 import { outputColumns } from "../../../binding/contract.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
+import type { Plan } from "../../../plan/plan.js";
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { quoteName, quoteTable, showTable, stagedRowsTable, type TableName } from "../names.js";
 import { collationName, findTable, fitColumns, type TargetColumn } from "../table.js";
 import { sqlOf } from "../types.js";
 import { appendTable, prepareTable } from "./append.js";
-import { dropOutdated } from "./constraints.js";
+import { checkStaging, dropOutdated, oidOf, runAll, stagingGone } from "./staging.js";
 import type { Mode, ModeTools, RowsNeeded } from "./mode.js";
-import { checkStaging, oidOf, runAll } from "./staging.js";
-import { mergeTable, requireKey, requireUnique, shortHash } from "./upsert.js";
+import { mergeTable, requireKey, requireUnique } from "./upsert.js";
 
 /**
  * Mode append or upsert for a staged run: spans are written into a staging table of the run's own, as `modeAt` would
@@ -28,7 +26,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
     if (doing === "writing" || doing === "judging") {
       await intoStaging(plan).checkRows?.(session, plan, doing); // a role that approves may not read these tables
     }
-    await checkStaging(session, { runId: plan.runId, staging: stagingOf(plan), due, doing });
+    await checkStaging(session, plan, stagingOf(plan), due, doing);
   };
   const finish = async (session: Session, plan: Plan): Promise<void> => {
     await checkRows(session, plan, "finishing");
@@ -41,14 +39,11 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
       await prepareTarget(session, tools, plan);
       if ((await findTable(session, stagingOf(plan))) === undefined) {
         if (!mayCreate) {
-          throw damagedRun(`checking table ${showTable(stagingOf(plan))}: the staging table is gone`, {
-            hint: "it was removed; restore it from a backup",
-            runId: plan.runId,
-          });
+          throw stagingGone(stagingOf(plan), plan);
         }
         await makeStaging(session, tools, plan, stagingOf(plan));
       } else {
-        await dropOutdated(session, { target: name, staging: stagingOf(plan) }, { types: ["c"], key: spec.key });
+        await dropOutdated(session, name, stagingOf(plan), ["c"], spec.key);
       }
       return await intoStaging(plan).prepare(session, plan, { mayCreate });
     },
@@ -62,20 +57,11 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
   };
 }
 
-/** Name of the table that holds the rows of a staged run in mode append or upsert until they are published. */
-export function stagedRowsTable(schema: string, runId: RunId): TableName {
-  return { schema, table: `staging_${shortHash(runId)}` };
-}
-
 /** Checks the target of a staged run, and makes it where it may: none of the run's rows was there before. */
-async function prepareTarget(session: Session, { name, spec }: ModeTools, plan: Plan): Promise<TargetColumn[]> {
-  const output = outputColumns(plan.contract);
-  requireKey(spec.key, output);
-  const columns = await prepareTable(session, name, output, {
-    mayCreate: spec.create,
-    key: spec.key,
-    comment: `Predictions of job ${plan.job}`,
-  });
+async function prepareTarget(session: Session, tools: ModeTools, plan: Plan): Promise<TargetColumn[]> {
+  const { name, spec } = tools;
+  requireKey(spec.key, outputColumns(plan.contract));
+  const columns = await prepareTable(session, tools, plan, true);
   if (spec.key.length > 0) {
     await requireUnique(session, name, spec.key);
   }
@@ -121,8 +107,8 @@ async function publish(session: Session, tools: ModeTools, plan: Plan, staging: 
   await session.query("SET LOCAL statement_timeout = 0"); // all rows may take longer than the limit of a statement
   const columns = await prepareTarget(session, tools, plan);
   await (spec.mode === "upsert"
-    ? mergeTable(session, { name, from: staging, key: spec.key, columns })
-    : appendTable(session, { name, from: staging, columns }));
+    ? mergeTable(session, tools, staging, columns)
+    : appendTable(session, name, staging, columns));
   await refuseOtherTypes(session, tools, plan, staging);
   if (spec.mode === "upsert") {
     // The rows are locked now: a newer run that has put one of them has committed, and is seen; or it waits.

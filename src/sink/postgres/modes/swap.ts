@@ -1,17 +1,9 @@
 import { JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
-import { swappedAtSql } from "../control/swaps.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { indexShape } from "./shape.js";
-import { makeRowTable, oidOf, runAll } from "./staging.js";
+import { derivedName, quoteName, quoteTable, shortHash, showTable, type TableName } from "../names.js";
+import { indexShape, makeRowTable, oidOf, runAll } from "./staging.js";
 import { findTable } from "../table.js";
-import { shortHash } from "./upsert.js";
-
-/** Appends a suffix to a table's name, which is shortened to Postgres's limit of 63 bytes. */
-export function derivedName({ schema, table }: TableName, suffix: string): TableName {
-  return { schema, table: `${table.slice(0, 63 - suffix.length)}${suffix}` };
-}
+import { onConflict } from "./upsert.js";
 
 /** A free name for a table that is kept: `suffix` and a digest. */
 export async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
@@ -53,7 +45,7 @@ export async function exchangeNames(
 }
 
 /** The rows of `from` for those of `target`. */
-export interface Exchange {
+interface Exchange {
   readonly target: TableName;
   readonly from: TableName;
   readonly key: readonly string[];
@@ -96,16 +88,13 @@ function exchangeSql({ target, from, key, columns, fixed = [] }: Exchange, which
   const names = columns.map(quoteName);
   const keys = key.map(quoteName);
   const same = keys.map((column) => `s.${column} = t.${column}`).join(" AND ");
-  const others = names.filter((column, index) => !keys.includes(column) && !fixed.includes(columns[index] ?? ""));
   const gone = keys.length === 0 ? "" : ` AND NOT EXISTS (SELECT FROM ${quoteTable(from)} s WHERE ${same})`;
-  const update =
-    others.length === 0
-      ? "DO NOTHING"
-      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
+  const updated = names.filter((_, index) => !fixed.includes(columns[index] ?? ""));
+  const conflict = keys.length === 0 ? "" : ` ${onConflict(keys, updated)}`;
   return [
     `DELETE FROM ${quoteTable(target)} t WHERE ${which}${gone}`,
     `INSERT INTO ${quoteTable(target)} (${names.join(", ")}) OVERRIDING SYSTEM VALUE
-     SELECT ${names.join(", ")} FROM ${quoteTable(from)} WHERE ${which}${keys.length === 0 ? "" : ` ON CONFLICT (${keys.join(", ")}) ${update}`}`,
+     SELECT ${names.join(", ")} FROM ${quoteTable(from)} WHERE ${which}${conflict}`,
   ];
 }
 
@@ -123,69 +112,75 @@ export async function copyTable(
   );
 }
 
-export interface Swap {
-  readonly runId: string;
-  readonly action: "replace" | "rollback";
-  /** The table that keeps the replaced rows; null where none are kept. */
-  readonly kept: string | null;
-}
+/**
+ * SQL for the objects that would stay with the old table, or be lost, when a table is swapped by renaming. Views and
+ * foreign keys follow a table's OID, not its name, and so do functions and columns that use its row type; triggers and
+ * policies belong to one table.
+ */
+const dependents = `
+  SELECT 'view ' || v.oid::regclass AS shown FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+    JOIN pg_class v ON v.oid = r.ev_class
+    WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND v.oid <> $1
+  UNION SELECT format('foreign key %s of %s', conname, conrelid::regclass) FROM pg_constraint
+    WHERE contype = 'f' AND confrelid = $1
+  UNION SELECT 'function ' || objid::regprocedure FROM pg_depend
+    WHERE classid = 'pg_proc'::regclass AND refclassid = 'pg_class'::regclass AND refobjid = $1
+  UNION SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
+    JOIN pg_depend d ON d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
+    WHERE c.oid = $1
+  UNION SELECT 'row level security' FROM pg_class WHERE oid = $1 AND (relrowsecurity OR relforcerowsecurity)
+  UNION SELECT 'replica identity by an index' FROM pg_class WHERE oid = $1 AND relreplident = 'i'
+  UNION SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal
+  UNION SELECT 'policy ' || polname FROM pg_policy WHERE polrelid = $1
+  UNION SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = $1 AND rulename <> '_RETURN'
+  UNION SELECT 'publication ' || pubname FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid WHERE prrelid = $1
+  UNION SELECT 'child table ' || inhrelid::regclass FROM pg_inherits WHERE inhparent = $1
+  UNION SELECT 'parent table ' || inhparent::regclass FROM pg_inherits WHERE inhrelid = $1
+  ORDER BY 1`;
 
-export async function recordSwap(session: Session, control: Control, target: TableName, swap: Swap): Promise<void> {
-  await session.query({
-    text: `INSERT INTO ${control.table("swaps")} (target, run_id, kept, action, table_oid, at)
-      VALUES ($1, $2, $3, $4, $5, ${swappedAtSql(control, "$1")})`,
-    values: [showTable(target), swap.runId, swap.kept, swap.action, await oidOf(session, target)],
-  });
-}
-
-export interface RecordedSwap extends Swap {
-  /** OID of the target since this swap. */
-  readonly table: number;
-}
-
-interface SwapRow {
-  readonly run_id: string;
-  readonly action: "replace" | "rollback";
-  readonly kept: string | null;
-  readonly table_oid: number;
-}
-
-/** Reads the last swap of the target. */
-export async function lastSwap(
+/** Refuses to swap a table that other objects depend on. @throws JobError OUTPUT_MISMATCH that lists them */
+export async function refuseDependents(
   session: Session,
-  control: Control,
-  target: TableName,
-): Promise<RecordedSwap | undefined> {
-  const { rows } = await session.query<SwapRow>({
-    text: `SELECT run_id, action, kept, table_oid FROM ${control.table("swaps")} WHERE target = $1 ORDER BY n DESC LIMIT 1`,
-    values: [showTable(target)],
-  });
-  const [row] = rows;
-  return row === undefined
-    ? undefined
-    : { runId: row.run_id, action: row.action, kept: row.kept, table: row.table_oid };
+  name: TableName,
+  oid: number,
+  hint = "write output.postgres.swap: delete_insert, which exchanges the rows and keeps the table",
+): Promise<void> {
+  const { rows } = await session.query<{ shown: string }>({ text: dependents, values: [oid] });
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `checking table ${showTable(name)}: it cannot be swapped by renaming, since these belong to it: ${rows.map(({ shown }) => shown).join(", ")}`,
+      { hint },
+    );
+  }
 }
 
-/** Whether a rollback has put back the table that a run had replaced. No swap brings its rows in again. */
-export async function isRolledBack(session: Session, control: Control, runId: string): Promise<boolean> {
-  const { rows } = await session.query({
-    text: `SELECT FROM ${control.table("swaps")} WHERE run_id = $1 AND action = 'rollback' LIMIT 1`,
-    values: [runId],
-  });
-  return rows.length > 0;
+/** Refuses to swap in a staging table that other objects, such as views, depend on. @throws JobError OUTPUT_MISMATCH */
+export async function refuseIncoming(session: Session, staging: TableName): Promise<void> {
+  const oid = await oidOf(session, staging);
+  if (oid !== undefined) {
+    const hint =
+      "drop them, and run the same command again: they would belong to the target, which no later run could swap";
+    await refuseDependents(session, staging, oid, hint);
+  }
 }
 
-/** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
-export async function keptTables(
-  session: Session,
-  control: Control,
-  target: TableName,
-  keep: number,
-): Promise<readonly TableName[]> {
-  const { rows } = await session.query<{ kept: string }>({
-    text: `SELECT kept FROM (SELECT kept, max(n) AS n FROM ${control.table("swaps")} WHERE target = $1 AND kept IS NOT NULL GROUP BY kept) AS s
-      WHERE to_regclass(format('%I.%I', $2::text, kept)) IS NOT NULL ORDER BY n DESC OFFSET $3`,
-    values: [showTable(target), target.schema, keep],
+/**
+ * Refuses to exchange rows without a key where foreign keys refer to them. All rows are deleted first: rows that refer
+ * to them would be deleted, too (CASCADE), lose their reference (SET NULL), or prevent the deletion.
+ * @throws JobError OUTPUT_MISMATCH
+ */
+export async function refuseReferred(session: Session, name: TableName, oid: number): Promise<void> {
+  const { rows } = await session.query<{ shown: string }>({
+    text: `SELECT format('%s of %s', conname, conrelid::regclass) AS shown FROM pg_constraint
+      WHERE contype = 'f' AND confrelid = $1 AND conparentid = 0 ORDER BY 1`,
+    values: [oid],
   });
-  return rows.map(({ kept }) => ({ schema: target.schema, table: kept }));
+  if (rows.length > 0) {
+    throw new JobError(
+      "OUTPUT_MISMATCH",
+      `checking table ${showTable(name)}: foreign keys refer to its rows: ${rows.map(({ shown }) => shown).join(", ")}`,
+      { hint: "write output.postgres.key: rows whose key stays then keep their place" },
+    );
+  }
 }

@@ -1,16 +1,14 @@
-import { createHash } from "node:crypto";
 import { outputColumns } from "../../../binding/contract.js";
 import { JobError } from "../../../util/errors.js";
 import { didYouMean } from "../../../util/suggest.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
+import type { Plan } from "../../../plan/plan.js";
 import { copySql, prepareTable } from "./append.js";
 import { copyIn, type Session } from "../connections.js";
-import { damagedRun } from "../damage.js";
-import type { EncodedRows, Mode, ModeTools } from "./mode.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
+import { damagedRun } from "../control/control.js";
+import { type EncodedRows, KeyTakenConcurrently, type Mode, type ModeTools } from "./mode.js";
+import { keysTable, quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { oidOf } from "./staging.js";
 import { refuseChanged, type TargetColumn } from "../table.js";
-import { KeyTakenConcurrently } from "./key-conflict.js";
 
 const temporary = "pg_temp.infer_batch_span";
 
@@ -18,22 +16,23 @@ const temporary = "pg_temp.infer_batch_span";
  * Mode upsert: rows are copied into a temporary table, and put from there into the target by key. A table of the run's
  * own keeps its keys until it is finished, so that a key that comes twice, in one span or in two, is never missed.
  */
-export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mode {
+export function upsertMode(tools: ModeTools): Mode {
+  const { name, spec, control, refuseNewer } = tools;
   const tableOf = ({ runId }: Plan): TableName => keysTable(control.schema, runId);
   const keysOf = (plan: Plan): string => quoteTable(tableOf(plan));
   return {
     kind: "upsert",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
-      const output = outputColumns(plan.contract);
-      requireKey(spec.key, output);
-      const columns = await prepareTable(session, name, output, {
-        mayCreate: mayCreate && spec.create,
-        key: spec.key,
-        comment: `Predictions of job ${plan.job}`,
-      });
+      requireKey(spec.key, outputColumns(plan.contract));
+      const columns = await prepareTable(session, tools, plan, mayCreate);
       await requireUnique(session, name, spec.key);
-      await makeKeys(session, plan, { table: tableOf(plan), name, key: spec.key, mayCreate });
+      if ((await oidOf(session, tableOf(plan))) === undefined) {
+        if (!mayCreate) {
+          throw keysGone(plan, tableOf(plan));
+        }
+        await makeKeys(session, tools, tableOf(plan));
+      }
       return keyNotNull(columns, spec.key);
     },
     async write(session, rows) {
@@ -50,7 +49,7 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
       };
       const { put, due } = await (spec.on_duplicate === "fail" ? mergeOnce : mergeLast)(session, merge, rows);
       if (put < due) {
-        await refuseMissing(session, merge, { from: temporary, doing: `writing span ${rows.span}` });
+        await refuseMissing(session, merge, temporary, `writing span ${rows.span}`);
       }
       await refuseChanged(session, name, rows.columns);
       // The rows are locked now: a newer run that has put one of them has committed, and is seen; or it waits.
@@ -58,24 +57,13 @@ export function upsertMode({ name, spec, control, refuseNewer }: ModeTools): Mod
       return taken;
     },
     writtenRows: (plan) => `SELECT count(*) FROM ${keysOf(plan)}`,
-    checkRows: (session, plan) =>
-      refuseUncommitted(session, { keys: keysOf(plan), spans: control.table("spans") }, plan),
+    checkRows: (session, plan) => refuseUncommitted(session, keysOf(plan), control.table("spans"), plan),
     async checkOwnTables(session, plan) {
       if ((await oidOf(session, tableOf(plan))) === undefined) {
         throw keysGone(plan, tableOf(plan));
       }
     },
   };
-}
-
-/** Name of the table that holds the keys of an unfinished run. */
-export function keysTable(schema: string, runId: RunId): TableName {
-  return { schema, table: `keys_${shortHash(runId)}` };
-}
-
-/** 12 hex digits that name a run's own tables. */
-export function shortHash(text: string): string {
-  return createHash("sha256").update(text).digest("hex").slice(0, 12);
 }
 
 /** Checks that each key column is an output column. @throws JobError OUTPUT_MISMATCH */
@@ -121,22 +109,8 @@ export async function requireUnique(session: Session, name: TableName, key: read
   }
 }
 
-/**
- * Makes the table of a run's keys. The caller has locked the run: one attempt at a time does this.
- * @throws JobError OUTPUT_DAMAGED when the table is gone while spans are committed: their keys could be put twice
- * silently
- */
-async function makeKeys(
-  session: Session,
-  plan: Plan,
-  { table, name, key, mayCreate }: { table: TableName; name: TableName; key: readonly string[]; mayCreate: boolean },
-): Promise<void> {
-  if ((await oidOf(session, table)) !== undefined) {
-    return;
-  }
-  if (!mayCreate) {
-    throw keysGone(plan, table);
-  }
+/** Makes the table of a run's keys. The caller has locked the run: one attempt at a time does this. */
+async function makeKeys(session: Session, { name, spec: { key } }: ModeTools, table: TableName): Promise<void> {
   const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
   await session.query(
@@ -149,6 +123,7 @@ async function makeKeys(
   );
 }
 
+/** To make the table anew while spans are committed could put their keys twice, without a word. */
 function keysGone({ runId }: Plan, table: TableName): JobError {
   return damagedRun(`checking table ${showTable(table)}: the table of the run's keys is gone`, {
     hint: "it was removed; restore it from a backup",
@@ -172,13 +147,14 @@ function insertSql(
 ): string {
   const names = columns.map((column) => quoteName(column.name));
   const keyNames = key.map(quoteName);
-  const others = names.filter((column) => !keyNames.includes(column));
-  const update =
-    others.length === 0
-      ? "DO NOTHING"
-      : `DO UPDATE SET ${others.map((column) => `${column} = EXCLUDED.${column}`).join(", ")}`;
   return `INSERT INTO ${target} (${names.join(", ")}) SELECT ${names.map((column) => `s.${column}`).join(", ")} FROM ${from}
-    ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ON CONFLICT (${keyNames.join(", ")}) ${update}`;
+    ORDER BY ${keyNames.map((column) => `s.${column}`).join(", ")} ${onConflict(keyNames, names)}`;
+}
+
+/** SQL that updates a row with the same key. @param names quoted names of the columns that get the new values */
+export function onConflict(key: readonly string[], names: readonly string[]): string {
+  const updates = names.filter((name) => !key.includes(name)).map((name) => `${name} = EXCLUDED.${name}`);
+  return `ON CONFLICT (${key.join(", ")}) ${updates.length === 0 ? "DO NOTHING" : `DO UPDATE SET ${updates.join(", ")}`}`;
 }
 
 /** Counts of a merge: rows put, of rows due. */
@@ -195,7 +171,8 @@ interface Merged {
 async function refuseMissing(
   session: Session,
   { target, key }: Pick<Merge, "target" | "key">,
-  { from, doing }: { readonly from: string; readonly doing: string },
+  from: string,
+  doing: string,
 ): Promise<void> {
   const same = key.map((column) => `t.${quoteName(column)} = s.${quoteName(column)}`).join(" AND ");
   const { rows } = await session.query(
@@ -217,23 +194,15 @@ async function refuseMissing(
  */
 export async function mergeTable(
   session: Session,
-  {
-    name,
-    from,
-    key,
-    columns,
-  }: {
-    readonly name: TableName;
-    readonly from: TableName;
-    readonly key: readonly string[];
-    readonly columns: readonly TargetColumn[];
-  },
+  { name, spec: { key } }: ModeTools,
+  from: TableName,
+  columns: readonly TargetColumn[],
 ): Promise<void> {
   const merge = { target: quoteTable(name), key };
   const put = await session.query(insertSql(merge, columns, `${quoteTable(from)} s`));
   const { rows } = await session.query<{ due: number }>(`SELECT count(*)::float8 AS due FROM ${quoteTable(from)}`);
   if ((put.rowCount ?? 0) < (rows[0]?.due ?? 0)) {
-    await refuseMissing(session, merge, { from: quoteTable(from), doing: `publishing to ${showTable(name)}` });
+    await refuseMissing(session, merge, quoteTable(from), `publishing to ${showTable(name)}`);
   }
 }
 
@@ -254,27 +223,23 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
   );
   const all = await session.query<{ rows: number }>(`SELECT count(*)::int4 AS rows FROM ${temporary}`);
   if (rowCount !== all.rows[0]?.rows) {
-    const other = await session.query<Record<string, unknown>>(
+    const earlier = await session.query<Record<string, unknown>>(
       `SELECT ${merge.key.map((column) => `k.${quoteName(column)}`).join(", ")}, k.infer_batch_span FROM ${merge.keys} k
        JOIN ${temporary} s USING (${key}) WHERE k.infer_batch_span <> ${rows.span} ORDER BY 1 LIMIT 1`,
     );
-    if (other.rows.length === 0) {
-      await refuseUncommitted(session, merge, rows.plan);
+    if (earlier.rows.length === 0) {
+      await refuseUncommitted(session, merge.keys, merge.spans, rows.plan);
       throw new KeyTakenConcurrently(); // by the same span of another attempt
     }
-    const { infer_batch_span: span, ...found } = other.rows[0] ?? {};
-    throw duplicate(merge, found, `in span ${String(span)} and in span ${rows.span}`);
+    const { infer_batch_span: span, ...row } = earlier.rows[0] ?? {};
+    throw duplicate(merge, row, `in span ${String(span)} and in span ${rows.span}`);
   }
   const put = await session.query(insertSql(merge, rows.columns, `${temporary} s`));
   return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
 }
 
 /** Refuses a run with keys of a span that has no control row: both commit together. @throws JobError OUTPUT_DAMAGED */
-async function refuseUncommitted(
-  session: Session,
-  { keys, spans }: Pick<Merge, "keys" | "spans">,
-  { runId }: Plan,
-): Promise<void> {
+async function refuseUncommitted(session: Session, keys: string, spans: string, { runId }: Plan): Promise<void> {
   const { rows } = await session.query<{ span: number | null }>({
     text: `SELECT min(infer_batch_span) AS span FROM ${keys}
       WHERE infer_batch_span NOT IN (SELECT span FROM ${spans} WHERE run_id = $1)`,

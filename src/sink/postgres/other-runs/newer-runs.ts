@@ -2,10 +2,10 @@ import { JobError, reworded } from "../../../util/errors.js";
 import { sameSeries } from "../../../plan/series.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
-import type { PostgresOutputSpec } from "../../../spec/postgres-spec.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
-import { plannedTarget } from "../target.js";
+import { plannedTarget, type PostgresTarget } from "../target.js";
+import { showTable, type TableName } from "../names.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would
@@ -16,15 +16,6 @@ import { plannedTarget } from "../target.js";
  */
 export type RefuseNewer = (session: Session, plan: Plan) => Promise<void>;
 
-interface NewerRunOptions {
-  readonly control: Control;
-  /** Name of the table in messages. */
-  readonly table: string;
-  /** Publish anyway, with a warning. */
-  readonly allowOlder: boolean;
-  readonly warn: (message: string) => void;
-}
-
 interface NewerRun {
   readonly run_id: string;
   /** Whether it is newer by its logical date; else by when it was planned. */
@@ -32,12 +23,18 @@ interface NewerRun {
   readonly params: Readonly<Record<string, string>>;
 }
 
-export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOptions): RefuseNewer {
+/** @param allowOlder publish anyway, with a warning */
+export function newerRunCheck(
+  control: Control,
+  name: TableName,
+  allowOlder: boolean,
+  warn: (message: string) => void,
+): RefuseNewer {
   /** Newer runs that do not concern this one: their params are read once. */
   const passed = new Set<string>();
   return async (session, plan) => {
-    for (const { run_id: newer, by_date: byDate } of await newerRuns(session, control, { plan, passed })) {
-      const found = `writing to ${table}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and has published to this table`;
+    for (const { run_id: newer, by_date: byDate } of await newerRuns(session, control, plan, passed)) {
+      const found = `writing to ${showTable(name)}: run ${newer} ${byDate ? "is for a later date than" : "was planned after"} ${plan.runId}, and has published to this table`;
       if (!allowOlder) {
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
       }
@@ -47,57 +44,64 @@ export function newerRunCheck({ control, table, allowOlder, warn }: NewerRunOpti
   };
 }
 
-/** A run that is to be opened after another run of the same params. */
-export interface NextRun {
-  readonly runId: RunId;
-  /** The table that it writes to. */
-  readonly target: string;
-  readonly mode: PostgresOutputSpec["mode"];
-}
-
 /**
  * Refuses to open a run for an earlier date than one whose rows it would replace: before its plan is stored, and before
  * the run that it takes the place of is superseded, which could no longer be approved.
  * @throws JobError OUTPUT_NEWER
  */
-export async function refuseOlderNewRun(session: Session, control: Control, next: NextRun): Promise<void> {
-  const { runId, target, mode } = next;
+export async function refuseOlderNewRun(
+  session: Session,
+  control: Control,
+  runId: RunId,
+  { table, mode }: PostgresTarget,
+): Promise<void> {
   const { base, number } = splitRunId(runId);
   const before = numberedRunId(base, number - 1);
-  const { rows } = await session.query<NewerDate>({
-    text: newerDatesSql(control),
-    values: [before, target],
+  const runs = control.table("runs");
+  // A run that is planned now is newer than all others of its date.
+  const { rows } = await session.query<{ run_id: string; params: Plan["params"]; own: Plan["params"] }>({
+    text: `SELECT n.run_id, n.params, r.params AS own FROM ${runs} r
+      JOIN ${runs} n ON n.job = r.job AND n.base <> r.base AND n.logical_date > r.logical_date
+      WHERE r.run_id = $1 AND n.target = $2 AND ${hasRowsSql(control)}
+      ORDER BY n.planned_at DESC`,
+    values: [before, table],
   });
   const newer = rows.find(({ params, own }) => mode === "replace" || sameSeries(own, params));
   if (newer !== undefined) {
     throw new JobError(
       "OUTPUT_NEWER",
-      `opening run ${runId}: run ${newer.run_id} is for a later date, and has published to ${target}`,
+      `opening run ${runId}: run ${newer.run_id} is for a later date, and has published to ${table}`,
       { hint: `nothing was changed, ${before} included; ${replacingHint(mode)}` },
     );
   }
 }
 
-interface NewerDate {
-  readonly run_id: string;
-  readonly params: Plan["params"];
-  /** The params of the run before the new one. */
-  readonly own: Plan["params"];
-}
-
 /** Finds the newer run whose rows publishing this run would replace. */
 export async function findNewer(session: Session, control: Control, plan: Plan): Promise<string | undefined> {
-  const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, { plan });
+  const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, plan, new Set());
   return newer?.run_id;
 }
 
-/** Finds newer runs whose rows this run's would replace. Adds those that do not concern it to `passed`. */
+/**
+ * Finds the runs whose rows this run's would replace: those for a later date, or, where either run has no date or the
+ * dates are equal, those planned later, that have published rows in the same table, without `passed`. Adds those that do not concern it to `passed`.
+ */
 async function newerRuns(
   session: Session,
   control: Control,
-  { plan, passed = new Set() }: { readonly plan: Plan; readonly passed?: Set<string> },
+  plan: Plan,
+  passed: Set<string>,
 ): Promise<readonly NewerRun[]> {
-  const { rows } = await session.query<NewerRun>({ text: newerRunsSql(control), values: [plan.runId, [...passed]] });
+  const runs = control.table("runs");
+  const { rows } = await session.query<NewerRun>({
+    text: `SELECT n.run_id, n.params, coalesce(n.logical_date > r.logical_date, false) AS by_date FROM ${runs} r
+      JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
+        AND CASE WHEN n.logical_date <> r.logical_date THEN n.logical_date > r.logical_date
+          ELSE (n.planned_at, n.run_id) > (r.planned_at, r.run_id) END
+      WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND ${hasRowsSql(control)}
+      ORDER BY n.planned_at DESC`,
+    values: [plan.runId, [...passed]],
+  });
   return rows.filter(({ run_id: newer, params }) => {
     const isOfSeries = replacesAll(plan) || sameSeries(plan.params, params);
     if (!isOfSeries) {
@@ -152,32 +156,6 @@ function replacingHint(mode: unknown): string {
       ? "to replace the whole table with the rows of this older run"
       : "if rows of this older run may replace those with the same keys, or no key is in both runs";
   return `${when}: ${sameCommand} --allow-older`;
-}
-
-/**
- * SQL for the runs that are for a later date than $1, or were planned after it where either has no date or their dates
- * are equal, and have published rows in the same table, without those in $2.
- */
-function newerRunsSql(control: Control): string {
-  const runs = control.table("runs");
-  return `SELECT n.run_id, n.params, coalesce(n.logical_date > r.logical_date, false) AS by_date FROM ${runs} r
-    JOIN ${runs} n ON n.job = r.job AND n.target = r.target AND n.base <> r.base
-      AND CASE WHEN n.logical_date <> r.logical_date THEN n.logical_date > r.logical_date
-        ELSE (n.planned_at, n.run_id) > (r.planned_at, r.run_id) END
-    WHERE r.run_id = $1 AND n.run_id <> ALL ($2::text[]) AND ${hasRowsSql(control)}
-    ORDER BY n.planned_at DESC`;
-}
-
-/**
- * SQL for the runs that are for a later date than $1, and have published rows in the table $2. A run that is planned now
- * is newer than all others of its date.
- */
-function newerDatesSql(control: Control): string {
-  const runs = control.table("runs");
-  return `SELECT n.run_id, n.params, r.params AS own FROM ${runs} r
-    JOIN ${runs} n ON n.job = r.job AND n.base <> r.base AND n.logical_date > r.logical_date
-    WHERE r.run_id = $1 AND n.target = $2 AND ${hasRowsSql(control)}
-    ORDER BY n.planned_at DESC`;
 }
 
 /** SQL for whether run `n` has published rows. A table that was rolled back no longer holds the run's rows. */

@@ -1,18 +1,22 @@
 import type { ColumnType, ScalarType } from "../../../columnar/types.js";
-import type { Plan } from "../../../plan/plan.js";
-import type { StoredColumn, StoredTable } from "../../../publish/published-files.js";
+import type { Plan, RunId } from "../../../plan/plan.js";
+import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../../publish/published-files.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import type { StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { currentRun, previousTables } from "../pruning/previous-tables.js";
-import type { RunTools } from "../run-tools.js";
+import { previousTables, readSwaps } from "../control/swaps.js";
+import { finishSeconds, retried, type RunTools } from "../run-tools.js";
 import { findTable, type TableColumn } from "../table.js";
 import type { PgName, PgType } from "../types.js";
-import { type CopiedTable, copyRows } from "./copy-rows.js";
-
-type Tools = CopiedTable & Pick<RunTools, "control" | "modeOf">;
+import { createWriteStream } from "node:fs";
+import { rm } from "node:fs/promises";
+import { dirname } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { to as copyTo } from "pg-copy-streams";
+import type { RowSpool } from "../copy/spilled-copy.js";
+import type { Control } from "../control/control.js";
 
 /** A table, and which of its rows: those of a run, or all. */
 interface Place {
@@ -25,10 +29,15 @@ interface Place {
  * there, for a run whose rows are not in a table of their own and have no `run_id`, and for one without a row left
  * @param key columns whose numbers are never rounded
  */
-export async function readTable(tools: Tools, what: StoredPlan | string, key: readonly string[]): Promise<StoredTable> {
+export async function readTable(
+  tools: RunTools,
+  spool: RowSpool,
+  what: StoredPlan | string,
+  key: readonly string[],
+): Promise<StoredTable> {
   let columns: readonly StoredColumn[] = [];
-  let due: RowsOfRun | undefined;
-  const files = await copyRows(tools, async (session) => {
+  let due = 0;
+  const files = await copyRows(tools, spool, async (session) => {
     const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what.plan);
     const found = await findTable(session, place.name);
     if (found === undefined) {
@@ -36,43 +45,36 @@ export async function readTable(tools: Tools, what: StoredPlan | string, key: re
         hint: "tables are named as in output.postgres.table, with their schema",
       });
     }
-    due = place.runId === undefined ? undefined : await rowsOfRun(session, tools, place.runId);
-    const where = place.runId === undefined ? "" : ` WHERE run_id = '${place.runId.replaceAll("'", "''")}'`;
-    const rows = `${quoteTable(place.name)}${where}`;
+    due = place.runId === undefined ? 0 : await countRows(session, tools.control, place.runId);
+    const rows = `${quoteTable(place.name)}${whereRun(place.runId)}`;
     const exact = new Set(found.columns.filter(({ name, type }) => key.includes(name) && isNumeric(type)));
-    const others = found.columns.filter((column) => !exact.has(column));
-    const rounded = await roundedColumns(session, others, rows);
+    const inexact = found.columns.filter((column) => !exact.has(column));
+    const rounded = await roundedColumns(session, inexact, rows);
     const read = found.columns.map((column) =>
       exact.has(column) ? asExactText(column) : asRead(column, rounded.has(column.name)),
     );
     columns = read;
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
   });
-  warnOfMissing(tools, due, files.rows);
+  if (typeof what !== "string" && files.rows < due) {
+    warnOfMissing(tools, what.plan.runId, due, files.rows);
+  }
   return { ...files, columns };
 }
 
-interface RowsOfRun {
-  readonly runId: string;
-  readonly rows: number;
-}
-
 /** Counts the rows that a run has written. */
-async function rowsOfRun(session: Session, { control }: Tools, runId: string): Promise<RowsOfRun> {
+async function countRows(session: Session, { table }: Control, runId: string): Promise<number> {
   const { rows } = await session.query<{ rows: string | null }>({
-    text: `SELECT sum(rows)::text AS rows FROM ${control.table("spans")} WHERE run_id = $1`,
+    text: `SELECT sum(rows)::text AS rows FROM ${table("spans")} WHERE run_id = $1`,
     values: [runId],
   });
-  return { runId, rows: Number(rows[0]?.rows ?? 0) };
+  return Number(rows[0]?.rows ?? 0);
 }
 
 /** Says how many rows of a run are gone: a comparison of the others says little. @throws JobError USAGE if all are */
-function warnOfMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found: number): void {
-  if (due === undefined || found >= due.rows) {
-    return;
-  }
-  const gone = `comparing run ${due.runId}: ${due.rows - found} of ${due.rows} rows are no longer in ${showTable(name)}: later rows with the same key took their place, or they were deleted`;
-  if (found === 0) {
+function warnOfMissing({ name, warn }: RunTools, runId: RunId, due: number, left: number): void {
+  const gone = `comparing run ${runId}: ${due - left} of ${due} rows are no longer in ${showTable(name)}: later rows with the same key took their place, or they were deleted`;
+  if (left === 0) {
     throw new JobError("USAGE", gone, {
       hint: "to compare the runs to come, put the logical date into output.postgres.key; or compare two tables: --table schema.one --against schema.other",
     });
@@ -81,7 +83,7 @@ function warnOfMissing({ name, warn }: Tools, due: RowsOfRun | undefined, found:
 }
 
 /** Finds where the rows of a run are whose spans are all committed. */
-async function placeOf(session: Session, { control, modeOf, name }: Tools, plan: Plan): Promise<Place> {
+async function placeOf(session: Session, { control, modeOf, name }: RunTools, plan: Plan): Promise<Place> {
   const { runId } = plan;
   const mode = modeOf(plan);
   if (!(await control.isFinished(session, runId))) {
@@ -92,7 +94,7 @@ async function placeOf(session: Session, { control, modeOf, name }: Tools, plan:
   }
   switch (mode.kind) {
     case "replace": {
-      if ((await currentRun(session, control, name)) === runId) {
+      if ((await readSwaps(session, control, name)).current === runId) {
         return { name };
       }
       const kept = (await previousTables(session, control, name)).find((table) => table.runId === runId);
@@ -215,4 +217,66 @@ function elementOf({ name, decimal }: PgType): ColumnType | undefined {
     : decimal.precision <= mostDigits && decimal.scale >= 0 && decimal.scale <= decimal.precision
       ? { kind: "decimal", ...decimal }
       : undefined;
+}
+
+/** Copies rows of a published run, as texts, into a file of the spool. */
+export async function readPublishedRows(
+  tools: RunTools,
+  spool: RowSpool,
+  { run, columns }: PublishedRowsRequest,
+): Promise<StoredFiles> {
+  const { name, planTarget } = tools;
+  return await copyRows(tools, spool, async (session) => {
+    const found = (await findTable(session, name))?.columns ?? [];
+    const arrays = new Set(found.filter(({ type }) => type?.array === true).map((column) => column.name));
+    // Only Postgres reads the texts of arrays.
+    const values = columns.map((column) =>
+      arrays.has(column.name) ? `array_to_json(${quoteName(column.name)})` : quoteName(column.name),
+    );
+    const where = planTarget.mode === "append" ? whereRun(run.runId) : "";
+    return `SELECT ${values.join(", ")} FROM ${quoteTable(name)}${where}`;
+  });
+}
+
+function whereRun(runId: string | undefined): string {
+  return runId === undefined ? "" : ` WHERE run_id = '${runId.replaceAll("'", "''")}'`;
+}
+
+/**
+ * Copies rows, as texts, into a file of the spool, which is removed when it was read.
+ * @param select makes the SELECT statement
+ */
+async function copyRows(
+  tools: RunTools,
+  spool: RowSpool,
+  select: (session: Session) => Promise<string>,
+): Promise<StoredFiles> {
+  await spool.prepare();
+  const path = spool.newPath();
+  const copied = await retried(
+    tools,
+    `reading ${tools.target}`,
+    async (session) => {
+      await session.query(textSettings);
+      const rows = await select(session);
+      const copy = session.query(copyTo(`COPY (${rows}) TO STDOUT (FORMAT csv, NULL '\\N')`));
+      await pipeline(copy, createWriteStream(path, { mode: 0o600 }));
+      return copy;
+    },
+    finishSeconds,
+  );
+  // Postgres says the number of rows behind the last one: the transaction has ended since.
+  return { format: "csv", rows: copied.rowCount, folder: dirname(path), groups: oneGroup(path) };
+}
+
+/** Texts are the same on every server, and floats have all their digits. */
+const textSettings = `SET LOCAL statement_timeout = 0; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC';
+  SET LOCAL extra_float_digits = 1`;
+
+async function* oneGroup(path: string): AsyncGenerator<readonly string[]> {
+  try {
+    yield [path];
+  } finally {
+    await rm(path, { force: true });
+  }
 }
