@@ -61,7 +61,7 @@ postgres.describe("answers that are kept in Postgres", () => {
     const plan = planFor(sink.planTarget);
     const { run } = await begun(sink, plan);
     await sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) });
-    await expect(openJournal(run)).rejects.toMatchObject({ code: "PLAN_CHANGED", exitCode: 66 });
+    await expect(run.answers()).rejects.toMatchObject({ code: "PLAN_CHANGED", exitCode: 66 });
     expect(
       await database.query("SELECT FROM pg_class WHERE relname LIKE 'answers!_%' ESCAPE '!' AND relkind = 'r'"),
     ).toEqual([]);

@@ -5,7 +5,6 @@ import { showTable, stagingTable } from "#src/sink/postgres/names.js";
 import type { Sink } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";
-import { openJournal } from "../../support/answers-contract.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { untilWaiting } from "../../support/pg-amid.js";
 import { stopAt } from "../../support/pg-stop.js";
@@ -38,7 +37,7 @@ const steps = {
   },
   async answers(sink: Sink) {
     const { run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
-    return () => openJournal(run);
+    return () => run.answers();
   },
   async finish(sink: Sink) {
     const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
