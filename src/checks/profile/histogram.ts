@@ -82,44 +82,82 @@ export interface KeyCounter {
 
 const slots = 4096;
 const slotBits = 20;
+const mostBins = 1024;
 
-/** @param bins the most bins of the histogram, at most 1,024 */
-export function countKeys(bins: number): KeyCounter {
-  let [shift, used] = [0, 0];
-  let keys = new Uint32Array(slots);
-  let counts = new Float64Array(slots);
-  const put = (key: number, rows: number): void => {
+/** A hash table of keys. Between two counters it is empty; the last one is kept, since a span has many pieces. */
+class KeyTable {
+  readonly keys = new Uint32Array(slots);
+  readonly counts = new Float64Array(slots);
+  /** The slots that have keys. */
+  readonly filled = new Uint16Array(mostBins + 1);
+  used = 0;
+
+  put(key: number, rows: number): void {
+    const { keys, counts } = this;
     let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
     while (counts[slot] !== 0 && keys[slot] !== key) {
       slot = (slot + 1) & (slots - 1);
     }
     if (counts[slot] === 0) {
       keys[slot] = key;
-      used += 1;
+      this.filled[this.used] = slot;
+      this.used += 1;
     }
     counts[slot] = (counts[slot] as number) + rows;
-  };
+  }
+
+  /** Makes each two neighbouring keys one. */
+  halve(): void {
+    const { used, filled, keys, counts } = this;
+    for (let index = 0; index < used; index += 1) {
+      const slot = filled[index] as number;
+      takenKeys[index] = keys[slot] as number;
+      takenRows[index] = counts[slot] as number;
+      counts[slot] = 0;
+    }
+    this.used = 0;
+    for (let index = 0; index < used; index += 1) {
+      this.put((takenKeys[index] as number) >>> 1, takenRows[index] as number);
+    }
+  }
+
+  /** Empties the table. @returns its keys, ascending, and their rows */
+  empty(): Pick<Histogram, "keys" | "counts"> {
+    const slotsInOrder = [...this.filled.subarray(0, this.used)].toSorted(
+      (left, right) => (this.keys[left] as number) - (this.keys[right] as number),
+    );
+    const keys = slotsInOrder.map((slot) => this.keys[slot] as number);
+    const counts = slotsInOrder.map((slot) => this.counts[slot] as number);
+    for (const slot of slotsInOrder) {
+      this.counts[slot] = 0;
+    }
+    this.used = 0;
+    return { keys, counts };
+  }
+}
+
+const takenKeys = new Uint32Array(mostBins + 1);
+const takenRows = new Float64Array(mostBins + 1);
+
+let spare: KeyTable | undefined;
+
+/** @param bins the most bins of the histogram, at most 1,024 */
+export function countKeys(bins: number): KeyCounter {
+  const table = spare ?? new KeyTable();
+  spare = undefined;
+  const { keys, counts, filled } = table;
+  let shift = 0;
   const halve = (): void => {
-    const [before, rowsBefore] = [keys, counts];
-    [keys, counts, used] = [new Uint32Array(slots), new Float64Array(slots), 0];
-    shift += 1;
-    for (let slot = 0; slot < slots; slot += 1) {
-      if (rowsBefore[slot] !== 0) {
-        put((before[slot] as number) >>> 1, rowsBefore[slot] as number);
-      }
-    }
-    if (used > bins) {
-      halve();
-    }
-  };
-  const add = (key: number, rows: number): void => {
-    put(key >>> shift, rows);
-    if (used > bins) {
-      halve();
+    while (table.used > bins) {
+      shift += 1;
+      table.halve();
     }
   };
   return {
-    add,
+    add(key, rows) {
+      table.put(key >>> shift, rows);
+      halve();
+    },
     addNumbers(values, count) {
       const bits = new Int32Array(values.buffer, values.byteOffset, 2 * count);
       for (let index = 0; index < count; index += 1) {
@@ -133,23 +171,18 @@ export function countKeys(bins: number): KeyCounter {
         if (counts[slot] === 0) {
           keys[slot] = key;
           counts[slot] = 1;
-          used += 1;
-          if (used > bins) {
-            halve();
-          }
+          filled[table.used] = slot;
+          table.used += 1;
+          halve();
         } else {
           counts[slot] = (counts[slot] as number) + 1;
         }
       }
     },
     finish() {
-      const filled = [...keys.keys()].filter((slot) => counts[slot] !== 0);
-      filled.sort((left, right) => (keys[left] as number) - (keys[right] as number));
-      return {
-        shift,
-        keys: filled.map((slot) => keys[slot] as number),
-        counts: filled.map((slot) => counts[slot] as number),
-      };
+      const histogram = { shift, ...table.empty() };
+      spare = table;
+      return histogram;
     },
   };
 }

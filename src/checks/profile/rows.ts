@@ -58,33 +58,42 @@ function sorted(level: number, counts: ReadonlyMap<number, number>): RowSketch {
   return { level, hashes, counts: hashes.map((hash) => counts.get(hash) as number) };
 }
 
+/** Mixes the values of a column into the hashes of its rows. */
 function addColumn(hashes: Int32Array, column: Column): void {
   const { valid } = column;
-  const add = (row: number, word: number): void => {
-    const hash = (hashes[row] as number) ^ (valid !== undefined && valid[row] === 0 ? 0x51ed270b : word);
-    hashes[row] = Math.imul((hash << 13) | (hash >>> 19), 0x5bd1e995) + 0x38495ab5;
-  };
-  if (column.kind === "fixed") {
-    const { data, elementsPerValue } = column;
-    const bytes = data.BYTES_PER_ELEMENT * elementsPerValue;
-    const perRow = Math.max(1, bytes / 4);
-    const values =
-      data.BYTES_PER_ELEMENT < 4 ? data : new Int32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+  if (column.kind !== "fixed") {
     for (let row = 0; row < hashes.length; row += 1) {
-      for (let word = 0; word < perRow; word += 1) {
-        add(row, Number(values[row * perRow + word]) | 0);
-      }
+      const word =
+        valid?.[row] === 0
+          ? nullWord
+          : column.kind === "bytes"
+            ? keyOfBytes(column.bytes, column.offsets[row] as number, column.offsets[row + 1] as number, 0)
+            : 0;
+      hashes[row] = mixed((hashes[row] as number) ^ word);
     }
     return;
   }
-  for (let row = 0; row < hashes.length; row += 1) {
-    add(
-      row,
-      column.kind === "bytes"
-        ? keyOfBytes(column.bytes, column.offsets[row] as number, column.offsets[row + 1] as number, 0)
-        : 0,
-    );
+  const { data, elementsPerValue } = column;
+  const perRow = Math.max(1, (data.BYTES_PER_ELEMENT * elementsPerValue) / 4);
+  const words: ArrayLike<number> =
+    data.BYTES_PER_ELEMENT < 4
+      ? (data as Exclude<typeof data, BigInt64Array | BigUint64Array>)
+      : new Int32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+  for (let row = 0, at = 0; row < hashes.length; row += 1) {
+    let hash = hashes[row] as number;
+    const isNull = valid !== undefined && valid[row] === 0;
+    for (const end = at + perRow; at < end; at += 1) {
+      hash = mixed(hash ^ (isNull ? nullWord : (words[at] as number)));
+    }
+    hashes[row] = hash;
   }
+}
+
+/** What is counted of a NULL. */
+const nullWord = 0x51ed270b;
+
+function mixed(hash: number): number {
+  return (Math.imul((hash << 13) | (hash >>> 19), 0x5bd1e995) + 0x38495ab5) | 0;
 }
 
 /** Merges the sketches of different rows, in any order. */
