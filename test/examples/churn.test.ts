@@ -73,13 +73,19 @@ async function farFrom(database: Database, expected: string): Promise<number> {
   );
 }
 
+/** Copies the example without what the README's commands leave there. */
+async function copyExample(to: string): Promise<void> {
+  const left = ["job.yaml", "infer-batch.schema.json", "out"].map((name) => join(example, name));
+  await cp(example, to, { recursive: true, filter: (path) => !left.includes(path) });
+}
+
 const postgres = usePostgres();
 
 postgres.describe("the walk-through", () => {
   test("leads from model and shards to scikit-learn's own probabilities in Postgres, as its page says", async () => {
     await using database = await postgres.server().createDatabase();
     const cwd = join(scratch.path, "churn");
-    await cp(example, cwd, { recursive: true });
+    await copyExample(cwd);
     const env = { cwd, PATH: await withNpx(scratch.path), DATABASE_URL: database.url };
     const page = await readFile(join(cwd, "README.md"), "utf8");
     const said = blocks(page, "sh")
@@ -94,7 +100,7 @@ postgres.describe("the walk-through", () => {
   test.skipIf(scikit.missing !== undefined)(`begins with training${scikit.skipped}`, async () => {
     await using database = await postgres.server().createDatabase();
     const cwd = join(scratch.path, "churn");
-    await cp(example, cwd, { recursive: true });
+    await copyExample(cwd);
     await rm(join(cwd, "data"), { recursive: true });
     const trained = spawnSync(join(scikit.bin, "python"), ["train.py"], { cwd, encoding: "utf8" });
     expect([trained.status, trained.stderr]).toEqual([0, ""]);
