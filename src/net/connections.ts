@@ -307,6 +307,7 @@ function readResponse(
     }
   };
   parser[HTTPParser.kOnBody] = (buffer, offset, length) => {
+    expectHttp(length >= 0); // of a chunk of a negative size, the parser would go back and read it for ever
     const chunk = buffer.subarray(offset, offset + length);
     if (!isComplete) {
       bodyEnd = chunk.byteOffset + chunk.length;

@@ -118,6 +118,11 @@ test.each([
     message: "is not HTTP",
   },
   {
+    what: "has a chunk of a negative size",
+    sent: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n-5\r\nhello\r\n0\r\n\r\n",
+    message: "is not HTTP",
+  },
+  {
     what: "is cut in its headers",
     sent: "HTTP/1.1 200 OK\r\nConten",
     ends: true,

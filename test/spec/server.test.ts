@@ -85,6 +85,7 @@ describe("model.server", () => {
     ["auth: bearer without a token", served(", auth: bearer")],
     ["auth: sigv4 for a protocol that asks for metadata", served(", auth: sigv4")],
     ["auth: sigv4 with a token", json(", auth: sigv4, token: s3cret")],
+    ["a header of two lines", json(', headers: { api-key: "s3cret\\nb" }')],
     ["a header that is a mapping", json(", headers: { api-key: { a: s3cret } }")],
   ])("a spec with %s is refused", (_what, text) => {
     const refusal = specRefusal(text);

@@ -68,6 +68,12 @@ const ownHeaders: ReadonlySet<string> = new Set([
 
 const headerError = "expected the name of an HTTP header that requests do not have anyway, such as api-key";
 
+/** What HTTP allows in a header: Latin-1 without control characters. The value itself is a secret. */
+const headerValue = z
+  .string()
+  .min(1)
+  .regex(/^[\t -~\u0080-\u00ff]*$/, "expected characters of Latin-1 on one line, as HTTP sends them");
+
 /** HTTP headers by name. Their values are secrets. */
 const requestHeaders = z.record(
   z
@@ -76,7 +82,7 @@ const requestHeaders = z.record(
       (name) => /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}$/.test(name) && !ownHeaders.has(name.toLowerCase()),
       headerError,
     ),
-  z.string().min(1),
+  headerValue,
 );
 
 const pathError =
