@@ -9,8 +9,6 @@ import type { RunProfile } from "./profile/run-profile.js";
  */
 export interface Check {
   readonly name: CheckName;
-  /** Whether `checks.factor` scales its limits. */
-  readonly isScaled: boolean;
   /** A result for each column that it judges, or one for the run. */
   judge(night: JudgedNight): Result[];
   /** What it has found, without its column: "median 29.9, seen 990 to 1,040". */
@@ -53,6 +51,8 @@ export interface Finding {
   readonly numbers: Readonly<Record<string, number | string>>;
   /** Whether the column is one that the model reads. Default: it is an output, or the check is about the run. */
   readonly isFeature?: true;
+  /** The least `factor` with which it would pass; absent: it passes, or no factor changes it. */
+  readonly passesWith?: number;
   /** Why what would hold only warns. */
   readonly lowered?: string;
   /** It only warns because the run was expected to differ: later runs are not compared with this run. */
@@ -242,7 +242,9 @@ export function levelOf(
   }
   const lowered =
     earlier.known < 2 && !earlier.isFile
-      ? "only 1 night is known"
+      ? earlier.known === 0
+        ? "no earlier night is known"
+        : "only 1 night is known"
       : sizeOf(run) < leastRows
         ? `fewer than ${leastRows} rows`
         : undefined;
@@ -279,7 +281,8 @@ export function compared(
   { near, usual, nearest, least, byChance = 0, mayHold, numbers, facts }: Distance & Comparison,
 ): Result {
   const { factor } = column ?? night.limits;
-  const limit = Math.max(limitFor(usual, least, { factor, earlier: night.earlier }), byChance);
+  const ofFactor = limitFor(usual, least, { factor: 1, earlier: night.earlier });
+  const limit = Math.max(ofFactor * factor, byChance);
   return {
     ...(column === null ? { column } : aboutColumn(column)),
     ...levelOf(near > limit, night, mayHold),
@@ -287,6 +290,7 @@ export function compared(
     limit,
     against: nearest?.runId ?? null,
     numbers: { ...numbers, ...(near > limit ? facts?.() : {}) },
+    ...(near > limit ? { passesWith: near / ofFactor } : {}),
   };
 }
 

@@ -59,11 +59,6 @@ export function say(finding: Finding, told: Told): string {
   return (checks.find(({ name }) => name === finding.check) as Check).say(finding, told);
 }
 
-/** Whether `checks.factor` scales the limits of the check that found this. */
-export function isScaled(finding: Finding): boolean {
-  return checks.some(({ name, isScaled: scales }) => name === finding.check && scales);
-}
-
 /** A longer gap than so many usual ones: what comes after it is judged as first nights are. */
 const longGap = 7;
 

@@ -110,25 +110,31 @@ export function usualStats(tonight: ColumnProfile, earlier: readonly ColumnProfi
         quantiles: usualQuantiles(({ numbers }) => numbers?.quantiles),
       },
     }),
-    ...(values && {
-      values: values.map(({ value }) => ({ value, share: median(nights.flatMap((night) => shareOf(night, value))) })),
-    }),
+    ...(values && { values: usualShares(tonight, nights) }),
     ...(tonight.kind === "vectors" && { norms: usualQuantiles(({ vectors }) => vectors?.norms) }),
   };
 }
 
-function median(values: readonly number[]): number | null {
+export function median(values: readonly number[]): number | null {
   const sorted = values.toSorted((left, right) => left - right);
   const middle = Math.floor(sorted.length / 2);
   const [low, high] = [sorted[sorted.length % 2 === 0 ? middle - 1 : middle], sorted[middle]];
   return low === undefined || high === undefined ? null : low + (high - low) / 2;
 }
 
-/** The share of the rows that a value has; nothing where the values are not counted. */
-function shareOf(profile: ColumnProfile, value: string): number[] {
-  const counted = countedValues(profile);
-  const rows = counted?.find(({ key }) => valueText(profile, key) === value)?.rows ?? 0;
-  return counted === undefined ? [] : [rows / profile.rows];
+/** How large a share of the rows tonight's values have, on nights whose values are counted. By their keys: a rare value has no name there. */
+function usualShares(
+  tonight: ColumnProfile,
+  nights: readonly ColumnProfile[],
+): readonly { readonly value: string; readonly share: number | null }[] {
+  const shares = nights.flatMap((night) => {
+    const counted = countedValues(night);
+    return counted === undefined ? [] : [new Map(counted.map(({ key, rows }) => [key, rows / night.rows]))];
+  });
+  return frequentValues(tonight).map(({ key, value }) => ({
+    value,
+    share: median(shares.map((of) => of.get(key) ?? 0)),
+  }));
 }
 
 function numberStats(profile: NumberColumn): NumberStats {
@@ -166,12 +172,23 @@ function valueStats(profile: NumberColumn | ValueColumn): Pick<ColumnStats, "dif
   if (profile.kind === "numbers" && !areClasses(profile) && values.length > mostValues) {
     return { different_values: values.length };
   }
-  const named = values.flatMap(({ key, rows }) => {
+  return {
+    different_values: values.length,
+    values: frequentValues(profile).map(({ value, rows }) => ({ value, rows })),
+  };
+}
+
+/** The most frequent values that the profile names. */
+function frequentValues(
+  profile: ColumnProfile,
+): readonly { readonly key: number; readonly value: string; readonly rows: number }[] {
+  const named = (countedValues(profile) ?? []).flatMap(({ key, rows }) => {
     const value = valueText(profile, key);
-    return value === undefined ? [] : [{ value, rows }];
+    return value === undefined ? [] : [{ key, value, rows }];
   });
-  const sorted = named.toSorted((left, right) => right.rows - left.rows || (left.value < right.value ? -1 : 1));
-  return { different_values: values.length, values: sorted.slice(0, mostValues) };
+  return named
+    .toSorted((left, right) => right.rows - left.rows || (left.value < right.value ? -1 : 1))
+    .slice(0, mostValues);
 }
 
 function vectorStats(profile: VectorColumn): VectorStats {

@@ -1,5 +1,5 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import { type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
+import { median, type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import { challengerTables } from "./agreement/challenger-text.js";
 import { challengerFields } from "./agreement/fields.js";
@@ -72,9 +72,8 @@ function usualText(earlier: readonly RunProfile[]): string[] {
   if (first === undefined || last === undefined) {
     return [];
   }
-  const rows = earlier.map((run) => run.rows).toSorted((left, right) => left - right);
   const dates = first === last ? first.date : `${first.date} to ${last.date}`;
-  const usual = count(rows[Math.floor(rows.length / 2)] ?? 0, "row");
+  const usual = count(Math.round(median(earlier.map(({ rows }) => rows)) ?? 0), "row");
   return [`usual is the median of ${count(earlier.length, "published night")}, ${dates}: ${usual}`];
 }
 

@@ -72,6 +72,15 @@ test("stats shows tonight beside the usual nights: the median of their NULLs, me
   });
 });
 
+test("a value that was too rare to have a name on earlier nights has the share that it had there", () => {
+  const rare = textsProfile({ a: 90, b: 10 });
+  const night = runProfile({ outputs: { label: { ...rare, names: new Map() } as typeof rare } }, 1);
+  const tonight = runProfile({ outputs: { label: textsProfile({ a: 50, b: 50 }) } }, 9);
+  expect(statsText({ profile: tonight, earlier: [night], state: "held" })).toMatch(
+    / {2}a \(50%, usually 90%\), b \(50%, usually 10%\)\n/,
+  );
+});
+
 test("without an earlier night that has a column, stats has no usual numbers", () => {
   const text = statsText({
     profile: runProfile({ outputs: { score: numbersProfile([1]) } }),

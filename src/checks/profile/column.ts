@@ -207,8 +207,8 @@ function addSums([sum, rest]: NumberColumn["sum"], [more, moreRest]: NumberColum
 }
 
 /**
- * Leaves out the last of the digits, which depend on the order of the additions. What is kept depends on nothing else;
- * null: on that order it depends even whether the sum overflows.
+ * Leaves out the last of the digits, which depend on the order of the additions: what is kept all but never does. null:
+ * on that order it depends even whether the sum overflows.
  */
 function storedSum({ sum: [sum, rest], min, max, rows }: NumberColumn): NumberColumn["sum"] | null {
   const largest = Math.max(0, -min, max) * rows;

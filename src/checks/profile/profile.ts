@@ -100,8 +100,8 @@ export const noRows: SpanProfile = {
 
 /** Merges the profiles of rows of one output. The result depends neither on how the rows were divided nor on the order. */
 export function mergeProfiles(first: SpanProfile, second: SpanProfile): SpanProfile {
-  if (first === noRows) {
-    return second;
+  if (first === noRows || second === noRows) {
+    return first === noRows ? second : first;
   }
   const bins = Math.min(first.bins, second.bins);
   const merge = <T>(key: keyof SpanProfile, merged: (a: T, b: T) => T): Record<string, T> => {

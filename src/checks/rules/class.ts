@@ -22,7 +22,6 @@ interface ClassRows {
 /** Whether a class of an output is far more or far less frequent than usual: a class of 0.1 % may be gone without another sign. */
 export const classCheck: Check = {
   name: "class",
-  isScaled: true,
   judge(night) {
     const classed = night.columns.filter(
       ({ role, now, nights }) =>

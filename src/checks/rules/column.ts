@@ -6,7 +6,6 @@ const missing = "missing";
 /** Whether a column of the last run is gone, or of another type: outputs hold, features warn. */
 export const columnCheck: Check = {
   name: "column",
-  isScaled: false,
   judge({ run, earlier, limits }) {
     const last = earlier.nights.findLast(({ outputs }) => outputs.size > 0); // a run without rows has no columns
     if (last === undefined) {

@@ -16,7 +16,6 @@ function topShare(column: ColumnProfile): number {
 /** Whether all values of a column are missing, or the same, and never were. An output without a value holds any run. */
 export const constantCheck: Check = {
   name: "constant",
-  isScaled: false,
   judge(night) {
     return night.columns.flatMap((column) => {
       const { now, nights, role } = column;

@@ -24,7 +24,6 @@ function distance(left: readonly number[], right: readonly number[]): number {
 /** Whether vectors point elsewhere than usual: 1 - cosine between their mean directions. */
 export const directionCheck: Check = {
   name: "direction",
-  isScaled: true,
   judge: (night) =>
     night.columns.flatMap((column) => {
       const now = directionOf(column.now);

@@ -5,7 +5,6 @@ import { comparedShape } from "./shape.js";
 /** Whether an output has drifted since the four weeks before the last five, too slowly for a night to differ from the last ones. It only warns. */
 export const driftCheck: Check = {
   name: "drift",
-  isScaled: true,
   judge: (night) =>
     night.columns
       .filter(({ older }) => older.length >= enoughNights)

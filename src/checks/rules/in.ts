@@ -8,7 +8,6 @@ const shownStrangers = 5;
 /** Whether an output has values that are not in the list of the spec. */
 export const inCheck: Check = {
   name: "in",
-  isScaled: false,
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([column, now]): Result[] => {
       const list = limits.outputs.get(column)?.in;

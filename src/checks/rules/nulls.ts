@@ -7,17 +7,16 @@ const least = { usually: 0.06, first: 0.4 };
 /** Whether more rows than usual, or than the limit of the spec, have no value. */
 export const nullsCheck: Check = {
   name: "nulls",
-  isScaled: true,
   judge(night) {
     const { run, limits, columns } = night;
     const limited = [...run.outputs, ...run.carried].flatMap(([column, now]): Result[] => {
       const limit = limits.outputs.get(column)?.nulls;
-      const numbers = factsOf(now);
-      if (limit === undefined || numbers === undefined) {
+      if (limit === undefined || factsOf(now) === undefined) {
         return [];
       }
       const level = now.nulls / now.rows > limit ? "hold" : "pass";
-      return [{ column, level, measured: numbers.share, limit, against: null, numbers }];
+      const share = now.nulls / now.rows; // the limit is of NULLs alone
+      return [{ column, level, measured: share, limit, against: null, numbers: { share, noun: "NULL" } }];
     });
     const beyond = new Set(limited.filter(({ level }) => level === "hold").map(({ column }) => column));
     const rest = columns.filter(({ name, role }) => !beyond.has(name) || role === "feature");
@@ -25,13 +24,13 @@ export const nullsCheck: Check = {
       ...limited,
       ...rest.flatMap((column) => {
         const facts = factsOf(column.now);
-        const shares = column.nights.map(({ run: of, column: before }) => ({ run: of, of: emptyShare(before) ?? 0 }));
+        const shares = column.nights.map((earlier) => ({ run: earlier.run, of: emptyShare(earlier.column) ?? 0 }));
         const near = facts && nearness(facts.share, shares, apart);
         if (near === undefined) {
           return [];
         }
         const most = Math.max(...shares.map(({ of }) => of));
-        const nearest = shares.find(({ run: of }) => of === near.nearest)?.of ?? 0;
+        const nearest = shares.find((earlier) => earlier.run === near.nearest)?.of ?? 0;
         return [compared(night, column, { ...near, least, numbers: { ...facts, most, nearest } })];
       }),
     ];

@@ -5,7 +5,6 @@ import { rangeOfBin } from "../profile/histogram.js";
 /** Whether an output has finite numbers outside of the range of the spec. */
 export const rangeCheck: Check = {
   name: "range",
-  isScaled: false,
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([column, now]): Result[] => {
       const range = limits.outputs.get(column)?.range;

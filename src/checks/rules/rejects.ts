@@ -11,7 +11,6 @@ function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
 /** Whether more rows are rejected than the limit, and than is usual. */
 export const rejectsCheck: Check = {
   name: "rejects",
-  isScaled: false,
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));

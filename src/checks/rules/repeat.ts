@@ -18,7 +18,6 @@ function contentOf({ rows, rejected, outputs, features }: RunProfile): string | 
 /** Whether the run has exactly the rows of an earlier one, where no two earlier runs have the same. */
 export const repeatCheck: Check = {
   name: "repeat",
-  isScaled: false,
   judge(night) {
     const { run, earlier } = night;
     const now = contentOf(run);

@@ -13,7 +13,6 @@ function logSize(run: RunProfile): number {
 /** Whether the number of rows is far from that of each earlier night. */
 export const rowsCheck: Check = {
   name: "rows",
-  isScaled: true,
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));

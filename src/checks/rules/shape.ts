@@ -159,7 +159,6 @@ export function comparedShape(
 /** Whether the values of a column are distributed otherwise than usual. */
 export const shapeCheck: Check = {
   name: "shape",
-  isScaled: true,
   judge(night) {
     const { earlier } = night;
     const mostUsual = earlier.isFile

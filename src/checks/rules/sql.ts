@@ -4,7 +4,6 @@ import type { Check, Finding } from "../check.js";
 /** Whether the conditions of the spec are true. DuckDB decides them. */
 export const sqlCheck: Check = {
   name: "sql",
-  isScaled: false,
   judge: () => [],
   say: ({ measured, limit, numbers }) =>
     [`${String(limit).trim().replaceAll(/\s+/g, " ")} is ${measured}`, ...aggregateTexts(numbers)].join(": "),

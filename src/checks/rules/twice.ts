@@ -6,7 +6,6 @@ const least = { usually: 0.25, first: 0.25 };
 /** Whether many rows are there twice. */
 export const twiceCheck: Check = {
   name: "twice",
-  isScaled: true,
   judge(night) {
     const { repeated: share } = night.run;
     const nights = night.earlier.nights.flatMap((run) =>

@@ -27,7 +27,6 @@ export function checkKeys(columns: readonly string[], { repeated, nulls, example
 /** Whether each row has a key of its own. The target counts them. */
 export const uniqueCheck: Check = {
   name: "unique",
-  isScaled: false,
   judge: () => [],
   say({ numbers: { repeated = 0, nulls = 0, examples } }) {
     const such = examples === undefined ? "" : `, such as ${examples}`;

@@ -20,7 +20,6 @@ function unseenShare(column: ColumnProfile, known: (key: number) => boolean): nu
 /** Whether many rows have values that no earlier run had. */
 export const unseenCheck: Check = {
   name: "unseen",
-  isScaled: true,
   judge: (night) =>
     night.columns.flatMap((column) => {
       const { now } = column;

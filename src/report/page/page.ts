@@ -107,7 +107,8 @@ interface PageDecision {
 export function decidedPage(earlier: string, decision: PageDecision): string | undefined {
   const { runId, kind, by, reason, asBaseline, readers, newRun } = decision;
   const isApproved = kind === "approved";
-  const discarded = readers === undefined ? `Nothing of this run is published: discarded by ${by}` : `By ${by}`;
+  const discarded =
+    readers === undefined ? `Nothing of this run is published: discarded by ${by}` : `Discarded by ${by}`;
   const who = isApproved ? `Approved by ${by}${asBaseline ? "" : ", as not normal"}` : discarded;
   const left = readers === undefined ? "" : ` ${asSentence(readers)}`;
   const sentence = `${who}${reason === null ? "" : `: ${reason}`}.${left}`;

@@ -7,7 +7,7 @@ import {
   timesLimit,
   type Verdict,
 } from "../../checks/check.js";
-import { earlierThan, isScaled, judge } from "../../checks/checks.js";
+import { earlierThan, judge } from "../../checks/checks.js";
 import { limitsOf } from "../../publish/check-options.js";
 import { lastOfEachDate } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -28,8 +28,6 @@ export interface JudgedColumn {
   readonly warned: number;
   /** The farthest of its results, which tells the column, and the date of its night. */
   readonly farthest: Finding;
-  /** With a larger factor than this, that one would have passed; undefined: no factor changes it. */
-  readonly factor: number | undefined;
   readonly date: string;
 }
 
@@ -66,11 +64,11 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
   return {
     factor: spec.checks?.factor ?? defaultLimits.factor,
     nights,
-    columns: columnsOf(nights, limits(nights.at(-1)?.date ?? "")),
+    columns: columnsOf(nights),
   };
 }
 
-function columnsOf(nights: readonly Verdict[], limits: Limits): JudgedColumn[] {
+function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
   const byColumn = new Map<string, { readonly date: string; readonly finding: Finding }[]>();
   for (const { date, results } of nights) {
     for (const finding of results.filter(({ level }) => level !== "pass")) {
@@ -86,10 +84,7 @@ function columnsOf(nights: readonly Verdict[], limits: Limits): JudgedColumn[] {
     const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
-    const { column, isFeature } = farthest;
-    const own = (isFeature === true ? limits.inputs : limits.outputs).get(column ?? "")?.factor ?? limits.factor;
-    const factor = isScaled(farthest) && timesLimit(farthest) > 0 ? timesLimit(farthest) * own : undefined;
-    return { held: held.size, warned, farthest, factor, date };
+    return { held: held.size, warned, farthest, date };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
 }
