@@ -88,7 +88,7 @@ const native = Object.keys(installed).filter((name) => name !== "onnxruntime-nod
 const bundle = await rolldown({
   input: Object.fromEntries(entries),
   platform: "node",
-  // ES modules where a package has both: of AWS's SDK, what nobody uses is left out, and it loads in 14 ms and not in 31.
+  // ES modules where a package has both: of AWS's SDK, what nobody uses is left out (docs/decisions/startup.md).
   resolve: { mainFields: ["module", "main"], conditionNames: ["module", "node"] },
   external: [...native, ...absent],
   plugins: replaceLookups,

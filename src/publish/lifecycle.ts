@@ -20,6 +20,7 @@ import type { RunVerdict } from "./run-verdict.js";
  * | published  | publication                      | compare with plan | open next                   | tell    | refuse  | erase   |
  * | discarded  | decision                         | report            | open next                   | refuse  | tell    | earlier |
  * | superseded | decision that names the next run | open next         | open next                   | refuse  | refuse  | refuse  |
+ * | - erasure  | decision that names the next run | refuse            | open next                   | refuse  | refuse  | earlier |
  *
  * "In its place": the decision that supersedes the run is created together with the next plan. A run that is not staged is
  * unfinished or published only, and is not discarded. `run --new-run` only publishes a run that its checks have approved:

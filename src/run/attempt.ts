@@ -62,6 +62,9 @@ export async function recordingFailure<T>(
     const error = firstError(thrown);
     if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
       recorded.add(error);
+      if (context.worker.count > 1) {
+        await bestEffort(() => run.refresh()); // an error after the last commit says that the run has stopped
+      }
       await recordFailure(context, stored.plan.runId, { error, spansCommitted: countCommitted(run) });
     }
     throw error;

@@ -71,11 +71,13 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: run.rows, decision };
     return { runId, state: "published", already: true, carriedOut: false, ...facts };
   }
-  if ("decision" in state) {
-    return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
-  }
   if (step === "refuse") {
-    throw await notHeld(context, { stored, run });
+    throw "decision" in state
+      ? alreadyDecided(context, "approving", { plan: stored.plan, decision: state.decision })
+      : await notHeld(context, { stored, run });
+  }
+  if (state.kind === "approved") {
+    return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
   }
   const lost = await lostSpans(context, stored.plan, run);
   if (lost !== undefined) {
@@ -179,12 +181,14 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const { stored, run } = await findRun(context, "discarding", request);
   const { runId, staged } = stored.plan;
   const { state } = run;
-  const known = "decision" in state ? state.decision : undefined;
   const step = discardStep(state, staged);
-  if (step === "refuse" && known === undefined) {
-    throw await notDiscarded(context, { stored, run });
+  if (step === "refuse") {
+    throw "decision" in state
+      ? alreadyDecided(context, "discarding", { plan: stored.plan, decision: state.decision })
+      : await notDiscarded(context, { stored, run });
   }
-  const decision = known ?? (await run.decide(decisionOf(context, "discarded", request)));
+  const decision =
+    state.kind === "discarded" ? state.decision : await run.decide(decisionOf(context, "discarded", request));
   if (decision.kind !== "discarded") {
     throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
   }

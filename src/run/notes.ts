@@ -7,7 +7,6 @@ import type { Sink } from "../sink/port.js";
 import { bestEffort } from "../util/best-effort.js";
 import type { JobError } from "../util/errors.js";
 
-/** What attempts tell of a run for people, and for those that come after them. */
 const untold = { errors: [], begun: [] };
 
 type Attempt = Pick<JobContext, "sink" | "writer" | "dateMs">;

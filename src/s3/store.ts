@@ -1,5 +1,6 @@
 /** A store of objects, behind a few verbs. Each is retried after a transient error, and is safe to retry. */
-import { createHash, randomUUID } from "node:crypto";
+import { sha256Of } from "../util/sha256.js";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -470,7 +471,7 @@ interface SentBody extends Omit<FileBody, "path"> {
 
 function textBody(text: string): SentBody {
   const bytes = Buffer.from(text, "utf8");
-  return { bytes, sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
+  return { bytes, sizeBytes: bytes.length, sha256: sha256Of(bytes) };
 }
 
 /** Reads a small file, or opens a stream over a large one. */

@@ -12,8 +12,11 @@ export interface Ledger {
   readonly failure: ErrorCode;
   /** Reads a document; undefined: there is none. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
   read<T>(runId: RunId, kind: DocumentKind<T>): Promise<T | undefined>;
-  /** Creates a document unless there is one, durably. Returns the stored one, which is the first writer's. Safe to repeat. */
-  create<T>(runId: RunId, kind: DocumentKind<T>, value: T): Promise<T>;
+  /**
+   * Makes a note on a run unless there is one, durably. The run need not be planned, or may be over. Returns the stored
+   * one, which is the first writer's. Safe to repeat.
+   */
+  create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
   /**
    * Changes a document that only informs people. Never fails, and takes a few seconds at most; a change that comes at the
    * same moment may be lost, and so is one of a run that is not planned.
@@ -39,8 +42,12 @@ export const decisionDocument: DocumentKind<Decision> = { name: "decision", pars
 /** The latest errors of attempts. */
 export const errorsDocument: DocumentKind<AttemptNotes> = { name: "errors", parse: parseNotes };
 
-/** What the run has paid for, as the attempt that knows of most answers has told. */
-export const spendingDocument: DocumentKind<RecordedSpending> = { name: "spending", parse: parseSpending };
+/** What the run has paid for, as the attempt that knows of most answers has told. It informs people: what cannot be read is nothing. */
+export const spendingDocument: DocumentKind<RecordedSpending> = {
+  name: "spending",
+  parse: (json) =>
+    parseSpending(json) ?? { answers: 0, prompt_tokens: 0, cached_tokens: 0, completion_tokens: 0, cost: null },
+};
 
 /**
  * What is noted of a run once: that it is `late`; that `report.on_late` was called (`late_told`); that `report.on_held`

@@ -72,6 +72,10 @@ const rows: readonly (readonly [string, LatestRun])[] = [
   ["published", of({ kind: "published" })],
   ["discarded", of({ kind: "discarded", decision: decision("discarded") })],
   ["superseded", of({ kind: "superseded", decision: decision("superseded") })],
+  [
+    "- erasure (decision that names the next run)",
+    of({ kind: "superseded", decision: decision("superseded") }, { isErasure: true }),
+  ],
 ];
 
 function runText(latest: LatestRun, newRun: boolean): string {

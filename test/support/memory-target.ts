@@ -129,8 +129,8 @@ export function memoryTarget() {
       },
       profile: async () => mergedProfile(run.spans),
       countKeys: async (columns) => countKeys(piecesOf(run), columns),
-      judge: (verdict) => ledger.create(run.runId, documents.verdictDocument, verdict),
-      decide: (decision) => ledger.create(run.runId, documents.decisionDocument, decision),
+      judge: async (verdict) => ledger.createNow(run.runId, documents.verdictDocument, verdict),
+      decide: async (decision) => ledger.createNow(run.runId, documents.decisionDocument, decision),
       async begin(attempt) {
         refuseStopped(run);
         return openWriter(run, { ...attempt, writer }, see);

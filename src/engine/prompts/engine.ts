@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import { JobError } from "../../util/errors.js";
 import {
@@ -293,7 +293,7 @@ function likelyTokens({ prompt, completion }: TokenCount): number {
 }
 
 function sha256(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
+  return sha256Of(text);
 }
 
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */

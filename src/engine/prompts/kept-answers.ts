@@ -1,4 +1,5 @@
-import { createHash, randomUUID } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
+import { randomUUID } from "node:crypto";
 import { awaitedLater } from "../../util/promises.js";
 import {
   type AnswerStore,
@@ -174,7 +175,7 @@ const lostFinish = "lost";
 
 /** A key of the journal that no request of a row has. */
 export function keyOfNoRow(): string {
-  return createHash("sha256").update(`no row ${randomUUID()}`).digest("hex");
+  return sha256Of(`no row ${randomUUID()}`);
 }
 
 /** Adds an answer to a sum, unless it was lost. */

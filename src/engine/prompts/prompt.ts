@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import { fillPrompt, type PromptTemplate } from "../../text/prompt-template.js";
 import { type ResponseColumns, responseSchema } from "../../text/response.js";
 
@@ -62,7 +62,7 @@ export function askPrompt(
   ];
   const asked = task.kind === "embedding" ? { input: user } : { messages };
   const body = Buffer.from(JSON.stringify({ model, ...asked, ...samplingOf(task, form), ...formatOf(task, form) }));
-  return { body, sha256: createHash("sha256").update(body).digest("hex") };
+  return { body, sha256: sha256Of(body) };
 }
 
 /** Tokens that a chat template adds, about: for each message, and for the answer. */

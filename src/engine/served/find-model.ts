@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
@@ -45,7 +45,7 @@ export async function findServedModel(
       { hint: "serve the same model at each URL, or name the version in model.server.version" },
     );
   }
-  const sha256 = createHash("sha256").update(identity).digest("hex");
+  const sha256 = sha256Of(identity);
   return { name: serversText(servers), sha256, traits: unknownTraits, served: first.served, isPlanned };
 }
 

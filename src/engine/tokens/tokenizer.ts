@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import { readFile } from "node:fs/promises";
 import type { Tokenizer } from "tokenizers";
 import type { Tokenizing } from "../../columnar/tensor.js";
@@ -81,7 +81,7 @@ async function load(place: TokenizerPlace): Promise<Encode> {
 
 async function open({ path, sha256 }: TokenizerPlace): Promise<Tokenizer> {
   const bytes = await readFile(path);
-  if (createHash("sha256").update(bytes).digest("hex") !== sha256) {
+  if (sha256Of(bytes) !== sha256) {
     throw new Error("it was written to while it was being loaded");
   }
   const { Tokenizer } = await import("tokenizers"); // a native library, for specs with a tokenizer only

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import type { Tensor } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
 import type { OnnxSession } from "../onnx/session.js";
@@ -149,7 +149,7 @@ async function compileModel(
   wanted: readonly string[],
 ): Promise<CompiledModel> {
   const model = await readModel();
-  if (createHash("sha256").update(model).digest("hex") !== sha256) {
+  if (sha256Of(model) !== sha256) {
     throw new Error("the model's file was replaced");
   }
   const { openTreeModel } = await import("./tree-model.js"); // few jobs need it, and each thread would load it

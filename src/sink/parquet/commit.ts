@@ -43,6 +43,12 @@ export async function commitSpan(
   const rejects = textOfRejects(output.rejects);
   const rejectsName = rejects.sha256 === null ? undefined : layout.rejectsOf(span.index, rejects.sha256);
   const fence = committing(run);
+  const removeUnnamed = async (name: string, why: JobError): Promise<void> => {
+    // Another attempt may have committed the same rejects with its part.
+    if ((await fence.takesBack(why)) && (await findPart(store, layout, span.index)) === undefined) {
+      await store.remove(layout.rejects, [name]);
+    }
+  };
   const requireFree = async (): Promise<void> => {
     await fence.check();
     if ((await findPart(store, layout, span.index)) !== undefined) {
@@ -77,11 +83,8 @@ export async function commitSpan(
     }
   } catch (error) {
     const isOver = error instanceof JobError && (error.code === "PLAN_CHANGED" || error.code === "DISCARDED");
-    if (isOver && hasRejects && rejectsName !== undefined && (await fence.takesBack(error))) {
-      // Another attempt may have committed the same rejects with its part.
-      if ((await findPart(store, layout, span.index)) === undefined) {
-        await store.remove(layout.rejects, [rejectsName]);
-      }
+    if (isOver && hasRejects && rejectsName !== undefined) {
+      await removeUnnamed(rejectsName, error).catch(() => undefined); // the next command finds them; why this one ends says more
     }
     if (!(error instanceof Committed)) {
       throw error;

@@ -1,3 +1,4 @@
+import { sha256Of } from "../../util/sha256.js";
 import { spanCount } from "../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
@@ -14,7 +15,7 @@ import {
   refuseEmptied,
   spansMissing,
 } from "./control/spans.js";
-import { damagedRun, sha256Of } from "./control/control.js";
+import { damagedRun } from "./control/control.js";
 import { type Session, transact } from "./connections.js";
 import { decisionDocument, verdictDocument } from "../ledger.js";
 import { createDocument, readDocument } from "./control/documents.js";

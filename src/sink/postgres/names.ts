@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../util/sha256.js";
 import type { RunId } from "../../plan/plan.js";
 
 /** Quotes any name for SQL. Names from a spec have passed its allow-list before. */
@@ -47,5 +47,5 @@ export function answersTable(schema: string, runId: RunId): TableName {
 
 /** 12 hex digits that name a run's own tables. */
 export function shortHash(text: string): string {
-  return createHash("sha256").update(text).digest("hex").slice(0, 12);
+  return sha256Of(text).slice(0, 12);
 }

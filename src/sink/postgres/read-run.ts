@@ -19,7 +19,7 @@ import { plannedTarget } from "./target.js";
 interface ReadRun {
   readonly state: RunState;
   readonly spans: readonly CommittedSpan[];
-  /** See `otherFiles`. */
+  /** The digest of the table's files, where they are others than those that took the spans: see `changedFiles`. */
   readonly files: string | undefined;
   /** Whether the table that the run had replaced was put back. */
   readonly rolledBack: boolean;

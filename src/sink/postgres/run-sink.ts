@@ -84,6 +84,7 @@ function runSink(
     ...decisions,
     profile: () => remembering(decisions.profile),
     judge: (verdict) => remembering(() => decisions.judge(verdict)),
+    decide: (decision) => remembering(() => decisions.decide(decision)),
     keptAnswers: () => keptAnswers(tools, plan),
     scoredSeconds: () => retried(tools, `reading ${target}`, (session) => scoredSeconds(session, control, plan.runId)),
     committed: known.committed,

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { sha256Of } from "../../../util/sha256.js";
 import { numberedRunId, splitRunId } from "../../../plan/identity.js";
 import { parsePlan, planToText } from "../../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
@@ -173,11 +173,6 @@ async function storePlan(session: Session, table: string, plan: Plan): Promise<b
 /** SQL that writes a timestamp as ISO 8601 in UTC, as JavaScript does. */
 export function utcText(expression: string): string {
   return `to_char(${expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
-}
-
-/** Hex sha256 of a text. */
-export function sha256Of(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
 }
 
 function runConditions(table: Control["table"]): RunConditions {

@@ -52,7 +52,17 @@ export async function createDocument<T>(
       ON CONFLICT DO NOTHING`,
     values: [runId, kind.name, documentText(value), writer],
   });
-  return (await readDocument(session, control, runId, kind)) ?? value;
+  const stored = await readDocument(session, control, runId, kind);
+  if (stored === undefined) {
+    throw damagedRun(
+      `writing ${control.schema}.documents: the ${kind.name} of run ${runId} is gone since it was written`,
+      {
+        hint: "a trigger, a rule or a policy keeps it out; remove that",
+        runId,
+      },
+    );
+  }
+  return stored;
 }
 
 /** Adds the next version of a document of a planned run. The caller has locked it. */

@@ -10,6 +10,7 @@ import { quoteTable, showTable, type TableName } from "../names.js";
 import { committedAtSql } from "./swaps.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
 import { ensureControlTables, type RunTools } from "../run-tools.js";
+import { lock } from "../locks.js";
 import { bestEffort } from "../../../util/best-effort.js";
 import { JobError } from "../../../util/errors.js";
 import { readsAllRows } from "../table.js";
@@ -214,15 +215,16 @@ export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iter
   const documents = control.table("documents");
   await bestEffort(async () => {
     await ensureControlTables(tools);
-    await transact(tools, (session) =>
-      session.query({
+    await transact(tools, async (session) => {
+      await lock(session, `spans_gone ${runId}`); // of two that find out at once, both count
+      await session.query({
         text: `INSERT INTO ${documents} (run_id, name, version, document, writer)
           SELECT $1, 'spans_gone', (SELECT coalesce(max(version), 0) + 1 FROM ${documents} WHERE run_id = $1 AND name = 'spans_gone'),
             json_agg(n ORDER BY n), $2 FROM unnest($3::int4[]) AS n
           WHERE NOT EXISTS (SELECT FROM ${control.table("spans")} WHERE run_id = $1 AND span = n) HAVING count(*) > 0`,
         values: [runId, writer, [...known]],
-      }),
-    );
+      });
+    });
   });
 }
 

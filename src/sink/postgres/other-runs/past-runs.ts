@@ -1,3 +1,4 @@
+import { sha256Of } from "../../../util/sha256.js";
 import type { PinnedRun, Plan, RunId } from "../../../plan/plan.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../publish/published-run.js";
 import {
@@ -20,7 +21,7 @@ import type { RunVerdict } from "../../../publish/run-verdict.js";
 import { stateOf } from "../../../publish/lifecycle.js";
 import { JobError } from "../../../util/errors.js";
 import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../../ledger.js";
-import { type Control, type PlanRow, sha256Of, storedPlan, utcText } from "../control/control.js";
+import { type Control, type PlanRow, storedPlan, utcText } from "../control/control.js";
 import { readDocument } from "../control/documents.js";
 import { isTombstone } from "./prune-runs.js";
 import { splitRunId } from "../../../plan/identity.js";

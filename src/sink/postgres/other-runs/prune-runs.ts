@@ -1,3 +1,4 @@
+import { sha256Of } from "../../../util/sha256.js";
 import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
@@ -12,7 +13,7 @@ import { showTable } from "../names.js";
 import { lookAtTables, previousTables, readSwaps } from "../control/swaps.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
-import { type Control, type PlanRow, sha256Of, storedPlan } from "../control/control.js";
+import { type Control, type PlanRow, storedPlan } from "../control/control.js";
 import { decisionDocument } from "../../ledger.js";
 import { createDocument } from "../control/documents.js";
 import { pinsOf } from "../../../jobs/prune-choice.js";
