@@ -141,7 +141,8 @@ function watchPlace({ look }: Place, bySpan: boolean): Watch {
   const faults: Faults = { lost: [], doubled: [], wrong: [], torn: [] };
   /** From the state that was seen last to the one that is due last. */
   let levels: (readonly State[])[] = [[[]]];
-  let [reads, isStopped] = [0, false];
+  let reads = 0;
+  const reader = { isStopped: false };
 
   const judge = (found: State): void => {
     const text = stateText(found);
@@ -158,7 +159,7 @@ function watchPlace({ look }: Place, bySpan: boolean): Watch {
   };
 
   const poll = async (): Promise<void> => {
-    while (!isStopped) {
+    while (!reader.isStopped) {
       const found = await look();
       reads += 1;
       if (found !== undefined) {
@@ -187,7 +188,7 @@ function watchPlace({ look }: Place, bySpan: boolean): Watch {
       levels = [[state]];
     },
     async stop() {
-      isStopped = true;
+      reader.isStopped = true;
       await polling;
     },
   };
@@ -424,8 +425,8 @@ async function lifeOf(seed: number): Promise<Ended> {
 
 /** The first faults of each kind. */
 function shown(faults: Faults): string[] {
-  return Object.entries(faults).flatMap(([kind, texts]) =>
-    texts.slice(0, 3).map((text) => `${kind} (1 of ${texts.length}): ${text.slice(0, 2000)}`),
+  return Object.entries(faults).flatMap(([kind, all]) =>
+    all.slice(0, 3).map((text) => `${kind} (1 of ${all.length}): ${text.slice(0, 2000)}`),
   );
 }
 
