@@ -25,6 +25,8 @@ import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
+import { rowsOf } from "../publish/span-record.js";
+import { spanCount } from "../plan/spans.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -81,7 +83,7 @@ async function commandsFor(
   return {
     ...(await decidingCommands(context, plan)),
     rejects,
-    isEmpty: run.rows.output === 0 && !run.committed.includes(0),
+    isEmpty: run.spans.size === spanCount(plan) && rowsOf(run.spans).output === 0,
   };
 }
 
@@ -153,7 +155,7 @@ export async function reportDecided(
   const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
   const end = await decidedReport(context, { plan, run, state, verdict, since });
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: run.rows, output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOf(run.spans), output: context.sink.target }),
     ...end,
   };
 }
@@ -192,7 +194,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, rowsOfRun: run.rows, output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOf(run.spans), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

@@ -150,9 +150,7 @@ export function checkPins(
   }
   checkTokenizers(context, plan, run, found);
   const change = compareListing(plan, found.listed);
-  const broken = isPublished(run)
-    ? { ...change, missing: [] }
-    : { ...pendingOf(plan, run.committed, change), added: [] };
+  const broken = isPublished(run) ? { ...change, missing: [] } : { ...pendingOf(plan, run.spans, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
     throw changedInput(context, { plan, run, broken, listed: found.listed });
   }
@@ -243,7 +241,7 @@ function newRunCommand(
 /** Keeps the changes that concern rows that are not committed yet. */
 function pendingOf(
   plan: Plan,
-  committed: Uint8Array,
+  committed: RunSink["spans"],
   change: ListingChange,
 ): Pick<ListingChange, "missing" | "changed"> {
   const pending = pendingShards(plan, committed, [...change.missing, ...change.changed]);
@@ -254,15 +252,19 @@ function pendingOf(
 }
 
 /** Returns the shards with rows that are not committed yet. */
-function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly PlannedShard[]): ReadonlySet<PlannedShard> {
+function pendingShards(
+  plan: Plan,
+  committed: RunSink["spans"],
+  shards: readonly PlannedShard[],
+): ReadonlySet<PlannedShard> {
   const asked = new Set(shards);
   const pending = new Set<PlannedShard>();
   let start = 0;
   for (const shard of plan.input.shards) {
     const end = start + shard.rows;
     if (asked.has(shard) && shard.rows > 0) {
-      const spans = committed.subarray(Math.floor(start / plan.commitRows), Math.ceil(end / plan.commitRows));
-      if (spans.includes(0)) {
+      const [from, to] = [Math.floor(start / plan.commitRows), Math.ceil(end / plan.commitRows)];
+      if (Array.from({ length: to - from }, (_, at) => from + at).some((span) => !committed.has(span))) {
         pending.add(shard);
       }
     }

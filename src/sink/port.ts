@@ -12,11 +12,10 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { SpanFile } from "../publish/span-file.js";
-import type { AnswerJournal, KeptAnswer } from "./answers.js";
-import type { Ledger } from "./ledger.js";
-import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
+import type { AnswerJournal } from "./answers.js";
+import type { DocumentKind, Ledger } from "./ledger.js";
+import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -171,16 +170,10 @@ export type CommitOutcome = "committed" | "adopted";
 export interface RunSink {
   /** The state when the run was opened. */
   readonly state: RunState;
-  /** Whether a person has put back the table that this published run had replaced. Default: no. */
-  readonly rolledBack?: boolean | undefined;
-  /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
-  readonly committed: Uint8Array;
-  /** What became of the rows of all committed spans, as `committed` knows them. */
-  readonly rows: RowsOfRun;
+  /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
+  readonly spans: ReadonlyMap<number, SpanRecord>;
   /** How long the rows were scored, for which the target has its own clock. Default: what the verdict says. */
   scoredSeconds?(): Promise<number | undefined>;
-  /** The attempt that committed each span, by span. */
-  readonly committedBy: ReadonlyMap<number, CommittedBy>;
   /** Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files. */
   parts?(): LocalParts;
   /**
@@ -189,8 +182,11 @@ export interface RunSink {
    * @param isWanted which spans; default: all
    */
   spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
-  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. */
-  keptAnswers(): AsyncIterable<KeptAnswer>;
+  /**
+   * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
+   * run, `prune`, and a later run of the same params.
+   */
+  answers(): AnswerJournal;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -208,15 +204,11 @@ export interface RunSink {
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
   /**
-   * Stores the verdict on a run whose spans are all committed, unless there is one. Returns the stored verdict, which is
-   * the first writer's. Durable when it returns. Never called for a plan without checks.
+   * Stores the verdict on a run whose spans are all committed, or the decision on a staged run, unless there is one.
+   * Returns the stored one, which is the first writer's. Durable when it returns.
+   * @throws JobError DISCARDED, PLAN_CHANGED for a run that was superseded; those of `finish` for an approval
    */
-  judge(verdict: RunVerdict): Promise<RunVerdict>;
-  /**
-   * Stores the decision on a staged run, unless there is one. Returns the stored decision, which is the first writer's.
-   * Durable when it returns.
-   */
-  decide(decision: Decision): Promise<Decision>;
+  create<T extends RunVerdict | Decision>(kind: DocumentKind<T>, value: T): Promise<T>;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
@@ -267,11 +259,6 @@ export interface RunWriter {
    * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
-  /**
-   * Opens the journal of the answers that attempts of this run have paid for. The end of the run removes it: `finish`,
-   * `tidy` of a discarded run, `prune`, and a later run of the same params.
-   */
-  answers(): Promise<AnswerJournal>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

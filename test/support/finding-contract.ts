@@ -4,7 +4,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { parseRunProfile } from "#src/publish/profile-text.js";
 import { supersededBy } from "#src/publish/decision.js";
 import { pinOf } from "#src/publish/published-run.js";
-import { decisionDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
@@ -27,7 +27,7 @@ async function publish(sink: Sink, plan: Plan): Promise<void> {
 async function heldRun(sink: Sink): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), job: "job" });
   await commitProfiled(run, stored);
-  await run.judge(verdictOf("hold"));
+  await run.create(verdictDocument, verdictOf("hold"));
   return { stored, run };
 }
 
@@ -73,7 +73,7 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using world = await worldOf();
       await using sink = await world.open();
       const { run } = await heldRun(sink);
-      await run.decide({ ...decisionOf("approved"), asBaseline: false });
+      await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline: false });
       await run.finish();
       expect(await sink.published(series)).toEqual([]);
       expect((await sink.published({ ...series, everyRun: true })).map(({ leftOut }) => leftOut)).toEqual([undefined]);
@@ -110,7 +110,7 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const { stored, run } = await heldRun(sink);
       const { runId } = stored.plan;
-      await run.decide(decisionOf("approved"));
+      await run.create(decisionDocument, decisionOf("approved"));
       const next = nextOf(stored.plan);
       const decision = supersededBy(next.runId, { by: "bob", at: "2026-11-23T04:05:06.789Z" });
       expect(await sink.createInPlace(next, { runId, decision })).toBeUndefined();

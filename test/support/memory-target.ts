@@ -6,7 +6,7 @@ import { splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
-import type { AttemptFacts, CommittedBy } from "#src/publish/committed-by.js";
+import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
 import type { Decision } from "#src/publish/decision.js";
 import { type RunState, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
@@ -15,7 +15,6 @@ import { requireKept } from "#src/publish/pruned-run.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "#src/publish/published-run.js";
 import { asPruned, countsOf, type RecordedRun, recordedSpending, statusOfRun } from "#src/publish/recorded-run.js";
 import { requireApproved } from "#src/publish/require-approved.js";
-import type { RowsOfRun } from "#src/publish/rows-of-run.js";
 import type { KeptAnswer } from "#src/sink/answers.js";
 import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
@@ -23,9 +22,8 @@ import { JobError } from "#src/util/errors.js";
 import { sha256Of } from "#src/util/sha256.js";
 
 /** Rows of a span, those that came before their commit first. */
-interface CommittedSpan extends Pick<SpanOutput, "rejects" | "filtered" | "profile"> {
+interface CommittedSpan extends SpanRecord, Pick<SpanOutput, "rejects" | "profile"> {
   readonly pieces: readonly OutputRows[];
-  readonly by: CommittedBy;
 }
 
 /** A planned run; or a tombstone, whose number no run can take, and whose plan is that of the pruned run. */
@@ -102,35 +100,32 @@ export function memoryTarget() {
     });
 
   const openRun = (run: StoredRun, writer: string): RunSink => {
-    const committed = new Uint8Array(spanCount(run.stored.plan));
-    const known = new Map<number, CommittedSpan>();
+    const known = new Map(run.spans);
     const see = (spans: Iterable<readonly [number, CommittedSpan]>): void => {
       for (const [index, span] of spans) {
         known.set(index, span);
-        committed[index] = 1;
       }
     };
-    see(run.spans);
     return {
       state: stateNow(run),
-      committed,
-      get rows() {
-        return countRows(known);
-      },
-      get committedBy() {
-        return new Map([...known].map(([index, { by }]) => [index, by]));
-      },
+      spans: known,
       refresh: async () => see(run.spans),
       async *rejects() {
         yield* [...known].toSorted(([a], [b]) => a - b).flatMap(([, { rejects }]) => rejects);
       },
-      async *keptAnswers() {
-        yield* run.answers;
-      },
+      answers: () => ({
+        pauseMs: 0,
+        async *read() {
+          yield* run.answers;
+        },
+        async keep(answers) {
+          refuseStopped(run);
+          run.answers.push(...answers);
+        },
+      }),
       profile: async () => mergedProfile(run.spans),
       countKeys: async (columns) => countKeys(piecesOf(run), columns),
-      judge: async (verdict) => ledger.createNow(run.runId, documents.verdictDocument, verdict),
-      decide: async (decision) => ledger.createNow(run.runId, documents.decisionDocument, decision),
+      create: async (kind, value) => ledger.createNow(run.runId, kind, value),
       async begin(attempt) {
         refuseStopped(run);
         return openWriter(run, { ...attempt, writer }, see);
@@ -149,10 +144,12 @@ export function memoryTarget() {
       async spill({ index }, rows) {
         spilled.set(index, [...(spilled.get(index) ?? []), rows]);
       },
-      async commit({ index, rowStart, rowEnd }, { rows, onEncoded, batchSize, erased = 0, ...output }) {
-        const span = { ...output, pieces: [...(spilled.get(index) ?? []), rows], by: { ...attempt, batchSize } };
-        const counts = countRows([[index, span]]);
-        if (counts.output + counts.rejected + counts.filtered + erased !== rowEnd - rowStart) {
+      async commit({ index, rowStart, rowEnd }, { rows: last, onEncoded, batchSize, erased = 0, ...output }) {
+        const pieces = [...(spilled.get(index) ?? []), last];
+        const rows = pieces.reduce((sum, { rowCount }) => sum + rowCount, 0);
+        const rejected = output.rejects.length;
+        const span = { ...output, pieces, rows, rejected, maker: { ...attempt, batchSize } };
+        if (rows + rejected + output.filtered + erased !== rowEnd - rowStart) {
           throw new Error(`span ${index} has other rows than are committed`);
         }
         spilled.delete(index);
@@ -166,17 +163,6 @@ export function memoryTarget() {
         return first === undefined ? "committed" : "adopted";
       },
       finish: async (json) => finish(run, json),
-      answers: async () => ({
-        pauseMs: 0,
-        async *read() {
-          yield* run.answers;
-        },
-        async keep(answers) {
-          refuseStopped(run);
-          run.answers.push(...answers);
-        },
-        async [Symbol.asyncDispose]() {},
-      }),
     };
   };
 
@@ -191,7 +177,7 @@ export function memoryTarget() {
       if (stored.plan.staged) {
         requireApproved(decision, runId);
       }
-      const rows = countRows(spans);
+      const rows = rowsOf(spans);
       const profile = runProfileText(runProfileOf(stored.plan, { profile: mergedProfile(spans), ...rows, decision }));
       run.published = { at: new Date().toISOString(), rows, profile, decision, attempt };
     }
@@ -256,13 +242,13 @@ export function memoryTarget() {
     if (last !== undefined && last.runId !== latest && last.stored.pruned?.tombstone !== pruning.tombstone) {
       return { kind: "retained", why: `run ${last.runId} was planned meanwhile` };
     }
-    const { rejected } = countRows(over.flatMap(({ spans }) => [...spans]));
+    const rejects = over.reduce((sum, { spans }) => sum + rowsOf(spans).rejected, 0);
     if (!dryRun) {
       const { tombstone: runId, plan } = pruning;
       runs.set(runId, { runId, stored: { plan, planId: "", pruned: pruning }, spans: new Map(), answers: [] });
       clear(over);
     }
-    return { kind: "removed", ...nothingRemoved, rejects: rejected };
+    return { kind: "removed", ...nothingRemoved, rejects };
   };
 
   const openSink = (writer: string): Sink => ({
@@ -367,16 +353,6 @@ function clear(runs: readonly StoredRun[]): void {
     spans.clear();
     answers.length = 0;
   }
-}
-
-function countRows(spans: Iterable<readonly [number, CommittedSpan]>): RowsOfRun {
-  const rows = { output: 0, rejected: 0, filtered: 0 };
-  for (const [, { pieces, rejects, filtered }] of spans) {
-    rows.output += pieces.reduce((sum, { rowCount }) => sum + rowCount, 0);
-    rows.rejected += rejects.length;
-    rows.filtered += filtered;
-  }
-  return rows;
 }
 
 function mergedProfile(spans: ReadonlyMap<number, CommittedSpan>): SpanProfile {

@@ -225,7 +225,7 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
   try {
     await using sink = await openChallengerSink();
     const kept = await openKept(context, plan, sink, false);
-    const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
+    const committed = kept?.run.spans.size ?? 0;
     if (kept === undefined || committed < spanCount(plan)) {
       // The new run continues the kept predictions, whose spans stay.
       const scoredAnew = kept === undefined ? [context.sink, sink] : [context.sink];

@@ -207,12 +207,12 @@ export async function approveErasure(
   const { of, at, by } = erasure;
   const verdict = await sink.ledger.read(of as RunId, verdictDocument);
   if (verdict !== undefined) {
-    await run.judge(verdictWithoutRows(verdict));
+    await run.create(verdictDocument, verdictWithoutRows(verdict));
   }
   const decided = await sink.ledger.read(of as RunId, decisionDocument);
   const asBaseline = (await sink.stored(of as RunId))?.plan.staged === false; // a staged run has a decision, which says so
   const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
-  const decision = await run.decide(decided ?? own);
+  const decision = await run.create(decisionDocument, decided ?? own);
   if (decision.kind !== "approved") {
     throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
       hint: "run the same infer-batch erase again",

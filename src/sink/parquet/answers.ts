@@ -18,12 +18,11 @@ export function openAnswers(store: Store, layout: Layout, fence: Fence): AnswerJ
         await store.append(layout.answers, text, fence);
       }
     },
-    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
 /** Yields all answers that are kept of a run. */
-export async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
+async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
   const names = await namesIn(store, log);
   for (let start = 0; start < names.length; start += readAtOnce) {
     const group = names.slice(start, start + readAtOnce);

@@ -5,7 +5,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { RejectedRow } from "../../columnar/types.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { SpanFile } from "../../publish/span-file.js";
@@ -13,9 +13,9 @@ import type { Compression } from "../../spec/parquet-spec.js";
 import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
-import { openAnswers, readAnswers } from "./answers.js";
+import { openAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { decisionDocument, verdictDocument } from "../ledger.js";
+import { decisionDocument } from "../ledger.js";
 import { createDocument, profileToWrite, readDocument, readState, refuseStopped } from "./ledger.js";
 import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
@@ -25,7 +25,6 @@ import {
   addOwnPart,
   addOwnProfile,
   addParts,
-  committedByOf,
   committedParts,
   type CommittedSpans,
   committedSpansOf,
@@ -33,7 +32,6 @@ import {
   partProfiles,
   readCommitted,
   readProfiles,
-  rowsOf,
   type RunFolder,
   type SpilledPiece,
 } from "./parts.js";
@@ -71,28 +69,21 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
       }
     });
   }
-  const known = committedSpansOf(stored, parts);
+  const known = committedSpansOf(parts);
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
-    committed: known.committed,
-    get rows() {
-      return rowsOf(stored.plan, known);
-    },
-    get committedBy() {
-      return committedByOf(known);
-    },
+    spans: known.parts,
     parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
     spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
     rejects: () => readRejects(store, layout, known.parts),
-    keptAnswers: () => readAnswers(store, layout),
+    answers: () => openAnswers(store, layout, hidden(run)),
     async refresh() {
       addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
-    judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
-    decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
+    create: (kind, value) => createDocument(store, layout, { kind, value, fence: lasting(run) }),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, { known, maker: { writer, ...attempt } });
@@ -183,7 +174,7 @@ function runWriter(
   },
 ): RunWriter {
   const { compression } = tools;
-  const { store, layout } = run;
+  const { store } = run;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
     async spill({ index }: Span, rows) {
@@ -207,7 +198,6 @@ function runWriter(
       return outcome;
     },
     finish: (attempt) => finishRun(run, { known, attempt }),
-    answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
   };
 }
 
@@ -258,7 +248,7 @@ async function finishRun(
     requireApproved(decision, layout.runId);
   }
   const committed = await committedProfile(run, known);
-  const { rejected } = rowsOf(stored.plan, known);
+  const { rejected } = rowsOf(known.parts);
   const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const profile = profileToWrite(layout, text, decision);
   try {

@@ -9,6 +9,7 @@ import { usePostgres } from "../../support/postgres.js";
 import { pruneAt } from "../../support/prune-contract.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -45,7 +46,7 @@ async function approve(database: Database): Promise<void> {
   await using sink = sinkOf(database, { mode: "append" });
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, { runId: later }));
   await commitSpans(run, stored);
-  await run.decide(decisionOf("approved"));
+  await run.create(decisionDocument, decisionOf("approved"));
   await run.finish();
 }
 
@@ -122,7 +123,7 @@ postgres.describe("a rollback of a table with rows of later runs", () => {
     expect(await count(database)).toBe(5);
 
     await replaceBy(database, `${second}-r2`, 16);
-    await held.run.decide(decisionOf("approved"));
+    await held.run.create(decisionDocument, decisionOf("approved"));
     await held.run.finish();
     await expect(rollBack(database)).rejects.toThrow(": run late-000000000003 has put rows into it since");
     expect(await count(database)).toBe(41);

@@ -19,6 +19,7 @@ import {
   whole,
 } from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -161,7 +162,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     await commitSpans(run, stored, isFirst);
     await replaceTable(database, "delete_insert", 5);
     await commitSpans(run, stored);
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     await run.finish();
     expect(await count(database)).toBe(45);
   });

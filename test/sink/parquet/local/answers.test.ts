@@ -36,7 +36,7 @@ async function onDisk(work: (run: KeepingRun) => Promise<void>): Promise<void> {
   const kept: KeptAnswer[] = [];
   const withJournal = async <T>(use: (journal: AnswerJournal) => Promise<T>): Promise<T> => {
     await using sink = await openDriveSink(root, disk.fs);
-    return await use(await (await beginDrive(sink)).answers());
+    return await use((await beginDrive(sink)).answers());
   };
   await work({
     disk,
@@ -164,7 +164,7 @@ describe("answers on a disk that fails once", () => {
 async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
   await mkdir(root, { recursive: true });
   await using sink = await openDriveSink(root, nodeFileSystem);
-  const kept = await (await beginDrive(sink)).answers();
+  const kept = (await beginDrive(sink)).answers();
   for (const answers of keeps) {
     await kept.keep(answers);
   }
@@ -207,7 +207,7 @@ describe("a damaged file of answers", () => {
     const root = join(scratch.path, "disk");
     await mkdir(root);
     await using sink = await openDriveSink(root, nodeFileSystem);
-    const kept = await (await beginDrive(sink)).answers();
+    const kept = (await beginDrive(sink)).answers();
     const large = Array.from({ length: 9 }, (_, n) => answerOf(n, String(n).repeat(1_000_000)));
     for (const answer of large) {
       await kept.keep([answer]);
