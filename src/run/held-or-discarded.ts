@@ -1,4 +1,3 @@
-import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
@@ -27,6 +26,7 @@ import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
 import { rowsOf } from "../publish/span-record.js";
 import { spanCount } from "../plan/spans.js";
+import { stripVerdicts } from "../run/erasing/strip-verdicts.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -160,15 +160,11 @@ export async function reportDecided(
   };
 }
 
-/** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
-export function refusePruned({ newRun, command, log }: JobContext, pruned: Pruning): () => void {
-  const { runId, params } = pruned.plan;
+/** Refuses a pruned run, except with `--new-run`. @throws JobError PRUNED */
+export function refusePruned({ newRun, command }: JobContext, pruned: Pruning): void {
   if (!newRun) {
-    throw prunedError(pruned, `${command(params)} --new-run`);
+    throw prunedError(pruned, `${command(pruned.plan.params)} --new-run`);
   }
-  return () => {
-    log.info(`planning a new run after ${runId}, which was pruned`);
-  };
 }
 
 /** Publishes an approved run. Needs neither its model nor its input. */
@@ -186,7 +182,7 @@ export async function publishApproved(
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await sink.stripVerdicts?.(splitRunId(plan.runId).base);
+    await stripVerdicts(sink, plan.runId);
   }
   await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),

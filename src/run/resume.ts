@@ -1,6 +1,6 @@
 import { countCommitted } from "./attempt.js";
 import { exitCodes, JobError } from "../util/errors.js";
-import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
+import { compareListing, compareSpec, compareTargets, type ListedShard, type ListingChange } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
 import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
@@ -22,7 +22,7 @@ export function isPublished({ state }: Pick<RunSink, "state">): boolean {
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   const { spec, sink } = context;
-  const { lines, isElsewhere } = sink.compareTarget(plan.target);
+  const { lines, isElsewhere } = compareTargets(plan.target, sink.planTarget);
   const differences = [...compareSpec(plan, spec), ...lines];
   if (differences.length > 0) {
     throw new JobError(
@@ -59,7 +59,7 @@ export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "
 
 /** Refuses a run of the same name whose rows are elsewhere. @throws JobError PLAN_CHANGED */
 export function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
-  if (context.sink.compareTarget(plan.target).isElsewhere) {
+  if (compareTargets(plan.target, context.sink.planTarget).isElsewhere) {
     checkSpec(context, plan, run);
   }
 }
@@ -110,7 +110,7 @@ export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSin
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
-    sink.compareTarget(plan.target).lines.length === 0 &&
+    compareTargets(plan.target, sink.planTarget).lines.length === 0 &&
     isCorrectable(await lastFailure(sink, plan.runId)) &&
     !(await isWorkedOn(context, plan.runId))
   );

@@ -112,11 +112,11 @@ export async function reviewForReports(
 /** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
-  { stored, run, kept }: CommittedRun,
+  { stored, kept }: CommittedRun,
   { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
 ): Promise<RunReview> {
   const { plan } = stored;
-  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, run, verdict });
+  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, verdict });
   return {
     kept,
     challenger: verdict?.challenger,

@@ -130,6 +130,8 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
         [plan.runId, "discarded"],
       ]);
       expect((await runsAt(sink, 1)).map(({ runId }) => runId)).toEqual([numberedRunId(plan.runId, 2)]);
+      const first = await sink.history({ job: "job", runId: plan.runId, last: 1 });
+      expect(first.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "discarded"]]);
     });
 
     test("a run is abandoned when a later one was opened before it was complete", async () => {

@@ -2,18 +2,18 @@ import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/chec
 import { valueAt } from "#src/checks/row-values.js";
 import type { KeyCounts } from "#src/checks/rules/unique.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
-import { splitRunId } from "#src/plan/identity.js";
+import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
 import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
-import type { Decision } from "#src/publish/decision.js";
+import type { Decision, SupersededRun } from "#src/publish/decision.js";
 import { type RunState, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "#src/publish/prune-request.js";
 import { requireKept } from "#src/publish/pruned-run.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "#src/publish/published-run.js";
-import { asPruned, countsOf, type RecordedRun, recordedSpending, statusOfRun } from "#src/publish/recorded-run.js";
+import { asPruned, countsOf, type RecordedRun, recordedRun, recordedSpending } from "#src/publish/recorded-run.js";
 import { requireApproved } from "#src/publish/require-approved.js";
 import type { KeptAnswer } from "#src/sink/answers.js";
 import * as documents from "#src/sink/ledger.js";
@@ -79,7 +79,11 @@ export function memoryTarget() {
     }
   };
 
-  const createPlan = (plan: Plan): StoredPlan => {
+  const createPlan = (plan: Plan, insteadOf?: SupersededRun): StoredPlan => {
+    const held = insteadOf && runs.get(insteadOf.runId);
+    if (held && ledger.createNow(held.runId, documents.decisionDocument, insteadOf.decision).kind === "approved") {
+      return held.stored;
+    }
     const text = planToText(plan);
     const stored: StoredPlan = { plan: parsePlan(text) ?? plan, planId: sha256Of(text) };
     const run = runs.get(plan.runId) ?? { runId: plan.runId, stored, spans: new Map(), answers: [] };
@@ -113,6 +117,10 @@ export function memoryTarget() {
       async *rejects() {
         yield* [...known].toSorted(([a], [b]) => a - b).flatMap(([, { rejects }]) => rejects);
       },
+      async read() {
+        throw new JobError("USAGE", `reading the rows of run ${run.runId}: they are in memory`);
+      },
+      async *spanFiles() {},
       answers: () => ({
         pauseMs: 0,
         async *read() {
@@ -141,6 +149,7 @@ export function memoryTarget() {
   ): RunWriter => {
     const spilled = new Map<number, OutputRows[]>();
     return {
+      unfit: async () => [],
       async spill({ index }, rows) {
         spilled.set(index, [...(spilled.get(index) ?? []), rows]);
       },
@@ -213,25 +222,22 @@ export function memoryTarget() {
   const recordOf = (run: StoredRun): RecordedRun => {
     const { runId, spans, published, stored } = run;
     const [verdict, decision] = [ledger.look(runId, documents.verdictDocument), decisionOn(run)];
-    const failure = published ? undefined : ledger.look(runId, documents.errorsDocument)?.errors.at(-1);
-    const { kind } = stateNow(run);
     const later = laterThan(runId);
-    const hasStopped = failure !== undefined && failure.spansCommitted >= spans.size;
     const counts = published && { rows: published.rows.output, rejected: published.rows.rejected };
-    const record: RecordedRun = {
+    const record = recordedRun({
       ...(counts ?? countsOf(verdict)),
       runId,
       place: "memory",
       plan: stored.plan,
-      status: statusOfRun(kind, { isOver: later.length > 0, hasStopped }),
       spansCommitted: published ? null : spans.size,
-      at: decision?.at ?? published?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
+      publishedAt: published && (decision?.at ?? published.at),
+      isOver: later.length > 0,
       seconds: verdict?.seconds ?? null,
       verdict,
       decision,
-      failure,
+      failure: published ? undefined : ledger.look(runId, documents.errorsDocument)?.errors.at(-1),
       spending: recordedSpending(published?.attempt) ?? ledger.look(runId, documents.spendingDocument),
-    };
+    });
     const pruned = later.find((after) => after.stored.pruned)?.stored.pruned;
     return pruned === undefined ? record : asPruned(record, pruned);
   };
@@ -256,21 +262,18 @@ export function memoryTarget() {
     planTarget: { kind: "memory", shelf: ["a", 1] },
     newRunAdds: false,
     ledger,
-    compareTarget: () => ({ lines: [], isElsewhere: false }),
+    table: undefined,
     expect() {},
     rehearse: async () => [],
-    find: async (base) => sameParams(base).at(-1)?.stored,
+    find: async (base, number) =>
+      (number === undefined ? sameParams(base).at(-1) : runs.get(numberedRunId(base, number)))?.stored,
     unfinished: async (job, base) =>
       latestRuns()
         .filter(({ runId, stored }) => stored.plan.job === job && splitRunId(runId).base !== base)
         .map((run) => ({ run, state: stateNow(run).kind }))
         .filter(({ run, state }) => !run.stored.pruned && state !== "published" && state !== "discarded")
         .map(({ run, state }) => ({ plan: run.stored.plan, target: "memory", held: state === "held" })),
-    create: async (plan) => createPlan(plan),
-    async createInPlace(plan, { runId, decision }) {
-      const first = ledger.createNow(runId, documents.decisionDocument, decision);
-      return first.kind === "approved" ? undefined : createPlan(plan);
-    },
+    create: async (plan, insteadOf) => createPlan(plan, insteadOf),
     async open(stored) {
       const run = runs.get(requireKept(stored).plan.runId);
       if (run === undefined) {
@@ -289,19 +292,20 @@ export function memoryTarget() {
     async readProfile({ runId, sha256 }) {
       const { profile } = runs.get(runId as RunId)?.published ?? {};
       if (profile === undefined || sha256Of(profile) !== sha256) {
-        throw new JobError(ledger.failure, `reading the profile of run ${runId}: it is not the pinned one`);
+        throw new JobError("DISK", `reading the profile of run ${runId}: it is not the pinned one`);
       }
       return profile;
     },
     async readPublished() {
       throw new JobError("USAGE", "reading the rows of a run: they are in memory, not in files");
     },
-    history: async ({ job, last }) =>
+    history: async ({ job, runId: only, last }) =>
       [...runs.values()]
-        .filter(({ stored }) => stored.plan.job === job && stored.pruned === undefined)
+        .filter(
+          ({ runId, stored }) => stored.plan.job === job && stored.pruned === undefined && runId === (only ?? runId),
+        )
         .slice(-last)
         .map(recordOf),
-    stored: async (runId) => runs.get(runId)?.stored,
     prune: async (request) => prune(request),
     async [Symbol.asyncDispose]() {},
   });
@@ -333,13 +337,12 @@ function memoryLedger() {
     return look(runId, kind) ?? value;
   };
   const ledger: documents.Ledger = {
-    failure: "DISK",
     read: async (runId, kind) => look(runId, kind),
     create: async (runId, kind, value) => createNow(runId, kind, value),
-    async note(runId, kind, change) {
-      const next = change(look(runId, kind));
-      if (next !== undefined) {
-        set(runId, kind.name, next);
+    async change(runId, kind, next) {
+      const value = next(look(runId, kind));
+      if (value !== undefined) {
+        set(runId, kind.name, value);
       }
     },
   };

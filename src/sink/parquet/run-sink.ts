@@ -73,8 +73,8 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
     spans: known.parts,
-    parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
-    spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
+    read: () => Promise.resolve({ folder: store.localFolder, groups: allParts(run) }),
+    spanFiles: () => spanFiles(run, known),
     rejects: () => readRejects(store, layout, known.parts),
     answers: () => openAnswers(store, layout, hidden(run)),
     async refresh() {
@@ -132,17 +132,10 @@ async function* allParts({ store, layout }: RunFolder): AsyncGenerator<readonly 
 }
 
 /** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
-async function* spanFiles(
-  run: RunFolder,
-  known: CommittedSpans,
-  isWanted: (span: number) => boolean,
-): AsyncGenerator<SpanFile> {
+async function* spanFiles(run: RunFolder, known: CommittedSpans): AsyncGenerator<SpanFile> {
   const { store, layout } = run;
   const names = await listParts(store, layout);
   for (const [span, part] of [...known.parts].toSorted(([one], [other]) => one - other)) {
-    if (!isWanted(span)) {
-      continue;
-    }
     const name = names.get(span);
     const profile = name && (await readProfiles(run, new Map([[span, name]]))).get(span);
     if (name === undefined || profile === undefined) {
@@ -177,6 +170,7 @@ function runWriter(
   const { store } = run;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
+    unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
       const before = pieces.get(index) ?? [];
       const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {

@@ -28,7 +28,7 @@ import { refuseLost } from "./read-run.js";
 import { finishSeconds, retried, type RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
+import { byChecks, type Decision } from "../../publish/decision.js";
 import type { KeyCounts } from "../../checks/rules/unique.js";
 
 /** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
@@ -275,20 +275,6 @@ async function admitDecision(session: Session, tools: RunTools, plan: Plan, deci
   if (decision.kind === "approved") {
     await refuseUnpublishable(session, tools, plan, decision);
   }
-}
-
-/**
- * Stores the decision that a run is superseded, in the transaction that stores the plan of the later run. Returns whether
- * that plan may be stored: not if the run is approved, unless another attempt has stored the plan.
- */
-export async function supersede(
-  session: Session,
-  tools: RunTools,
-  { runId, decision }: SupersededRun,
-): Promise<boolean> {
-  await lockRuns(session, runId, { shared: false });
-  const { kind } = await createDocument(session, tools, runId, decisionDocument, decision);
-  return kind !== "approved" || (await tools.control.laterRun(session, runId)) !== undefined;
 }
 
 /**

@@ -17,7 +17,7 @@ import { finishAndClear, runDecisions } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { writesTarget } from "./modes/mode.js";
-import { scoredSeconds } from "./other-runs/past-runs.js";
+import { readTable } from "./other-runs/read-rows.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./failures.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
@@ -76,7 +76,10 @@ function runSink(
     profile: () => remembering(decisions.profile),
     create: (kind, value) => remembering(() => decisions.create(kind, value)),
     answers: () => openAnswers(tools, plan),
-    scoredSeconds: () => retried(tools, `reading ${target}`, (session) => scoredSeconds(session, control, plan.runId)),
+    read: (key) => readTable(tools, plan, key),
+    spanFiles() {
+      throw new Error("rows are erased from a table in place");
+    },
     spans: known,
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>

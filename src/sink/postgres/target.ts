@@ -1,4 +1,4 @@
-import { difference } from "../../plan/compare.js";
+import { compareTargets } from "../../plan/compare.js";
 import type { Plan, PlanTarget } from "../../plan/plan.js";
 import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
 import { splitTable } from "../../spec/postgres-spec.js";
@@ -15,7 +15,8 @@ export interface PostgresTarget extends PlanTarget {
   readonly table: string;
   readonly mode: PostgresMode;
   readonly key: readonly string[];
-  readonly onDuplicate: "fail" | "last";
+  /** Of `upsert` only. */
+  readonly on_duplicate?: "fail" | "last" | undefined;
 }
 
 const schema = z.strictObject({
@@ -24,15 +25,16 @@ const schema = z.strictObject({
   table: z.string(),
   mode: z.enum(["append", "upsert", "replace"]),
   key: z.array(z.string()),
-  onDuplicate: z.enum(["fail", "last"]),
+  on_duplicate: z.enum(["fail", "last"]).optional(),
 }) satisfies z.ZodType<PostgresTarget>;
 
 /** The target that a spec names. */
 export function targetOf(
-  { table, mode, key, on_duplicate: onDuplicate }: PostgresOutputSpec,
+  { table, mode, key, on_duplicate }: PostgresOutputSpec,
   { server }: { readonly server: string },
 ): PostgresTarget {
-  return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
+  const pinned = { kind: "postgres", server, table: showTable(splitTable(table)), mode, key } as const;
+  return mode === "upsert" ? { ...pinned, on_duplicate } : pinned;
 }
 
 /** Whether a plan is for a table in Postgres, in a form that this program knows. */
@@ -52,29 +54,12 @@ export function plannedTarget({ target }: Plan): PostgresTarget {
  * @throws JobError PLAN_CHANGED
  */
 export function requirePlannedTarget({ runId, target }: Plan, asked: PostgresTarget, act: string): void {
-  const differences = compareTargets(target, asked);
-  if (differences.length > 0) {
-    const isElsewhere = target["table"] !== asked.table;
-    throw new JobError("PLAN_CHANGED", `${act} run ${runId}: ${differences.join("; ")}`, {
+  const { lines, isElsewhere } = compareTargets(target, asked);
+  if (lines.length > 0) {
+    throw new JobError("PLAN_CHANGED", `${act} run ${runId}: ${lines.join("; ")}`, {
       hint: isElsewhere
         ? "give each job a name of its own; or name the table of the plan in output.postgres.table again"
         : "restore what was planned, and run the same command again; or score again, as another run: run --new-run",
     });
   }
-}
-
-/**
- * Returns a line for each setting that differs between the planned target and the one that is asked for. The server may
- * differ.
- */
-export function compareTargets(planned: PlanTarget, asked: PostgresTarget): string[] {
-  return [
-    ...difference("output.postgres.table", planned["table"], asked.table),
-    ...difference("output.postgres.mode", planned["mode"], asked.mode),
-    ...difference("output.postgres.key", planned["key"], asked.key),
-    // `on_duplicate` has no effect in other modes.
-    ...(planned["mode"] === "upsert"
-      ? difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate)
-      : []),
-  ];
 }

@@ -49,7 +49,7 @@ const steps = {
     for (const number of ["", "-r2"]) {
       await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}${number}` }));
     }
-    return () => sink.rollback();
+    return () => sink.table.rollBack();
   },
   async approve(sink: Sink) {
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
@@ -78,7 +78,7 @@ postgres.describe("two erasures of different tables", () => {
     await using database = await postgres.server().createDatabase();
     const erase = async (table: string): Promise<unknown> => {
       await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
-      return await sink.erase?.({
+      return await sink.table.erase({
         keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
         dryRun: false,
         by: "ana",

@@ -173,7 +173,7 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
     await night(second, 2);
     await commitAll(one);
     await wholeNight(second, 2);
-    await second.rollback();
+    await second.table.rollBack();
     await one.run.finish();
     expect(await daysIn(database)).toEqual({ 1: 25 });
   });

@@ -125,7 +125,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"] } });
     await publishStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
-    await sink.rollback();
+    await sink.table.rollBack();
     expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 

@@ -62,7 +62,6 @@ postgres.describe("a new run in place of an approved one", () => {
       await using next = stagedSink(database, patient, { allowDuplicates: false });
       const { run } = await holdStaged(sink, runOf(sink, 1));
       await run.create(decisionDocument, decisionOf("approved"));
-      await next.admitNewRun(runOf(next, 2).runId); // nothing is published yet
       using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
       const publishing = run.finish();
       await stop.reached;

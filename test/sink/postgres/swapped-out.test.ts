@@ -43,7 +43,7 @@ async function replaceTable(database: Database, swap: Swap, rows = 15): Promise<
 
 async function rollBack(database: Database, swap: Swap): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], swap } });
-  await sink.rollback();
+  await sink.table.rollBack();
 }
 
 /** A run of 40 rows whose spans are committed as far as `which` says. */
