@@ -121,32 +121,55 @@ export class KeyTable {
 
   /** Makes each two neighbouring keys one until they are few enough. */
   limit(bins: number): void {
-    const { filled, keys, counts, used } = this;
-    while ((used[0] as number) > bins) {
-      const length = used[0] as number;
-      for (let index = 0; index < length; index += 1) {
-        const slot = filled[index] as number;
-        takenKeys[index] = keys[slot] as number;
-        takenRows[index] = counts[slot] as number;
-        counts[slot] = 0;
-      }
-      used[0] = 0;
+    while ((this.used[0] as number) > bins) {
       this.shift += 1;
-      for (let index = 0; index < length; index += 1) {
+      const taken = this.take();
+      for (let index = 0; index < taken; index += 1) {
         this.put((takenKeys[index] as number) >>> 1, takenRows[index] as number);
       }
     }
   }
 
+  /** Leaves out keys that are not below this. */
+  keepBelow(end: number): void {
+    const taken = this.take();
+    for (let index = 0; index < taken; index += 1) {
+      if ((takenKeys[index] as number) < end) {
+        this.put(takenKeys[index] as number, takenRows[index] as number);
+      }
+    }
+  }
+
+  /** Moves all keys to `takenKeys` and `takenRows`. @returns how many they are */
+  private take(): number {
+    const { filled, keys, counts, used } = this;
+    const length = used[0] as number;
+    for (let index = 0; index < length; index += 1) {
+      const slot = filled[index] as number;
+      takenKeys[index] = keys[slot] as number;
+      takenRows[index] = counts[slot] as number;
+      counts[slot] = 0;
+    }
+    used[0] = 0;
+    return length;
+  }
+
   /** Empties the table. */
   finish(): Histogram {
     const { shift, used } = this;
-    const slots = [...this.filled.subarray(0, used[0])].toSorted(
-      (left, right) => (this.keys[left] as number) - (this.keys[right] as number),
-    );
-    const keys = slots.map((slot) => this.keys[slot] as number);
-    const counts = slots.map((slot) => this.counts[slot] as number);
-    for (const slot of slots) {
+    // Keys and their slots as numbers, which are sorted without a function to compare them.
+    const ordered = new Float64Array(used[0] as number);
+    for (let index = 0; index < ordered.length; index += 1) {
+      const slot = this.filled[index] as number;
+      ordered[index] = (this.keys[slot] as number) * tableSlots + slot;
+    }
+    ordered.sort();
+    const keys: number[] = [];
+    const counts: number[] = [];
+    for (const place of ordered) {
+      const slot = place % tableSlots;
+      keys.push(this.keys[slot] as number);
+      counts.push(this.counts[slot] as number);
       this.counts[slot] = 0;
     }
     used[0] = 0;

@@ -78,18 +78,49 @@
     (f64.store (i32.const 0xd228) (local.get $rest))
     (i32.shr_u (local.get $at) (i32.const 3)))
 
-  ;; Mixes the words of rows, so many each, into their hashes.
+  ;; Mixes the words of rows, so many each, into their hashes. What is behind the last row is mixed, too.
   (func (export "mixWords") (param $rows i32) (param $width i32)
-    (local $at i32) (local $to i32) (local $end i32) (local $last i32) (local $hash i32)
+    (local $at i32) (local $to i32) (local $end i32) (local $last i32) (local $hash i32) (local $a v128) (local $b v128)
+    (local $h v128)
     (local.set $at (i32.const 0xe000))
     (local.set $to (i32.const 0x16000))
     (local.set $end (i32.add (local.get $to) (i32.shl (local.get $rows) (i32.const 2))))
-    (local.set $width (i32.shl (local.get $width) (i32.const 2)))
     (block $through
       (loop $row
-        (br_if $through (i32.eq (local.get $to) (local.get $end)))
+        (br_if $through (i32.ge_u (local.get $to) (local.get $end)))
+        (if (i32.le_u (local.get $width) (i32.const 2))
+          (then
+            (local.set $a (v128.load (local.get $at)))
+            (local.set $h (v128.load (local.get $to)))
+            (if (i32.eq (local.get $width) (i32.const 2))
+              (then
+                (local.set $b (v128.load offset=16 (local.get $at)))
+                (local.set $at (i32.add (local.get $at) (i32.const 16)))
+                (local.set $h
+                  (v128.xor (local.get $h)
+                    (i8x16.shuffle 0 1 2 3 8 9 10 11 16 17 18 19 24 25 26 27 (local.get $a) (local.get $b))))
+                (local.set $h
+                  (i32x4.add
+                    (i32x4.mul
+                      (v128.or (i32x4.shl (local.get $h) (i32.const 13)) (i32x4.shr_u (local.get $h) (i32.const 19)))
+                      (v128.const i32x4 0x5bd1e995 0x5bd1e995 0x5bd1e995 0x5bd1e995))
+                    (v128.const i32x4 0x38495ab5 0x38495ab5 0x38495ab5 0x38495ab5)))
+                (local.set $a
+                  (i8x16.shuffle 4 5 6 7 12 13 14 15 20 21 22 23 28 29 30 31 (local.get $a) (local.get $b)))))
+            (local.set $h (v128.xor (local.get $h) (local.get $a)))
+            (local.set $h
+              (i32x4.add
+                (i32x4.mul
+                  (v128.or (i32x4.shl (local.get $h) (i32.const 13)) (i32x4.shr_u (local.get $h) (i32.const 19)))
+                  (v128.const i32x4 0x5bd1e995 0x5bd1e995 0x5bd1e995 0x5bd1e995))
+                (v128.const i32x4 0x38495ab5 0x38495ab5 0x38495ab5 0x38495ab5)))
+            (v128.store (local.get $to) (local.get $h))
+            (local.set $at (i32.add (local.get $at) (i32.const 16)))
+            (local.set $to (i32.add (local.get $to) (i32.const 16)))
+            (br $row)))
+
         (local.set $hash (i32.load (local.get $to)))
-        (local.set $last (i32.add (local.get $at) (local.get $width)))
+        (local.set $last (i32.add (local.get $at) (i32.shl (local.get $width) (i32.const 2))))
         (loop $word
           (local.set $hash
             (i32.add
@@ -105,26 +136,41 @@
 
   ;; Ends the hashes of rows, and moves those whose first `level` bits are zero to the start. Returns how many those are.
   (func (export "sample") (param $rows i32) (param $level i32) (result i32)
-    (local $at i32) (local $to i32) (local $end i32) (local $hash i32)
+    (local $at i32) (local $to i32) (local $end i32) (local $four v128) (local $mask i32) (local $next i32)
     (local.set $at (i32.const 0x16000))
     (local.set $to (local.get $at))
     (local.set $end (i32.add (local.get $at) (i32.shl (local.get $rows) (i32.const 2))))
+    (local.set $mask
+      (select (i32.shl (i32.const -1) (i32.sub (i32.const 32) (local.get $level))) (i32.const 0) (local.get $level)))
     (block $through
-      (loop $next
-        (br_if $through (i32.eq (local.get $at) (local.get $end)))
-        (local.set $hash (i32.load (local.get $at)))
-        (local.set $hash
-          (i32.mul (i32.xor (local.get $hash) (i32.shr_u (local.get $hash) (i32.const 16))) (i32.const 0x85ebca6b)))
-        (local.set $hash
-          (i32.mul (i32.xor (local.get $hash) (i32.shr_u (local.get $hash) (i32.const 13))) (i32.const 0xc2b2ae35)))
-        (local.set $hash (i32.xor (local.get $hash) (i32.shr_u (local.get $hash) (i32.const 16))))
-        (local.set $at (i32.add (local.get $at) (i32.const 4)))
-        ;; 64 bits, since a shift by 32 would be one by 0.
-        (br_if $next
-          (i64.ne
-            (i64.shr_u (i64.extend_i32_u (local.get $hash)) (i64.extend_i32_u (i32.sub (i32.const 32) (local.get $level))))
-            (i64.const 0)))
-        (i32.store (local.get $to) (local.get $hash))
-        (local.set $to (i32.add (local.get $to) (i32.const 4)))
-        (br $next)))
+      (loop $rows
+        (br_if $through (i32.ge_u (local.get $at) (local.get $end)))
+        (local.set $four (v128.load (local.get $at)))
+        (local.set $four
+          (i32x4.mul
+            (v128.xor (local.get $four) (i32x4.shr_u (local.get $four) (i32.const 16)))
+            (v128.const i32x4 0x85ebca6b 0x85ebca6b 0x85ebca6b 0x85ebca6b)))
+        (local.set $four
+          (i32x4.mul
+            (v128.xor (local.get $four) (i32x4.shr_u (local.get $four) (i32.const 13)))
+            (v128.const i32x4 0xc2b2ae35 0xc2b2ae35 0xc2b2ae35 0xc2b2ae35)))
+        (local.set $four (v128.xor (local.get $four) (i32x4.shr_u (local.get $four) (i32.const 16))))
+        (if
+          (i32x4.all_true (v128.and (local.get $four) (i32x4.splat (local.get $mask))))
+          (then
+            (local.set $at (i32.add (local.get $at) (i32.const 16)))
+            (br $rows)))
+
+        ;; Hashes move to the left, or stay: those of these rows are in the vector.
+        (v128.store (local.get $at) (local.get $four))
+        (local.set $next (i32.add (local.get $at) (i32.const 16)))
+        (local.set $next (select (local.get $next) (local.get $end) (i32.lt_u (local.get $next) (local.get $end))))
+        (loop $row
+          (if (i32.eqz (i32.and (i32.load (local.get $at)) (local.get $mask)))
+            (then
+              (i32.store (local.get $to) (i32.load (local.get $at)))
+              (local.set $to (i32.add (local.get $to) (i32.const 4)))))
+          (local.set $at (i32.add (local.get $at) (i32.const 4)))
+          (br_if $row (i32.lt_u (local.get $at) (local.get $next))))
+        (br $rows)))
     (i32.shr_u (i32.sub (local.get $to) (i32.const 0x16000)) (i32.const 2))))

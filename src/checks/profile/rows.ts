@@ -1,6 +1,6 @@
 import { rowsOf } from "../../columnar/column-rows.js";
 import type { Column, NamedColumn } from "../../columnar/types.js";
-import { keyOfBytes } from "./histogram.js";
+import { keyOfBytes, type KeyTable } from "./histogram.js";
 import { blockValues, profileLoops } from "./profile-loops.js";
 
 /**
@@ -23,9 +23,9 @@ const mostColumns = 16;
 
 /** Counts the rows of an output by their values; of lists and structs, by whether they are NULL. */
 export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSketch {
-  const counts = new Map<number, number>();
-  const { words, hashes, mixWords, sample } = profileLoops();
+  const { words, hashes, table, mixWords, sample } = profileLoops();
   let level = 0;
+  let end = 2 ** 32;
   for (let from = 0; from < rows; from += blockValues) {
     const count = Math.min(blockValues, rows - from);
     hashes.fill(0);
@@ -33,35 +33,33 @@ export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSk
       mixWords(count, putWords(words, column, from, count));
     }
 
-    for (const hash of hashes.subarray(0, sample(count, level))) {
-      if (isSampled(hash, level)) {
-        counts.set(hash, (counts.get(hash) ?? 0) + 1);
-        level = thin(counts, level);
+    const sampled = sample(count, level);
+    for (let index = 0; index < sampled; index += 1) {
+      if ((hashes[index] as number) < end) {
+        table.put(hashes[index] as number, 1);
+        if ((table.used[0] as number) > mostHashes) {
+          level = thin(table, level);
+          end = 2 ** (32 - level);
+        }
       }
     }
   }
-  return sorted(level, counts);
+  return finished(table, level);
 }
 
 /** Leaves out hashes until they are few enough. @returns the level at which they are */
-function thin(counts: Map<number, number>, from: number): number {
+function thin(table: KeyTable, from: number): number {
   let level = from;
-  while (counts.size > mostHashes) {
+  while ((table.used[0] as number) > mostHashes) {
     level += 1;
-    for (const hash of [...counts.keys()].filter((known) => !isSampled(known, level))) {
-      counts.delete(hash);
-    }
+    table.keepBelow(2 ** (32 - level));
   }
   return level;
 }
 
-function isSampled(hash: number, level: number): boolean {
-  return level === 0 || hash >>> (32 - level) === 0;
-}
-
-function sorted(level: number, counts: ReadonlyMap<number, number>): RowSketch {
-  const hashes = [...counts.keys()].toSorted((left, right) => left - right);
-  return { level, hashes, counts: hashes.map((hash) => counts.get(hash) as number) };
+function finished(table: KeyTable, level: number): RowSketch {
+  const { keys, counts } = table.finish();
+  return { level, hashes: keys, counts };
 }
 
 /** Puts the words of rows of a column into the block. @returns how many words each row has */
@@ -98,16 +96,14 @@ const nullWord = 0x51ed270b;
 
 /** Merges the sketches of different rows, in any order. */
 export function mergeSketches(first: RowSketch, second: RowSketch): RowSketch {
+  const { table } = profileLoops();
   const level = Math.max(first.level, second.level);
-  const counts = new Map<number, number>();
-  for (const { hashes, counts: rows } of [first, second]) {
-    for (const [index, hash] of hashes.entries()) {
-      if (isSampled(hash, level)) {
-        counts.set(hash, (counts.get(hash) ?? 0) + (rows[index] as number));
-      }
+  for (const { hashes, counts } of [first, second]) {
+    for (let index = 0; index < hashes.length && (hashes[index] as number) < 2 ** (32 - level); index += 1) {
+      table.put(hashes[index] as number, counts[index] as number);
     }
   }
-  return sorted(thin(counts, level), counts);
+  return finished(table, thin(table, level));
 }
 
 /** The share of rows that are there before; undefined: no row is counted. */
