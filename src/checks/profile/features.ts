@@ -216,7 +216,7 @@ export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
     }
     const builder = createColumnBuilder(type, 0);
     for (const piece of pieces) {
-      builder.append(piece as Column, 0, rowsOf(piece as Column));
+      builder.append(piece, 0, rowsOf(piece));
     }
     return builder.finish();
   };
