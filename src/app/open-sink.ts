@@ -175,7 +175,7 @@ function onDisk(folder: string, plan: Plan): DiskPlan {
 }
 
 async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  const { openObjectStore } = await import("../stores/s3.js");
+  const { openStoreOfObjects } = await import("../stores/objects.js");
   const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
   const spool = spoolOf(options, "out", parquet.spool?.path);
@@ -187,7 +187,7 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     folder,
     target: folder,
     uri: path,
-    storeAt: () => openObjectStore({ objects, spool, writer, isDead }),
+    storeAt: () => openStoreOfObjects({ objects, spool, writer, isDead }),
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,

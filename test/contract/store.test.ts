@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
-import { openObjectStore } from "#src/stores/s3.js";
+import { openStoreOfObjects } from "#src/stores/objects.js";
 import type { Fence, Store } from "#src/stores/store.js";
 import { JobError } from "#src/util/errors.js";
 import { openSpool } from "#src/util/spool.js";
@@ -52,7 +52,7 @@ async function s3World(spoolAt?: string): Promise<StoreWorld> {
   const spool = openSpool({ root: spoolAt ?? scratch.path, writer, use: "out", isDead, maxBytes: 1e9 });
   const root = `s3://${bucket.name}/lake/out`;
   return {
-    store: openObjectStore({ objects, spool, writer, isDead }),
+    store: openStoreOfObjects({ objects, spool, writer, isDead }),
     root,
     put: (name, text) => bucket.put(name.slice(`s3://${bucket.name}/`.length), text),
     names: async () => (await bucket.keys()).map((key) => key.slice("lake/out/".length)).toSorted(),

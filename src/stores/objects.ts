@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { open, unlink } from "node:fs/promises";
-import { writeAtOffset } from "../s3/read-range.js";
-import { creationIdOf, type S3Objects, type S3Store, type StoredObject } from "../s3/store.js";
-import type { S3Uri } from "../spec/s3/s3-uri.js";
+import type { ObjectName, StoredObject } from "../objects/protocol.js";
+import { creationIdOf, type ObjectCalls, type ObjectStore, writeAtOffset } from "../objects/store.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
+import { digestOfFile } from "../util/sha256.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
 import {
   type Digest,
@@ -15,10 +15,9 @@ import {
   type Store,
   takeBackIfLate,
 } from "./store.js";
-import { digestOfFile } from "../util/sha256.js";
 
-export interface ObjectStoreOptions {
-  readonly objects: S3Store;
+export interface ObjectsOptions {
+  readonly objects: ObjectStore;
   /** Holds files until they are sent or read. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -26,8 +25,6 @@ export interface ObjectStoreOptions {
   readonly isDead: (writer: string) => boolean;
 }
 
-/** The largest object that stores take by one PUT. */
-const objectLimitBytes = 5 * 1024 ** 3;
 /** Enough for the footer of a part with few columns, with its label and the profile of two or three columns. */
 const guessedFooterBytes = 64 * 1024;
 /** The length of a Parquet footer, and the magic bytes PAR1. */
@@ -37,18 +34,21 @@ const groupSizes = { whole: 8, footer: 256 } as const;
 /** Requests of one step under way at once. The client bounds those of all steps. */
 const atOnce = 24;
 /** Metadata key of an object's digest, so that whoever adopts it need not read it. */
-const digestKey = "infer-batch-sha256";
+const digestKey = "inferbatchsha256";
 const probeStart = "probe.";
 
-/** Opens a prefix of a bucket as a store. A creation is one PUT with `If-None-Match`: it is never called back. */
-export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreOptions): Store {
+/**
+ * Opens objects as a store; names are `<scheme>://<bucket>/<key>`. A creation is one PUT under the condition that nothing
+ * has the key: it is never called back.
+ */
+export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOptions): Store {
   let logFiles = 0;
   let asked: Promise<boolean> | undefined;
 
   /** Asks whether the store honours `If-None-Match`: once, but again if it was away. */
   async function isExclusive({ scope }: Fence): Promise<boolean> {
     try {
-      return await (asked ??= objects.honoursIfNoneMatch(objectAt(`${scope}/${probeStart}${writer}`)));
+      return await (asked ??= objects.honoursConditions(objectAt(`${scope}/${probeStart}${writer}`)));
     } catch (error) {
       asked = undefined;
       throw error;
@@ -152,7 +152,7 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
         return owner !== writer && isDead(owner);
       });
       await removeAll(left.map(({ name }) => `${scope}/${name}`));
-      return (await isExclusive(fence)) ? undefined : "the store does not honour If-None-Match";
+      return (await isExclusive(fence)) ? undefined : "the store does not honour conditional writes";
     },
     async create(name, body, fence) {
       const final = objectAt(name);
@@ -181,11 +181,6 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
         return await withSpoolErrors(spool, async () => {
           await body(path);
           const facts = await digestOfFile(path);
-          if (facts.sizeBytes > objectLimitBytes) {
-            throw new JobError("USAGE", `writing ${name}: it has ${facts.sizeBytes} bytes`, {
-              hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
-            });
-          }
           return await put(facts, { path, ...facts });
         });
       } finally {
@@ -231,7 +226,7 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
       for await (const object of objects.list(bucket, `${key}/`)) {
         keys.push(object.key);
       }
-      await removeAll(keys.map((below) => `s3://${bucket}/${below}`));
+      await mapBounded(keys, atOnce, (below) => objects.remove({ bucket, key: below }));
     },
     flush: () => Promise.resolve(),
     within: (signal) => small(objects.until(signal)),
@@ -239,7 +234,7 @@ export function openObjectStore({ objects, spool, writer, isDead }: ObjectStoreO
 }
 
 /** The calls on small texts. */
-function small(objects: S3Objects): Pick<Store, "stat" | "readText" | "overwrite"> {
+function small(objects: ObjectCalls): Pick<Store, "stat" | "readText" | "overwrite"> {
   return {
     async stat(name) {
       const object = await objects.head(objectAt(name));
@@ -257,8 +252,8 @@ function small(objects: S3Objects): Pick<Store, "stat" | "readText" | "overwrite
 }
 
 /** The bucket and key of an object or folder; the folder may be the bucket itself. */
-function objectAt(uri: string): S3Uri {
-  const [, bucket = "", key = ""] = /^s3:\/\/([^/]+)\/?(.*)$/s.exec(uri) ?? [];
+function objectAt(uri: string): ObjectName {
+  const [, bucket = "", key = ""] = /^[a-z0-9]+:\/\/([^/]+)\/?(.*)$/s.exec(uri) ?? [];
   return { bucket, key };
 }
 
@@ -270,7 +265,11 @@ function changedWhileRead(name: string, cause?: unknown): JobError {
 }
 
 /** The digest in the object's metadata; of an object that another program has put there, such as from a backup, its own. */
-async function digestOf(objects: S3Store, name: string, { etag, sizeBytes, metadata }: StoredObject): Promise<Digest> {
+async function digestOf(
+  objects: ObjectCalls,
+  name: string,
+  { etag, sizeBytes, metadata }: StoredObject,
+): Promise<Digest> {
   const known = metadata[digestKey];
   if (known !== undefined || sizeBytes === 0) {
     return known === undefined ? digestOfText("") : { sizeBytes, sha256: known };
