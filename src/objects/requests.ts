@@ -36,7 +36,7 @@ export type SendRequest = <T>(
 ) => Promise<T>;
 
 /** A request named an object that does not exist. */
-export class ObjectMissingError extends Error {}
+class ObjectMissingError extends Error {}
 
 /** Resolves to undefined where a request named an object that does not exist. */
 export async function orUndefined<T>(work: Promise<T>): Promise<T | undefined> {

@@ -168,7 +168,7 @@ function openClient({ settings, timeouts: { connectMs, silenceMs }, signal }: S3
 const ignore = (): void => undefined;
 
 /** How the SDK names an object. */
-export function objectInput({ bucket, key, versionId }: ObjectVersion): {
+function objectInput({ bucket, key, versionId }: ObjectVersion): {
   Bucket: string;
   Key: string;
   VersionId?: string;
