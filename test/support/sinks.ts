@@ -125,6 +125,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       folder: uri,
       uri,
       storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
+      failure: "OBJECT_STORE",
       compression: "zstd",
       otherRunFolders: { root: `s3://${uri.split("/")[2]}`, pattern: otherRunFolders },
       async close() {
