@@ -174,7 +174,7 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
           }
           return text === "theirs" ? text : undefined;
         },
-        { ...fenceAt(root), check: async () => void (await changing) },
+        { ...fenceAt(root), check: async () => await changing },
       );
       await remove;
       await changing;
