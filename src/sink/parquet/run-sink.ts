@@ -8,9 +8,10 @@ import type { RejectedRow } from "../../columnar/types.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
+import type { LocalParts } from "../../publish/published-files.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import type { Compression } from "../../spec/parquet-spec.js";
-import type { Store } from "../../stores/store.js";
+import type { LocalFile, Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers, readAnswers } from "./answers.js";
@@ -65,7 +66,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
-    await store.flush(folder).catch((error: unknown) => {
+    await store.remove(folder, []).catch((error: unknown) => {
       if (!(error instanceof JobError) || error.code !== "PERMISSION") {
         throw error;
       }
@@ -81,7 +82,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     get committedBy() {
       return committedByOf(known);
     },
-    parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
+    parts: () => localPaths(store, partNames(run)),
     spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
     rejects: () => readRejects(store, layout, known.parts),
     keptAnswers: () => readAnswers(store, layout),
@@ -90,7 +91,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
-      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names).groups)),
     judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
     decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
     async begin(attempt) {
@@ -116,7 +117,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
   const { layout } = run;
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
-  await store.flush(layout.control);
+  await store.remove(layout.control, []);
   await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
   const shared = await store.prepare(hidden(run));
   if (shared !== undefined && workers > 1) {
@@ -129,15 +130,20 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
   }
 }
 
-/** Yields files of this machine, a group at a time. A group is available until the next one is requested. */
-export async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
-  for await (const group of store.fetch(names, "whole")) {
+/** Offers files on this machine, a group at a time. A group is available until the next one is requested. */
+export function localPaths(store: Store, names: Parameters<Store["fetch"]>[0]): LocalParts {
+  const { folder, groups } = store.fetch(names, "whole");
+  return { folder, groups: pathsOf(groups) };
+}
+
+async function* pathsOf(groups: AsyncIterable<readonly LocalFile[]>): AsyncGenerator<readonly string[]> {
+  for await (const group of groups) {
     yield group.map(({ path }) => path);
   }
 }
 
-async function* allParts({ store, layout }: RunFolder): AsyncGenerator<readonly string[]> {
-  yield* localPaths(store, [...(await listParts(store, layout)).values()]);
+async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> {
+  yield* (await listParts(store, layout)).values();
 }
 
 /** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
@@ -165,7 +171,7 @@ async function* spanFiles(
       rejects.push(rejected);
     }
     const { filtered, erased, maker } = part;
-    for await (const [path = ""] of localPaths(store, [name])) {
+    for await (const [path = ""] of localPaths(store, [name]).groups) {
       yield { span, path, rejects, filtered, erased, profile, maker };
     }
   }
@@ -207,7 +213,7 @@ function runWriter(
       return outcome;
     },
     finish: (attempt) => finishRun(run, { known, attempt }),
-    answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
+    answers: () => Promise.resolve(openAnswers(store, layout, { writer: maker.writer, fence: hidden(run) })),
   };
 }
 
@@ -249,7 +255,7 @@ async function finishRun(
   addParts(known, now.parts);
   if (now.finished) {
     // Another attempt finished the run, and may have died before it cleared up.
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
     await clearRun(store, layout);
     return;
   }
@@ -272,6 +278,6 @@ async function finishRun(
     if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
   }
 }

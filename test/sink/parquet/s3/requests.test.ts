@@ -39,7 +39,7 @@ s3.describe("requests to a target in S3", () => {
       "content-length": String(bytes.length),
       "x-amz-content-sha256": sha256.toString("hex"),
       "x-amz-checksum-sha256": sha256.toString("base64"),
-      "x-amz-meta-infer-batch-sha256": sha256.toString("hex"),
+      "x-amz-meta-inferbatchsha256": sha256.toString("hex"),
     });
     expect(seen.some(({ request }) => /uploads|uploadId/.test(request))).toBe(false);
     expect(
