@@ -67,11 +67,14 @@ export interface TargetDifference {
 /** Settings of a target that may change while a run is unfinished: a server, a checkout or a volume may move. */
 const movable: ReadonlySet<string> = new Set(["kind", "server", "uri"]);
 
-/** Compares the target that a spec names with the planned one, by the settings that both have. */
+/** Compares the target that a spec names with the planned one. */
 export function compareTargets(planned: PlanTarget, asked: PlanTarget): TargetDifference {
-  const settings = Object.keys(asked).filter((name) => name in planned && !movable.has(name));
+  const settings = Object.keys(asked).filter((name) => !movable.has(name));
   return {
-    lines: settings.flatMap((name) => difference(`output.${asked.kind}.${name}`, planned[name], asked[name])),
+    lines: settings.flatMap((name) => {
+      const key = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+      return difference(`output.${asked.kind}.${key}`, planned[name], asked[name]);
+    }),
     isElsewhere: planned["table"] !== asked["table"],
   };
 }

@@ -22,7 +22,7 @@ export interface S3Server {
   /** What a process needs to use it; `port`: of a proxy before it. */
   env(): Readonly<Record<string, string>>;
   /** An empty bucket, with a name of its own. */
-  createBucket(): Promise<Bucket>;
+  createBucket(name?: string): Promise<Bucket>;
   start(): Promise<void>;
   /** SIGKILL: as when the machine dies. */
   kill(signal?: NodeJS.Signals): Promise<void>;
@@ -83,9 +83,8 @@ async function startServer(program: string): Promise<S3Server> {
     port,
     endpoint,
     env: () => s3Env(port),
-    async createBucket() {
+    async createBucket(name = `bucket-${buckets + 1}`) {
       buckets += 1;
-      const name = `bucket-${buckets}`;
       await client.send(new CreateBucketCommand({ Bucket: name }));
       return bucketOf(client, name);
     },

@@ -1,6 +1,7 @@
 import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
+import type { RunVerdict } from "../../publish/run-verdict.js";
 import { verdictDocument } from "../../sink/ledger.js";
 import type { Sink } from "../../sink/port.js";
 
@@ -11,9 +12,7 @@ import type { Sink } from "../../sink/port.js";
 export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
   const { base, number } = splitRunId(latest);
   for (let earlier = 1; earlier <= number; earlier += 1) {
-    await ledger.change(numberedRunId(base, earlier), verdictDocument, (verdict) => {
-      const stripped = verdict && verdictWithoutRows(verdict);
-      return JSON.stringify(stripped) === JSON.stringify(verdict) ? undefined : stripped;
-    });
+    const change = (verdict: RunVerdict | undefined): RunVerdict | undefined => verdict && verdictWithoutRows(verdict);
+    await ledger.change(numberedRunId(base, earlier), verdictDocument, change);
   }
 }

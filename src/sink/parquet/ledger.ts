@@ -3,7 +3,7 @@ import type { Plan } from "../../plan/plan.js";
 import type { Decision, SupersededRun } from "../../publish/decision.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { type Fence, type ReadableStore, type Store, textAt } from "../../stores/store.js";
+import { type Fence, type ReadableStore, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
@@ -20,14 +20,12 @@ export function openLedger(store: Store, folder: string): Ledger {
     read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
     create: (runId, kind, value) => {
       const layout = layoutOf(folder, runId);
-      return createDocument(store, layout, { kind, value, fence: unfenced(layout) });
+      return createDocument(store, layout, kind, value, unfenced(layout));
     },
     async change(runId, kind, next, stop) {
       const layout = layoutOf(folder, runId);
-      const files = stop === undefined ? store : store.within(stop);
-      const value = next(await readDocument(files, layout, kind));
-      if (value !== undefined && (await files.stat(layout.plan)) !== undefined) {
-        await files.overwrite(layout.document(kind.name), documentText(value));
+      if ((await store.stat(layout.plan, stop)) !== undefined) {
+        await changeDocument(store, layout, kind, next, stop);
       }
     },
   };
@@ -36,32 +34,53 @@ export function openLedger(store: Store, folder: string): Ledger {
 /** Reads a document of a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
 export async function readDocument<T>(
   store: Pick<Store, "readText">,
+  layout: Layout,
+  kind: DocumentKind<T>,
+): Promise<T | undefined> {
+  return documentIn(await store.readText(layout.document(kind.name)), layout, kind);
+}
+
+/** @throws JobError OUTPUT_DAMAGED */
+function documentIn<T>(
+  text: string | undefined,
   { runId, document }: Layout,
   { name, parse }: DocumentKind<T>,
-): Promise<T | undefined> {
-  const path = document(name);
-  const text = await textAt(store, path);
+): T | undefined {
   if (text === undefined) {
     return undefined;
   }
   const found = parse(parseJson(text));
   if (found === undefined) {
-    throw damagedOutput(`reading ${path}: it is no ${name} of this program`, { hint: "restore it", damage: { runId } });
+    throw damagedOutput(`reading ${document(name)}: it is no ${name} of this program`, {
+      hint: "restore it",
+      damage: { runId },
+    });
   }
   return found;
 }
 
-interface DocumentToCreate<T> {
-  readonly kind: DocumentKind<T>;
-  readonly value: T;
-  readonly fence: Fence;
+/** Changes a document that no fence protects. @param change undefined: it stays. @throws JobError OUTPUT_DAMAGED */
+async function changeDocument<T>(
+  store: Store,
+  layout: Layout,
+  kind: DocumentKind<T>,
+  change: (known: T | undefined) => T | undefined,
+  stop?: AbortSignal,
+): Promise<void> {
+  const changed = (text: string | undefined): string | undefined => {
+    const next = change(documentIn(text, layout, kind));
+    return next === undefined ? text : documentText(next);
+  };
+  await store.update(layout.document(kind.name), changed, undefined, stop);
 }
 
 /** Creates a document of a run unless there is one, and returns the stored one. */
 export async function createDocument<T>(
   store: Store,
   layout: Layout,
-  { kind, value, fence }: DocumentToCreate<T>,
+  kind: DocumentKind<T>,
+  value: T,
+  fence: Fence,
 ): Promise<T> {
   const path = layout.document(kind.name);
   await store.create(path, documentText(value), fence);
@@ -145,7 +164,7 @@ export async function createInPlace(
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
   const { planId } = await storedPlan(store, layout);
   const fence = lasting({ layout, check: planCheck(store, layout, planId) });
-  return await createDocument(store, layout, { kind: decisionDocument, value, fence });
+  return await createDocument(store, layout, decisionDocument, value, fence);
 }
 
 /** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */

@@ -15,8 +15,8 @@ export interface PostgresTarget extends PlanTarget {
   readonly table: string;
   readonly mode: PostgresMode;
   readonly key: readonly string[];
-  /** Of `upsert` only. */
-  readonly on_duplicate?: "fail" | "last" | undefined;
+  /** "fail" in other modes than `upsert`, where it has no effect. */
+  readonly onDuplicate: "fail" | "last";
 }
 
 const schema = z.strictObject({
@@ -25,16 +25,16 @@ const schema = z.strictObject({
   table: z.string(),
   mode: z.enum(["append", "upsert", "replace"]),
   key: z.array(z.string()),
-  on_duplicate: z.enum(["fail", "last"]).optional(),
+  onDuplicate: z.enum(["fail", "last"]),
 }) satisfies z.ZodType<PostgresTarget>;
 
 /** The target that a spec names. */
 export function targetOf(
-  { table, mode, key, on_duplicate }: PostgresOutputSpec,
+  { table, mode, key, on_duplicate: asked }: PostgresOutputSpec,
   { server }: { readonly server: string },
 ): PostgresTarget {
-  const pinned = { kind: "postgres", server, table: showTable(splitTable(table)), mode, key } as const;
-  return mode === "upsert" ? { ...pinned, on_duplicate } : pinned;
+  const onDuplicate = mode === "upsert" ? asked : "fail";
+  return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
 }
 
 /** Whether a plan is for a table in Postgres, in a form that this program knows. */
