@@ -1,7 +1,6 @@
 import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
-import type { RunVerdict } from "../../publish/run-verdict.js";
 import { verdictDocument } from "../../sink/ledger.js";
 import type { Sink } from "../../sink/port.js";
 
@@ -12,7 +11,7 @@ import type { Sink } from "../../sink/port.js";
 export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
   const { base, number } = splitRunId(latest);
   for (let earlier = 1; earlier <= number; earlier += 1) {
-    const change = (verdict: RunVerdict | undefined): RunVerdict | undefined => verdict && verdictWithoutRows(verdict);
-    await ledger.change(numberedRunId(base, earlier), verdictDocument, change);
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
   }
 }
