@@ -1,9 +1,7 @@
 import { expect, test } from "vitest";
 import type { CliResult, RunningCli } from "../support/cli.js";
-import { failuresOf } from "../support/crash.js";
 import { type HttpProxy, httpProxy, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
-import { randomOf } from "../support/random.js";
 import { useS3 } from "../support/s3.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
@@ -11,7 +9,6 @@ import { scoreHere, workerOf } from "../support/score.js";
 import { torture } from "../support/torture.js";
 
 const s3 = useS3();
-const parallelRuns = 2;
 
 interface World extends AsyncDisposable {
   readonly job: S3OutputJob;
@@ -76,63 +73,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
       await world.job.expectDone();
     },
   );
-
-  test("a process that is killed at any moment while it writes to S3 leaves a run that has each row once", async () => {
-    const pace = await paceOf();
-    const count = torture ? 100 : 2;
-    let killed = 0;
-    const how = { limit: parallelRuns, name: (seed: number) => `seed ${seed} of ${JSON.stringify(pace)}` };
-    const failures = await failuresOf(
-      Array.from({ length: count }, (_, index) => index),
-      how,
-      async (seed) => {
-        const random = randomOf(seed);
-        await using world = await worldOf();
-        // By its requests, and a share of the time to the next one: in the middle, independent of the machine's load.
-        const at = Math.floor(random() * pace.requests);
-        const delayMs = random() * pace.requestMs;
-        const { signal } = await runAndKill(world, [], (kill) => {
-          let requests: number | undefined;
-          world.proxy.twist = (request) => {
-            requests = isFirstWrite(request) ? 0 : requests === undefined ? undefined : requests + 1;
-            if (requests === at) {
-              world.proxy.twist = undefined;
-              setTimeout(kill, delayMs);
-            }
-            return undefined;
-          };
-        });
-        killed += signal === "SIGKILL" ? 1 : 0;
-        await world.job.expectSound();
-        await scoreHere(world.job.spec);
-        await world.job.expectDone();
-      },
-    );
-    expect(failures).toEqual([]);
-    expect(killed).toBeGreaterThan(count / 3);
-  }, 1_200_000);
 });
-
-const isFirstWrite = (request: string): boolean => /^PUT .*run\.json/.test(request);
-
-/** The requests of an undisturbed run from its first write on, and how far apart they are here and now. */
-async function paceOf(): Promise<{ requests: number; requestMs: number }> {
-  await using world = await worldOf();
-  let first: number | undefined;
-  let before = 0;
-  world.proxy.twist = (request) => {
-    if (isFirstWrite(request)) {
-      first = performance.now();
-      before = world.proxy.requests.length;
-    }
-    return undefined;
-  };
-  await runInS3(["run", world.job.spec, "--no-progress"], { port: s3.server().port });
-  const requests = world.proxy.requests.length - before;
-  const requestMs = (performance.now() - (first ?? 0)) / requests;
-  await world.job.expectDone();
-  return { requests, requestMs };
-}
 
 s3.describe("several workers on one run in S3", () => {
   test.each(torture ? [2, 4] : [4])(

@@ -6,6 +6,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const longest = [
   "contract/sink",
   "run/held-new-run",
+  "crash/kills",
   "spark/spark",
   "run/served-faults",
   "sink/parquet/s3/late-attempts",
