@@ -43,7 +43,6 @@ const longest = [
   "run/postgres-new-run",
   "run/plan-refusals",
   "sink/postgres/staged-cuts",
-  "crash/workers",
   "sink/postgres/copy-binary",
   "cli/doctor",
   "run/served-urls",
