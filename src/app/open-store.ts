@@ -19,13 +19,11 @@ export function s3Options(
     path_style: pathStyle,
     request_payer: requestPayer,
     timeouts,
-    sse,
+    sse: encryption,
   }: S3Spec & Pick<S3OutputSpec, "sse">,
   { retry, signal }: StoreOptions,
 ): S3Options {
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
-  const { algorithm, kms_key: keyId, bucket_key: bucketKey } = sse ?? {};
-  const encryption = algorithm === undefined ? undefined : { algorithm, keyId, bucketKey };
   return {
     settings: { endpoint, region, pathStyle, requestPayer, encryption },
     timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },

@@ -1,7 +1,7 @@
 import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
-import { type Created, type Digest, digestOfText, type Fence, type LocalFile, type Stat, type Store } from "./store.js";
+import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
 import { digestOfFile } from "../util/sha256.js";
 
 /**
@@ -250,13 +250,13 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
   };
 }
 
-async function* allAtOnce(names: Parameters<Store["fetch"]>[0]): AsyncGenerator<readonly LocalFile[]> {
-  const files: LocalFile[] = [];
+async function* allAtOnce(names: Parameters<Store["fetch"]>[0]): AsyncGenerator<readonly string[]> {
+  const paths: string[] = [];
   for await (const name of names) {
-    files.push({ name, path: name });
+    paths.push(name);
   }
-  if (files.length > 0) {
-    yield files;
+  if (paths.length > 0) {
+    yield paths;
   }
 }
 

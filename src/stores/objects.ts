@@ -6,15 +6,7 @@ import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import { digestOfFile } from "../util/sha256.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
-import {
-  type Digest,
-  digestOfText,
-  type Entry,
-  type Fence,
-  type LocalFile,
-  type Store,
-  takeBackIfLate,
-} from "./store.js";
+import { type Digest, digestOfText, type Entry, type Fence, type Store, takeBackIfLate } from "./store.js";
 
 export interface ObjectsOptions {
   readonly objects: ObjectStore;
@@ -56,14 +48,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     }
   }
 
-  async function stored(name: string): Promise<StoredObject> {
-    const object = await objects.head(objectAt(name));
-    if (object === undefined) {
-      throw changedWhileRead(name);
-    }
-    return object;
-  }
-
   async function list(folder: string): Promise<readonly Entry[]> {
     const { bucket, key } = objectAt(folder);
     const prefix = key === "" ? "" : `${key}/`;
@@ -84,8 +68,12 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
   }
 
   /** Fetches an object, or its footer into a sparse file. */
-  async function fetchOne({ name, path }: LocalFile, what: "whole" | "footer"): Promise<void> {
-    const { etag, sizeBytes } = await stored(name);
+  async function fetchOne(name: string, path: string, what: "whole" | "footer"): Promise<void> {
+    const object = await objects.head(objectAt(name));
+    if (object === undefined) {
+      throw changedWhileRead(name);
+    }
+    const { etag, sizeBytes } = object;
     await using file = await open(path, "wx+", 0o600);
     const fetchRange = async (start: number, end: number): Promise<void> => {
       if (start < end) {
@@ -112,11 +100,10 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
   async function* fetchGroups(
     names: Parameters<Store["fetch"]>[0],
     what: "whole" | "footer",
-  ): AsyncGenerator<readonly LocalFile[]> {
-    let group: LocalFile[] = [];
+  ): AsyncGenerator<readonly string[]> {
+    let group: string[] = [];
     for await (const name of names) {
-      await spool.prepare();
-      group.push({ name, path: spool.newPath() });
+      group.push(name);
       if (group.length === groupSizes[what]) {
         yield* fetched(group, what);
         group = [];
@@ -127,19 +114,22 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     }
   }
 
-  async function* fetched(group: readonly LocalFile[], what: "whole" | "footer"): AsyncGenerator<readonly LocalFile[]> {
+  async function* fetched(names: readonly string[], what: "whole" | "footer"): AsyncGenerator<readonly string[]> {
+    await spool.prepare();
+    const files = names.map((name) => ({ name, path: spool.newPath() }));
+    const paths = files.map(({ path }) => path);
     try {
       const outcomes = await Promise.allSettled(
-        group.map((file) => withSpoolErrors(spool, () => fetchOne(file, what))),
+        files.map(({ name, path }) => withSpoolErrors(spool, () => fetchOne(name, path, what))),
       );
       const failed = outcomes.find(({ status }) => status === "rejected");
       if (failed?.status === "rejected") {
         throw failed.reason;
       }
-      yield group;
+      yield paths;
     } finally {
       // The folder of the spool goes when the attempt ends.
-      await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
+      await Promise.all(paths.map((path) => unlink(path).catch(() => undefined)));
     }
   }
 
@@ -152,7 +142,7 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     const conditional = await isExclusive(fence);
     const isWritten =
       etag === undefined
-        ? (await objects.create(object, { body: text, conditional })).kind === "created"
+        ? (await objects.create(object, { body: text, conditional })) !== undefined
         : (await objects.put(object, text, conditional ? etag : undefined)) === "written";
     if (isWritten) {
       await takeBackIfLate(fence, async () => {
@@ -204,13 +194,13 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
       const conditional = await isExclusive(fence);
       const put = async (facts: Digest, content: string | (Digest & { path: string })): ReturnType<Store["create"]> => {
         const metadata = { [digestKey]: facts.sha256 };
-        const creation = await objects.create(final, { body: content, metadata, conditional });
-        if (creation.kind === "exists") {
+        const id = await objects.create(final, { body: content, metadata, conditional });
+        if (id === undefined) {
           return { outcome: "exists", ...facts };
         }
         await takeBackIfLate(fence, async () => {
           const now = await objects.head(final);
-          if (now !== undefined && creationIdOf(now) === creation.id) {
+          if (now !== undefined && creationIdOf(now) === id) {
             await objects.remove(final, now.etag);
           }
         });

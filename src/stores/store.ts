@@ -1,3 +1,4 @@
+import type { LocalParts } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 
@@ -18,11 +19,11 @@ export interface Store {
   /** Reads a small UTF-8 text; undefined where there is none. */
   readText(name: string): Promise<string | undefined>;
   /**
-   * Offers files on this machine, a group at a time: each group until the next is requested. With `footer`, files in
-   * which all bytes but those of a Parquet footer may be holes.
+   * Offers files on this machine in the order of their names, a group at a time: each group until the next is requested.
+   * With `footer`, files in which all bytes but those of a Parquet footer may be holes.
    * @throws JobError OUTPUT_DAMAGED for a name that is gone, or changed meanwhile; on a disk, whoever opens the file finds out
    */
-  fetch(names: Iterable<string> | AsyncIterable<string>, what: "whole" | "footer"): LocalFiles;
+  fetch(names: Iterable<string> | AsyncIterable<string>, what: "whole" | "footer"): LocalParts;
   /**
    * Has `write` write a file of this machine for this attempt, and returns its path. The file is not durable. A `clear` of
    * the scope may remove it: during the call, `write` is called again.
@@ -98,17 +99,6 @@ export interface Digest {
   readonly sizeBytes: number;
   /** In hex. */
   readonly sha256: string;
-}
-
-export interface LocalFiles {
-  /** The folder of this machine that the files are in. */
-  readonly folder: string;
-  readonly groups: AsyncIterable<readonly LocalFile[]>;
-}
-
-export interface LocalFile {
-  readonly name: string;
-  readonly path: string;
 }
 
 /** A text, or what writes a file. It is called again if the file is removed meanwhile; what it throws ends the creation. */

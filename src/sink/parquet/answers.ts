@@ -12,11 +12,7 @@ const readAtOnce = 8;
 const pauseMs = 1000;
 
 /** Opens the journal of a run: a folder to which each attempt adds files. */
-export function openAnswers(
-  store: Store,
-  layout: Layout,
-  { writer, fence }: { readonly writer: string; readonly fence: Fence },
-): AnswerJournal {
+export function openAnswers(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
   let files = 0;
   return {
     pauseMs,

@@ -27,13 +27,13 @@ export function openLedger(store: Store, folder: string, failure: ErrorCode): Le
     read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
     create: (runId, kind, value) => {
       const layout = layoutOf(folder, runId);
-      return createDocument(store, layout, { kind, value, fence: unfenced(layout) });
+      return createDocument(store, layout, kind, value, unfenced(layout));
     },
     async note(runId, kind, change) {
       const layout = layoutOf(folder, runId);
       await bestEffort(async (stop) => {
         if ((await store.stat(layout.plan, stop)) !== undefined) {
-          await changeDocument(store, layout, { kind, change, stop });
+          await changeDocument(store, layout, kind, change, stop);
         }
       });
     },
@@ -72,15 +72,9 @@ function documentIn<T>(
 async function changeDocument<T>(
   store: Store,
   layout: Layout,
-  {
-    kind,
-    change,
-    stop,
-  }: {
-    readonly kind: DocumentKind<T>;
-    readonly change: (known: T | undefined) => T | undefined;
-    readonly stop?: AbortSignal;
-  },
+  kind: DocumentKind<T>,
+  change: (known: T | undefined) => T | undefined,
+  stop?: AbortSignal,
 ): Promise<void> {
   const changed = (text: string | undefined): string | undefined => {
     const next = change(documentIn(text, layout, kind));
@@ -89,17 +83,13 @@ async function changeDocument<T>(
   await store.update(layout.document(kind.name), changed, undefined, stop);
 }
 
-interface DocumentToCreate<T> {
-  readonly kind: DocumentKind<T>;
-  readonly value: T;
-  readonly fence: Fence;
-}
-
 /** Creates a document of a run unless there is one, and returns the stored one. */
 export async function createDocument<T>(
   store: Store,
   layout: Layout,
-  { kind, value, fence }: DocumentToCreate<T>,
+  kind: DocumentKind<T>,
+  value: T,
+  fence: Fence,
 ): Promise<T> {
   const path = layout.document(kind.name);
   await store.create(path, documentText(value), fence);
@@ -172,10 +162,7 @@ export async function stripVerdicts(store: Store, folder: string, base: RunId): 
       continue;
     }
     const layout = layoutOf(folder, name);
-    await changeDocument(store, layout, {
-      kind: verdictDocument,
-      change: (verdict) => verdict && verdictWithoutRows(verdict),
-    });
+    await changeDocument(store, layout, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
   }
 }
 
@@ -195,7 +182,7 @@ export async function createInPlace(
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
   const { planId } = await storedPlan(store, layout);
   const fence = lasting({ layout, check: planCheck(store, layout, planId) });
-  return await createDocument(store, layout, { kind: decisionDocument, value, fence });
+  return await createDocument(store, layout, decisionDocument, value, fence);
 }
 
 /** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */

@@ -241,9 +241,12 @@ async function eachFooter(
   names: ReadonlyMap<number, string>,
   work: (connection: DuckDBConnection, files: readonly PartOnMachine[]) => Promise<void>,
 ): Promise<void> {
-  const spanOf = new Map([...names].map(([span, name]) => [name, span]));
-  for await (const group of store.fetch(names.values(), "footer").groups) {
-    const files = group.map(({ name, path }) => ({ name, path, span: spanOf.get(name) ?? Number.NaN }));
+  const parts = names.entries();
+  for await (const paths of store.fetch(names.values(), "footer").groups) {
+    const files = paths.map((path) => {
+      const [span, name] = parts.next().value ?? [Number.NaN, path];
+      return { span, name, path };
+    });
     const connection = await duckdb.connect();
     try {
       for (let start = 0; start < files.length; start += partsPerQuery) {

@@ -3,12 +3,12 @@ import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
-import type { AttemptJson, StoredPlan } from "../port.js";
+import type { AttemptJson } from "../port.js";
 import { type ProfileToWrite, refuseStopped } from "./ledger.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
-import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
-import { type CommittedParts, partRows } from "./part-label.js";
+import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
+import { partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
 import { hidden, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
@@ -37,7 +37,7 @@ const atOnce = 24;
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
   const { store, layout, stored } = run;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(store, { layout, stored, ...known }, span));
+  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(run, known, span));
 
   if (layout.staged) {
     await swapIn(run, spans);
@@ -98,23 +98,13 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   await removeEarlier(store, layout);
 }
 
-/** The facts that a run's manifest is made from. */
-interface ManifestSource {
-  readonly layout: Layout;
-  readonly stored: StoredPlan;
-  /** Parts that this attempt committed or adopted, with their digests. The files of other parts are read for theirs. */
-  readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** All committed parts, as their labels describe them. */
-  readonly committed: CommittedParts;
-}
-
 /**
  * Describes a span's part for the manifest. @throws JobError OUTPUT_DAMAGED when the part is missing, or not as it was
  * committed
  */
 async function manifestPart(
-  store: Store,
-  { layout, stored, parts, committed }: ManifestSource,
+  { store, layout, stored }: RunFolder,
+  { parts, committed }: FinishedRun,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);

@@ -8,10 +8,9 @@ import type { RejectedRow } from "../../columnar/types.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
-import type { LocalParts } from "../../publish/published-files.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import type { Compression } from "../../spec/parquet-spec.js";
-import type { LocalFile, Store } from "../../stores/store.js";
+import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers, readAnswers } from "./answers.js";
@@ -82,7 +81,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     get committedBy() {
       return committedByOf(known);
     },
-    parts: () => localPaths(store, partNames(run)),
+    parts: () => store.fetch(partNames(run), "whole"),
     spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
     rejects: () => readRejects(store, layout, known.parts),
     keptAnswers: () => readAnswers(store, layout),
@@ -91,12 +90,12 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
-      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names).groups)),
-    judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
-    decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
+    judge: (value) => createDocument(store, layout, verdictDocument, value, lasting(run)),
+    decide: (value) => createDocument(store, layout, decisionDocument, value, lasting(run)),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
-      return runWriter(tools, run, { known, maker: { writer, ...attempt } });
+      return runWriter(tools, run, known, { writer, ...attempt });
     },
     async tidy() {
       try {
@@ -130,18 +129,6 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
   }
 }
 
-/** Offers files on this machine, a group at a time. A group is available until the next one is requested. */
-export function localPaths(store: Store, names: Parameters<Store["fetch"]>[0]): LocalParts {
-  const { folder, groups } = store.fetch(names, "whole");
-  return { folder, groups: pathsOf(groups) };
-}
-
-async function* pathsOf(groups: AsyncIterable<readonly LocalFile[]>): AsyncGenerator<readonly string[]> {
-  for await (const group of groups) {
-    yield group.map(({ path }) => path);
-  }
-}
-
 async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> {
   yield* (await listParts(store, layout)).values();
 }
@@ -171,7 +158,7 @@ async function* spanFiles(
       rejects.push(rejected);
     }
     const { filtered, erased, maker } = part;
-    for await (const [path = ""] of localPaths(store, [name]).groups) {
+    for await (const [path = ""] of store.fetch([name], "whole").groups) {
       yield { span, path, rejects, filtered, erased, profile, maker };
     }
   }
@@ -180,13 +167,8 @@ async function* spanFiles(
 function runWriter(
   tools: RunTools,
   run: RunFolder,
-  {
-    known,
-    maker,
-  }: {
-    readonly known: CommittedSpans;
-    readonly maker: Omit<CommittedBy, "batchSize">;
-  },
+  known: CommittedSpans,
+  maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
   const { compression } = tools;
   const { store, layout } = run;
@@ -212,8 +194,8 @@ function runWriter(
       }
       return outcome;
     },
-    finish: (attempt) => finishRun(run, { known, attempt }),
-    answers: () => Promise.resolve(openAnswers(store, layout, { writer: maker.writer, fence: hidden(run) })),
+    finish: (attempt) => finishRun(run, known, attempt),
+    answers: () => Promise.resolve(openAnswers(store, layout, maker.writer, hidden(run))),
   };
 }
 
@@ -236,16 +218,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
   return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
 }
 
-async function finishRun(
-  run: RunFolder,
-  {
-    known,
-    attempt,
-  }: {
-    readonly known: CommittedSpans;
-    readonly attempt: AttemptJson | undefined;
-  },
-): Promise<void> {
+async function finishRun(run: RunFolder, known: CommittedSpans, attempt: AttemptJson | undefined): Promise<void> {
   const { store, layout, stored, check } = run;
   await check(); // first: parts of a later run would count as foreign ones
   await refuseForeign(store, layout);

@@ -18,7 +18,7 @@ import {
 } from "./other-runs.js";
 import { createPlan, findPlan, readPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
-import { localPaths, openRun, type RunTools } from "./run-sink.js";
+import { openRun, type RunTools } from "./run-sink.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -58,7 +58,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     readProfile: (pinned) => readPinned(store, folder, { ...pinned, failure: options.failure }),
     async readPublished({ run }) {
       const { place, rows, parts } = await findPublishedParts(store, folder, { ...run, failure: options.failure });
-      return { format: "parquet", rows, ...localPaths(options.storeAt(place), parts) };
+      return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
