@@ -153,7 +153,6 @@ postgres.describe("a run in Postgres that is damaged", () => {
     );
     const early = await runSpec(spec, { args: ["--new-run"] });
     expect([early.code, early.stderr]).toEqual([64, expect.stringMatching(/keeps the rows of the runs before/)]);
-    expect(early.stderr).not.toContain("planning a new run in place");
 
     await database.query(`INSERT INTO ${table} (id, score) VALUES (-1, 0); DELETE FROM ${table} WHERE id <> -1`);
     expect((await runSpec(spec, { args: ["--new-run"] })).code).toBe(64);

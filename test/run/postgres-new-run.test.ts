@@ -60,7 +60,7 @@ postgres.describe("--new-run into Postgres", () => {
     expect(refused.code).toBe(64);
     expect(
       refused.stderr,
-    ).toBe(`error: opening a new run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
+    ).toContain(`error: opening a new run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
   hint: use mode upsert or replace, which accept new runs; or empty the table; or delete those rows, or accept each row twice, and add --allow-duplicates
 `);
     expect(await statuses(database)).toEqual([" complete"]);

@@ -123,17 +123,17 @@ postgres.describe("mode replace", () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25, { swap });
     await using sink = replace(database, { swap });
-    await expect(sink.rollback()).rejects.toMatchObject({ code: "USAGE", exitCode: 64 });
+    await expect(sink.table.rollBack()).rejects.toMatchObject({ code: "USAGE", exitCode: 64 });
     await runOf(database, 40, { swap });
     const before = await describeTable(database);
 
-    const { kept, undone, restored } = await sink.rollback();
+    const { kept, undone, restored } = await sink.table.rollBack();
 
     expect(await count(database)).toBe(25);
     expect(await count(database, kept)).toBe(40);
     expect([undone.runId, restored?.runId]).toEqual(["job-000000000040", "job-000000000025"]);
     expect(await describeTable(database)).toEqual(before);
-    await expect(sink.rollback()).rejects.toThrow("it is not kept any more");
+    await expect(sink.table.rollBack()).rejects.toThrow("it is not kept any more");
     await runOf(database, 55, { swap });
     expect(await count(database)).toBe(55);
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
@@ -145,7 +145,7 @@ postgres.describe("mode replace", () => {
     await runOf(database, 30);
     await runOf(database, 40, { control_schema: "other" });
     await using sink = replace(database);
-    await expect(sink.rollback()).rejects.toMatchObject({
+    await expect(sink.table.rollBack()).rejects.toMatchObject({
       code: "USAGE",
       message: expect.stringContaining("not the table that run job-000000000030 put there"),
     });
@@ -163,12 +163,12 @@ postgres.describe("mode replace", () => {
       url: database.url,
       postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
     });
-    await sink.rollback();
+    await sink.table.rollBack();
     expect(await count(database)).toBe(25);
 
     const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
     const run = await sink.open(await sink.create(plan));
-    expect([run.state.kind, run.rolledBack]).toEqual(["published", true]);
+    expect(run.state).toEqual({ kind: "published", rolledBack: true });
   });
 
   describe("a table that other objects depend on", () => {
@@ -212,7 +212,7 @@ postgres.describe("mode replace", () => {
         await runOf(database, 40, { swap: "delete_insert" });
         expect(await count(database)).toBe(40);
         await using sink = replace(database, { swap: "delete_insert" });
-        await sink.rollback();
+        await sink.table.rollBack();
         expect(await count(database)).toBe(25);
       },
     );

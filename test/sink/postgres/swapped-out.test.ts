@@ -19,6 +19,7 @@ import {
   whole,
 } from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -42,7 +43,7 @@ async function replaceTable(database: Database, swap: Swap, rows = 15): Promise<
 
 async function rollBack(database: Database, swap: Swap): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], swap } });
-  await sink.rollback();
+  await sink.table.rollBack();
 }
 
 /** A run of 40 rows whose spans are committed as far as `which` says. */
@@ -161,7 +162,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     await commitSpans(run, stored, isFirst);
     await replaceTable(database, "delete_insert", 5);
     await commitSpans(run, stored);
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     await run.finish();
     expect(await count(database)).toBe(45);
   });

@@ -20,6 +20,7 @@ import {
 } from "../../../support/sink-drive.js";
 import { onDisk, readingCall } from "../../../support/sink-torture.js";
 import { tellingCalls, torture } from "../../../support/torture.js";
+import { rowsOf } from "#src/publish/span-record.js";
 
 /**
  * Two attempts may reject different rows of one span: `on_bad_row` and `cast` belong to the attempt, and another GPU
@@ -44,11 +45,11 @@ async function faults(root: string): Promise<string[]> {
   }
   const rejected = rejects.map(({ row }) => row);
   const kept = (await outputRows(driveFolder(root))).map(({ id }) => Number(id));
-  const committed = allRows.filter((row) => run.committed[Math.floor(row / 4)] === 1);
+  const committed = allRows.filter((row) => run.spans.has(Math.floor(row / 4)));
   const rows = [...kept, ...rejected].toSorted((a, b) => a - b);
   const found = rows.join() === committed.join() ? [] : [`kept ${kept.join()}, rejected ${rejected.join()}`];
-  if (run.rows.rejected !== rejected.length) {
-    found.push(`${run.rows.rejected} rows are said to be rejected, ${rejected.length} are`);
+  if (rowsOf(run.spans).rejected !== rejected.length) {
+    found.push(`${rowsOf(run.spans).rejected} rows are said to be rejected, ${rejected.length} are`);
   }
   return [...found, ...(run.state.kind === "published" ? await faultsOfFolder(root, rejects) : [])];
 }
