@@ -79,7 +79,7 @@ s3.describe("a process that is killed while it writes to S3", () => {
 
   test("a process that is killed at any moment while it writes to S3 leaves a run that has each row once", async () => {
     const pace = await paceOf();
-    const count = torture ? 100 : 2;
+    const count = torture ? 100 : 1;
     let killed = 0;
     const how = { limit: parallelRuns, name: (seed: number) => `seed ${seed} of ${JSON.stringify(pace)}` };
     const failures = await failuresOf(

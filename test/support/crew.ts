@@ -6,7 +6,7 @@ import { torture } from "./torture.js";
 
 const workers = 4;
 /** Of all workers together; then they are left alone. */
-const kills = torture ? 20 : 3;
+const kills = torture ? 20 : 2;
 
 interface Running {
   child: RunningCli | undefined;
