@@ -4,6 +4,7 @@ import type { Database } from "../../support/pg-database.js";
 import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 
@@ -152,24 +153,27 @@ postgres.describe("mode replace", () => {
     expect(await count(database)).toBe(40);
   });
 
-  test.each([["rename"], ["delete_insert"]])("a rollback works where the table numbers its rows: %s", async (swap) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(
-      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
-    );
-    await runOf(database, 25, { swap });
-    await runOf(database, 40, { swap });
-    await using sink = pgSink({
-      url: database.url,
-      postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
-    });
-    await sink.table.rollBack();
-    expect(await count(database)).toBe(25);
+  test.each(firstOf([["delete_insert"], ["rename"]]))(
+    "a rollback works where the table numbers its rows: %s",
+    async (swap) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(
+        "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
+      );
+      await runOf(database, 25, { swap });
+      await runOf(database, 40, { swap });
+      await using sink = pgSink({
+        url: database.url,
+        postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
+      });
+      await sink.table.rollBack();
+      expect(await count(database)).toBe(25);
 
-    const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
-    const run = await sink.open(await sink.create(plan));
-    expect(run.state).toEqual({ kind: "published", rolledBack: true });
-  });
+      const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
+      const run = await sink.open(await sink.create(plan));
+      expect(run.state).toEqual({ kind: "published", rolledBack: true });
+    },
+  );
 
   describe("a table that other objects depend on", () => {
     const dependents = [

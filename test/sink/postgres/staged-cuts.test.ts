@@ -92,14 +92,14 @@ postgres.describe("a connection that breaks while a staged run is approved and p
       };
       const calls = (await publish()).filter((call) => isCut(call));
       const failures: string[] = [];
-      // In short, each half of the modes has every second of them.
-      const half = modes.findIndex(([name]) => name === mode) % 2;
+      // In short, each mode has every fourth of them.
+      const quarter = modes.findIndex(([name]) => name === mode);
       const moments = calls.flatMap((call, index) =>
         torture
           ? [`before ${call}`, `after ${call}`]
-          : index % 2 !== half
-            ? []
-            : [index % 4 < 2 ? `before ${call}` : `after ${call}`],
+          : index % 4 === quarter
+            ? [index % 8 < 4 ? `before ${call}` : `after ${call}`]
+            : [],
       );
       for (const moment of moments) {
         await publish(moment).catch((error: unknown) => {

@@ -20,6 +20,7 @@ import {
 } from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { decisionDocument } from "#src/sink/ledger.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 
@@ -126,20 +127,23 @@ postgres.describe("a run whose rows another run replaces", () => {
     },
   );
 
-  test.each(cases)("a run continues if the replacement is rolled back: $mode, swap $swap", async ({ spec, swap }) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(plainTable);
-    const { sink, stored, run } = await startedRun(database, spec, isFirst);
-    await using _ = sink;
-    await replaceTable(database, swap);
-    await rollBack(database, swap);
-    await sink.open(stored);
-    await commitSpans(run, stored);
-    await run.finish();
-    expect(await count(database)).toBe(40);
-  });
+  test.each(firstOf(cases, 2))(
+    "a run continues if the replacement is rolled back: $mode, swap $swap",
+    async ({ spec, swap }) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(plainTable);
+      const { sink, stored, run } = await startedRun(database, spec, isFirst);
+      await using _ = sink;
+      await replaceTable(database, swap);
+      await rollBack(database, swap);
+      await sink.open(stored);
+      await commitSpans(run, stored);
+      await run.finish();
+      expect(await count(database)).toBe(40);
+    },
+  );
 
-  test.each(cases)(
+  test.each(firstOf(cases, 2))(
     "a run that had no rows in the table is not concerned: $mode, swap $swap",
     async ({ spec, swap }) => {
       await using database = await postgres.server().createDatabase();
