@@ -6,7 +6,7 @@ import { expectFinishedPg, type Mode, pgJob, runWatchedPg } from "../support/pg-
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
-import { firstOf, torture } from "../support/torture.js";
+import { firstOf } from "../support/torture.js";
 import { isStopped, until } from "../support/waiting.js";
 
 const postgres = usePostgres();
