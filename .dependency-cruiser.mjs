@@ -93,7 +93,7 @@ export default {
     },
     roomRule("formats", "^src/(duckdb/|util/(spool|writers))"),
     roomRule("storage/local", port("storage")),
-    roomRule("storage", "^src/(s3/|util/spool)"),
+    roomRule("storage", "^src/(objects/|s3/|util/spool)"),
     {
       name: "no-model-source-imports-another",
       severity: "error",
@@ -106,11 +106,11 @@ export default {
       from: { path: "^src/models/mlflow/" },
       to: { path: modelSources, pathNot: "^src/models/mlflow/" },
     },
-    roomRule("models", "^src/(s3|net|onnx)/"),
+    roomRule("models", "^src/(objects|net|onnx)/"),
     roomRule("engine", "^src/(onnx|net)/"),
     roomRule("onnx"),
     roomRule("sink/parquet", `^src/duckdb/|^src/stores/store\\.ts$|${port("sink")}`),
-    roomRule("stores", "^src/s3/|^src/util/spool"),
+    roomRule("stores", "^src/objects/|^src/util/spool"),
     {
       name: "no-store-imports-another",
       comment: "another kind of store is one file more",
@@ -121,7 +121,8 @@ export default {
     roomRule("sink/postgres", port("sink")),
     roomRule("sink/arrow", port("sink")),
     roomRule("duckdb"),
-    roomRule("s3", "^src/net/"),
+    roomRule("objects", "^src/net/"),
+    roomRule("s3", "^src/(objects|net)/"),
     roomRule("net"),
     roomRule("report"),
     {

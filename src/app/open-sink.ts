@@ -147,6 +147,7 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
+    failure: "DISK",
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
@@ -175,7 +176,7 @@ function onDisk(folder: string, plan: Plan): DiskPlan {
 }
 
 async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  const { openObjectStore } = await import("../stores/s3.js");
+  const { openStoreOfObjects } = await import("../stores/objects.js");
   const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
   const spool = spoolOf(options, "out", parquet.spool?.path);
@@ -187,7 +188,8 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     folder,
     target: folder,
     uri: path,
-    storeAt: () => openObjectStore({ objects, spool, writer, isDead }),
+    storeAt: () => openStoreOfObjects({ objects, spool, writer, isDead }),
+    failure: "OBJECT_STORE",
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,

@@ -1,10 +1,10 @@
-import type { S3Options } from "../s3/requests.js";
-import type { S3Store } from "../s3/store.js";
+import type { ObjectStore } from "../objects/store.js";
+import type { S3Options } from "../s3/store.js";
 import type { S3OutputSpec } from "../spec/parquet-spec.js";
 import type { S3Spec } from "../spec/s3/s3-spec.js";
 
 /** Opens the store that a part of the spec names. The SDK is loaded here, since that takes a while. */
-export async function openStore(spec: S3Spec & Pick<S3OutputSpec, "sse">, options: StoreOptions): Promise<S3Store> {
+export async function openStore(spec: S3Spec & Pick<S3OutputSpec, "sse">, options: StoreOptions): Promise<ObjectStore> {
   const { openS3Store } = await import("../s3/store.js");
   return openS3Store(s3Options(spec, options));
 }
@@ -19,13 +19,11 @@ export function s3Options(
     path_style: pathStyle,
     request_payer: requestPayer,
     timeouts,
-    sse,
+    sse: encryption,
   }: S3Spec & Pick<S3OutputSpec, "sse">,
   { retry, signal }: StoreOptions,
 ): S3Options {
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
-  const { algorithm, kms_key: keyId, bucket_key: bucketKey } = sse ?? {};
-  const encryption = algorithm === undefined ? undefined : { algorithm, keyId, bucketKey };
   return {
     settings: { endpoint, region, pathStyle, requestPayer, encryption },
     timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },

@@ -1,7 +1,7 @@
 import { open } from "node:fs/promises";
 import { normalize } from "node:path";
-import { type ObjectVersion, splitRange, writeAtOffset } from "../s3/read-range.js";
-import type { S3Store, StoredObject } from "../s3/store.js";
+import type { ObjectVersion, StoredObject } from "../objects/protocol.js";
+import { type ObjectStore, splitRange, writeAtOffset } from "../objects/store.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
 import { JobError } from "../util/errors.js";
 import type { ModelCache } from "./cache.js";
@@ -10,7 +10,7 @@ import { type Artifacts, cachedOrFetched, findPinned } from "./remote.js";
 
 export interface S3ModelOptions {
   /** The store, which is closed with the source. */
-  readonly store: S3Store;
+  readonly store: ObjectStore;
   /** Identifies the store in the cache: the same key is another object in another store. */
   readonly endpoint: string;
   readonly cache: ModelCache;
@@ -87,7 +87,7 @@ async function findObject(
  * only if the object has a newer version.
  */
 async function findVersion(
-  store: S3Store,
+  store: ObjectStore,
   { uri, what }: { readonly uri: string; readonly what: string },
   planned: string | undefined,
 ): Promise<{ readonly object: ObjectVersion; readonly model: StoredObject }> {
@@ -100,7 +100,7 @@ async function findVersion(
   return { object, model: current ?? (await lookAt(store, object, what)) };
 }
 
-async function lookAt(store: S3Store, object: ObjectVersion, what: string): Promise<StoredObject> {
+async function lookAt(store: ObjectStore, object: ObjectVersion, what: string): Promise<StoredObject> {
   return (await store.head(object)) ?? missing(object, what);
 }
 
@@ -117,7 +117,7 @@ function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {
 
 /** Downloads an object into the new file `path`, which is not fsynced. */
 async function fetchFile(
-  store: S3Store,
+  store: ObjectStore,
   { object, etag, sizeBytes }: StoredObject & { readonly object: ObjectVersion },
   path: string,
   what: string,

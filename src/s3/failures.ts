@@ -1,39 +1,12 @@
 import { BrokenTransfer } from "../net/http-failures.js";
+import type { ObjectCall, ObjectFailure } from "../objects/protocol.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import { s3UriText, type S3Uri } from "../spec/s3/s3-uri.js";
+import { s3UriText } from "../spec/s3/s3-uri.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
-/** An S3 action, named as IAM names the permission for it. */
-export type S3Action = "GetObject" | "ListBucket" | "PutObject" | "DeleteObject";
-
-/** One call to the store. */
-export interface S3Call {
-  /** Begins messages: what the call does, and to which object. */
-  readonly act: string;
-  readonly action: S3Action;
-  readonly object: S3Uri;
-}
-
-/** Describes a call. `verb` is what messages write before the object's URI, such as "reading". */
-export function s3Call(verb: string, action: S3Action, object: S3Uri): S3Call {
-  return { act: `${verb} ${s3UriText(object)}`, action, object };
-}
-
-/** What a failed call means; `found` is the finding for messages. */
-export type S3Failure =
-  /** The call may succeed when it is retried. */
-  | { readonly kind: "transient"; readonly found: string }
-  /** The store refused the credentials. Retried after renewal; `error` when renewal changes nothing. */
-  | { readonly kind: "credentials"; readonly expired: boolean; readonly found: string; readonly error: JobError }
-  /** The object does not exist. */
-  | { readonly kind: "missing" }
-  /** The object's ETag is not the one in the request, or the object is shorter than planned. */
-  | { readonly kind: "changed"; readonly found: string }
-  /** The key of a conditional PUT exists. */
-  | { readonly kind: "exists" }
-  | { readonly kind: "permanent"; readonly error: JobError }
-  | { readonly kind: "bug" };
+/** The actions of calls, as IAM names the permissions for them. */
+const actions = { list: "ListBucket", read: "GetObject", write: "PutObject", remove: "DeleteObject" } as const;
 
 /** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
 export class CredentialsError extends Error {
@@ -56,7 +29,7 @@ export const expiredCredentialsNames = /^(ExpiredToken(Exception)?|TokenRefreshR
 const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|XAdminUserNotFound)$/;
 
 /** Tells what a failed call means, from the SDK's error or the socket's. */
-export function classify(error: unknown, call: S3Call): S3Failure {
+export function classify(error: unknown, call: ObjectCall): ObjectFailure {
   if (error instanceof BrokenTransfer) {
     return { kind: "transient", found: error.message };
   }
@@ -100,11 +73,6 @@ function lossOf(errno: string, message: string): string {
   return isLost ? "the connection was lost" : message.replace(/^@smithy.* - /, "");
 }
 
-/** Whether the store refused a request because it does not support one of its headers (501). */
-export function isNotImplemented(error: unknown): boolean {
-  return statusOf(error) === 501;
-}
-
 /** Whether a response with this error code and status is transient. */
 export function isTransientResponse(name: string, status: number): boolean {
   return transientNames.test(name) || status >= 500 || status === 429 || status === 408;
@@ -116,7 +84,11 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-function classifyResponse(name: string, status: number, { error, call }: { error: unknown; call: S3Call }): S3Failure {
+function classifyResponse(
+  name: string,
+  status: number,
+  { error, call }: { error: unknown; call: ObjectCall },
+): ObjectFailure {
   if (status < 300) {
     return { kind: "transient", found: "the store's response cannot be read" }; // of a proxy, or cut off
   }
@@ -131,9 +103,8 @@ function classifyResponse(name: string, status: number, { error, call }: { error
     };
   }
   if (status === 501) {
-    return permanent(`${call.act}: ${found}: ${messageOf(error)}`, {
-      hint: "this store does not support a feature that the job needs",
-    });
+    const hint = "this store does not support a feature that the job needs";
+    return { ...permanent(`${call.act}: ${found}: ${messageOf(error)}`, { hint }), kind: "unsupported" };
   }
   if (isTransientResponse(name, status) || status === 409) {
     return { kind: "transient", found };
@@ -141,7 +112,7 @@ function classifyResponse(name: string, status: number, { error, call }: { error
   switch (status) {
     case 304:
     case 412:
-      return call.action === "PutObject" ? { kind: "exists" } : { kind: "changed", found: "its ETag has changed" };
+      return call.action === "write" ? { kind: "exists" } : { kind: "changed", found: "its ETag has changed" };
     case 416:
       return { kind: "changed", found: "it is shorter than planned" };
     case 404:
@@ -163,21 +134,21 @@ function classifyResponse(name: string, status: number, { error, call }: { error
   }
 }
 
-function accessDenied(name: string, { act, action, object }: S3Call, found: string): S3Failure {
+function accessDenied(name: string, { act, action, object }: ObjectCall, found: string): ObjectFailure {
   if (name === "InvalidObjectState") {
     return permanent(`${act}: ${s3UriText(object)} is archived`, { hint: "restore it, then run again" });
   }
-  const resource = action === "ListBucket" ? object.bucket : `${object.bucket}/${object.key}`;
+  const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
   const also =
-    action === "GetObject" ? "; without s3:ListBucket on the bucket, a missing object is refused in the same way" : "";
+    action === "read" ? "; without s3:ListBucket on the bucket, a missing object is refused in the same way" : "";
   const error = new JobError("PERMISSION", `${act}: access denied: ${found}`, {
-    hint: `these credentials need s3:${action} on arn:aws:s3:::${resource}${also}`,
+    hint: `these credentials need s3:${actions[action]} on arn:aws:s3:::${resource}${also}`,
   });
   // A response to HEAD has no body, so wrong credentials and a missing permission look the same.
   return name === "AccessDenied" ? { kind: "permanent", error } : { kind: "credentials", expired: false, found, error };
 }
 
-function wrongCredentials({ act }: S3Call, found: string): JobError {
+function wrongCredentials({ act }: ObjectCall, found: string): JobError {
   return new JobError("PERMISSION", `${act}: the credentials are wrong: ${found}`, {
     hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
   });
@@ -186,6 +157,6 @@ function wrongCredentials({ act }: S3Call, found: string): JobError {
 function permanent(
   message: string,
   { code = "PERMISSION", hint }: { code?: "PERMISSION" | "FILE_MISSING"; hint: string },
-): Extract<S3Failure, { readonly kind: "permanent" }> {
+): Extract<ObjectFailure, { readonly kind: "permanent" }> {
   return { kind: "permanent", error: new JobError(code, message, { hint }) };
 }

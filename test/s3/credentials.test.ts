@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import type { S3Store } from "#src/s3/store.js";
+import type { ObjectStore } from "#src/objects/store.js";
 import { type CredentialsService, credentialsService, stsError } from "../support/credentials-service.js";
 import { httpProxy, s3Error } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
@@ -37,7 +37,7 @@ afterEach(() => {
 });
 
 /** Opens a store whose credentials come only from what `env` names. */
-function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3SourceSetup> = {}): S3Store {
+function storeWith(env: Readonly<Record<string, string>>, setup: Partial<S3SourceSetup> = {}): ObjectStore {
   const store = storeAt({ port: s3.server().port, ...setup });
   for (const name of names) {
     delete process.env[name]; // before the first request looks for it
@@ -55,7 +55,7 @@ const metadataAt = (service: Pick<CredentialsService, "url">): Record<string, st
   AWS_EC2_METADATA_SERVICE_ENDPOINT: service.url,
 });
 
-async function list(store: S3Store): Promise<string[]> {
+async function list(store: ObjectStore): Promise<string[]> {
   const listed: string[] = [];
   for await (const { key } of store.list(await bucketOfOne(), "")) {
     listed.push(key);
@@ -71,7 +71,7 @@ async function makeBucket(): Promise<string> {
   return made.name;
 }
 
-async function failure(store: S3Store): Promise<JobError> {
+async function failure(store: ObjectStore): Promise<JobError> {
   const error: unknown = await list(store).catch((caught: unknown) => caught);
   if (!(error instanceof JobError)) {
     throw new Error(`expected a JobError, got ${String(error)}`);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { classify } from "#src/s3/failures.js";
 
-const call = { act: "listing s3://lake/in/", action: "ListBucket" } as Parameters<typeof classify>[1];
+const call = { act: "listing s3://lake/in/", action: "list" } as Parameters<typeof classify>[1];
 
 const socketError = (code: string): Error => Object.assign(new Error("what Node says"), { code });
 

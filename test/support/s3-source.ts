@@ -1,10 +1,11 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RetryTools } from "#src/util/retry.js";
-import type { S3Options, S3Settings, S3Timeouts } from "#src/s3/requests.js";
+import type { ObjectStore } from "#src/objects/store.js";
+import type { RequestLimits } from "#src/objects/requests.js";
 import { openReaderThread } from "#src/storage/s3/reader-thread.js";
 import { createReader } from "#src/storage/s3/reader.js";
-import { openS3Store, type S3Store } from "#src/s3/store.js";
+import { openS3Store, type S3Options, type S3Settings } from "#src/s3/store.js";
 import type { Source } from "#src/storage/port.js";
 import { s3Source } from "#src/storage/s3/source.js";
 import { openSpool } from "#src/util/spool.js";
@@ -14,7 +15,7 @@ export interface S3SourceSetup {
   readonly port: number;
   readonly spool?: string;
   readonly maxBytes?: number;
-  readonly timeouts?: S3Timeouts;
+  readonly timeouts?: RequestLimits;
   readonly retrySeconds?: number;
   readonly place?: S3Settings;
   readonly warnings?: string[];
@@ -46,7 +47,7 @@ export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, s
   };
 }
 
-export function storeAt(setup: S3SourceSetup): S3Store {
+export function storeAt(setup: S3SourceSetup): ObjectStore {
   return openS3Store(optionsAt(setup));
 }
 

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { S3Options, S3Settings } from "#src/s3/requests.js";
-import { openS3Store, type S3Store } from "#src/s3/store.js";
+import type { ObjectStore } from "#src/objects/store.js";
+import { openS3Store, type S3Options, type S3Settings } from "#src/s3/store.js";
 import { type Bucket, s3Env } from "./s3.js";
 
 export interface TargetSetup extends Partial<S3Options> {
@@ -12,7 +12,13 @@ export interface TargetSetup extends Partial<S3Options> {
 }
 
 /** A store to write to. The environment has its credentials from then on. */
-export function s3Target({ port, place, retrySeconds = 0, warn = () => undefined, ...options }: TargetSetup): S3Store {
+export function s3Target({
+  port,
+  place,
+  retrySeconds = 0,
+  warn = () => undefined,
+  ...options
+}: TargetSetup): ObjectStore {
   const { AWS_ENDPOINT_URL_S3: endpoint, ...env } = s3Env(port);
   Object.assign(process.env, env);
   return openS3Store({

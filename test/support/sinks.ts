@@ -8,9 +8,9 @@ import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { openParquetSink } from "#src/sink/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
-import type { AttemptFacts } from "#src/publish/committed-by.js";
+import type { AttemptFacts } from "#src/publish/span-record.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
-import { openObjectStore } from "#src/stores/s3.js";
+import { openStoreOfObjects } from "#src/stores/objects.js";
 import { openSpool } from "#src/util/spool.js";
 import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
@@ -84,7 +84,7 @@ export async function commitSpans(
   which: (span: number) => boolean = () => true,
 ): Promise<void> {
   for (let index = 0; index < spanCount(plan); index += 1) {
-    if (which(index) && run.committed[index] === 0) {
+    if (which(index) && !run.spans.has(index)) {
       const span = spanAt(plan, index);
       await run.commit(span, whole(outputOf(idsOf(span))));
     }
@@ -124,7 +124,8 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       target: uri,
       folder: uri,
       uri,
-      storeAt: () => openObjectStore({ objects, spool: outgoing, writer, isDead }),
+      storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
+      failure: "OBJECT_STORE",
       compression: "zstd",
       otherRunFolders: { root: `s3://${uri.split("/")[2]}`, pattern: otherRunFolders },
       async close() {

@@ -7,15 +7,14 @@ import {
   countsOf,
   type HistoryRequest,
   type RecordedRun,
-  statusOfRun,
+  recordedRun,
   recordedSpending,
 } from "../../publish/recorded-run.js";
-import { stateOf } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
 import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
 import { readDocument } from "./ledger.js";
-import { ifPermitted, ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
+import { ifReadable, namesIn, type ReadableStore } from "../../stores/store.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
 import { type Manifest, secondsOf } from "./manifest.js";
 import { expand, foldersAtOnce, foldersLimit, type OtherFolders, publishedManifestIn } from "./other-runs.js";
@@ -27,9 +26,10 @@ export async function findHistory(
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
   request: HistoryRequest,
 ): Promise<RecordedRun[]> {
-  const { last, complete } = request;
+  const { last, complete, runId } = request;
   const read = complete === true ? ifPermitted : ifReadable;
-  const all = [...new Set([...(await expand(store, folders, { most: Math.max(foldersLimit, last), read })), folder])];
+  const others = runId === undefined ? await expand(store, folders, { most: Math.max(foldersLimit, last), read }) : [];
+  const all = [...new Set([...others, folder])];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
@@ -49,10 +49,10 @@ function datesIn(path: string): string {
 async function runsIn(
   store: ReadableStore,
   folder: string,
-  { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
+  { job, runId: only, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
   const layout = layoutOf(folder, "" as RunId);
-  const base = runIdIn(await read(textAt(store, layout.claim)));
+  const base = runIdIn(await read(store.readText(layout.claim)));
   if (base === undefined) {
     return [];
   }
@@ -68,7 +68,7 @@ async function runsIn(
   let isOver = false; // a later run whose folder has notes only was never opened
   for (const runId of latest) {
     const published = manifest?.run_id === runId ? manifest : undefined;
-    const run = await recordedRun(store, layoutOf(folder, runId), { published, isOver });
+    const run = await runAt(store, layoutOf(folder, runId), { published, isOver });
     isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;
     before = isTombstone ? run.pruned : before;
@@ -76,7 +76,7 @@ async function runsIn(
       found.push(before === undefined ? run : prunedRun(run, before));
     }
   }
-  return found.slice(0, last);
+  return found.filter((run) => (only ?? run.runId) === run.runId).slice(0, last);
 }
 
 /** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
@@ -94,7 +94,7 @@ interface Place {
 }
 
 /** Reads the record of a run; undefined: it was never planned. */
-async function recordedRun(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
+async function runAt(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
   try {
     const stored = await readPlan(store, layout);
     if (stored?.pruned !== undefined) {
@@ -134,40 +134,36 @@ async function plannedRun(
   const decision = staged ? await readDocument(store, layout, decisionDocument) : undefined;
   const paid =
     plan.request.prompt === undefined ? undefined : await ifReadable(readDocument(store, layout, spendingDocument));
-  const known = { runId, place: layout.folder, plan, verdict, decision, spending: paid };
-  const common = { ...known, failure: undefined, at: decision?.at ?? null };
+  const known = { runId, place: layout.folder, plan, verdict, decision, isOver, failure: undefined };
   if (published !== undefined) {
     const { rows, rows_rejected: rejected } = published;
-    const at = decision?.at ?? startedAt(published);
-    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) ?? paid };
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, ...about };
+    return recordedRun({
+      ...known,
+      rows,
+      rejected,
+      publishedAt: decision?.at ?? startedAt(published),
+      spansCommitted: null,
+      seconds: secondsOf(published),
+      spending: recordedSpending(published.attempt) ?? paid,
+    });
   }
+  const common = { ...known, spending: paid, seconds: verdict?.seconds ?? null };
   const before = isOver && decision?.kind !== "discarded" ? await profileOf(store, layout) : undefined;
   if (before !== undefined) {
     // A profile is written when a run is published, so this run was published before a later run replaced it.
     const { rows, rejected } = before;
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: verdict?.seconds ?? null };
+    return recordedRun({ ...common, rows, rejected, publishedAt: decision?.at ?? null, spansCommitted: null });
   }
-  const { kind } = stateOf({ published: false, staged, verdict, decision, isErasure: plan.erasure !== undefined });
-  const committed = isOver ? null : await countCommitted(store, layout);
+  const spansCommitted = isOver ? null : await countCommitted(store, layout);
   const failure = (await readDocument(store, layout, errorsDocument))?.errors.at(-1);
-  const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;
-  return {
-    ...common,
-    ...countsOf(verdict),
-    status: statusOfRun(kind, { isOver, hasStopped }),
-    spansCommitted: committed,
-    at: decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
-    seconds: verdict?.seconds ?? null,
-    failure,
-  };
+  return recordedRun({ ...common, ...countsOf(verdict), spansCommitted, failure });
 }
 
 async function profileOf(
   store: ReadableStore,
   { profile }: Layout,
 ): Promise<{ rows: number; rejected: number } | undefined> {
-  const text = await ifReadable(textAt(store, profile));
+  const text = await ifReadable(store.readText(profile));
   return text === undefined ? undefined : parseRunProfile(text);
 }
 
@@ -179,4 +175,22 @@ async function countCommitted(store: ReadableStore, layout: Layout): Promise<num
 function startedAt({ attempt }: Manifest): string | null {
   const at = attempt?.["started_at"];
   return typeof at === "string" ? at : null;
+}
+
+/**
+ * `ifReadable` where nothing may be overlooked.
+ * @throws JobError PERMISSION if this user may not read it
+ */
+async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof JobError && error.code === "PERMISSION") {
+      throw new JobError("PERMISSION", `looking for the runs of the job: ${error.message}`, {
+        hint: "run the command as a user who may read all folders that may have runs of the job",
+        cause: error,
+      });
+    }
+    return await ifReadable(call);
+  }
 }

@@ -5,7 +5,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { RejectedRow } from "../../columnar/types.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { SpanFile } from "../../publish/span-file.js";
@@ -13,9 +13,9 @@ import type { Compression } from "../../spec/parquet-spec.js";
 import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
-import { openAnswers, readAnswers } from "./answers.js";
+import { openAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { decisionDocument, verdictDocument } from "../ledger.js";
+import { decisionDocument } from "../ledger.js";
 import { createDocument, profileToWrite, readDocument, readState, refuseStopped } from "./ledger.js";
 import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
@@ -25,7 +25,6 @@ import {
   addOwnPart,
   addOwnProfile,
   addParts,
-  committedByOf,
   committedParts,
   type CommittedSpans,
   committedSpansOf,
@@ -33,7 +32,6 @@ import {
   partProfiles,
   readCommitted,
   readProfiles,
-  rowsOf,
   type RunFolder,
   type SpilledPiece,
 } from "./parts.js";
@@ -65,37 +63,31 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
-    await store.flush(folder).catch((error: unknown) => {
+    await store.remove(folder, []).catch((error: unknown) => {
       if (!(error instanceof JobError) || error.code !== "PERMISSION") {
         throw error;
       }
     });
   }
-  const known = committedSpansOf(stored, parts);
+  const known = committedSpansOf(parts);
+  const journal = openAnswers(store, layout, writer, hidden(run));
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
-    committed: known.committed,
-    get rows() {
-      return rowsOf(stored.plan, known);
-    },
-    get committedBy() {
-      return committedByOf(known);
-    },
-    parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
-    spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
+    spans: known.parts,
+    read: () => Promise.resolve(store.fetch(partNames(run), "whole")),
+    spanFiles: () => spanFiles(run, known),
     rejects: () => readRejects(store, layout, known.parts),
-    keptAnswers: () => readAnswers(store, layout),
+    answers: () => journal,
     async refresh() {
       addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
-      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
-    judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
-    decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
+    create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
-      return runWriter(tools, run, { known, maker: { writer, ...attempt } });
+      return runWriter(tools, run, known, { writer, ...attempt });
     },
     async tidy() {
       try {
@@ -116,7 +108,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
   const { layout } = run;
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
-  await store.flush(layout.control);
+  await store.remove(layout.control, []);
   await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
   const shared = await store.prepare(hidden(run));
   if (shared !== undefined && workers > 1) {
@@ -129,29 +121,15 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
   }
 }
 
-/** Yields files of this machine, a group at a time. A group is available until the next one is requested. */
-export async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
-  for await (const group of store.fetch(names, "whole")) {
-    yield group.map(({ path }) => path);
-  }
-}
-
-async function* allParts({ store, layout }: RunFolder): AsyncGenerator<readonly string[]> {
-  yield* localPaths(store, [...(await listParts(store, layout)).values()]);
+async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> {
+  yield* (await listParts(store, layout)).values();
 }
 
 /** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
-async function* spanFiles(
-  run: RunFolder,
-  known: CommittedSpans,
-  isWanted: (span: number) => boolean,
-): AsyncGenerator<SpanFile> {
+async function* spanFiles(run: RunFolder, known: CommittedSpans): AsyncGenerator<SpanFile> {
   const { store, layout } = run;
   const names = await listParts(store, layout);
   for (const [span, part] of [...known.parts].toSorted(([one], [other]) => one - other)) {
-    if (!isWanted(span)) {
-      continue;
-    }
     const name = names.get(span);
     const profile = name && (await readProfiles(run, new Map([[span, name]]))).get(span);
     if (name === undefined || profile === undefined) {
@@ -165,7 +143,7 @@ async function* spanFiles(
       rejects.push(rejected);
     }
     const { filtered, erased, maker } = part;
-    for await (const [path = ""] of localPaths(store, [name])) {
+    for await (const [path = ""] of store.fetch([name], "whole").groups) {
       yield { span, path, rejects, filtered, erased, profile, maker };
     }
   }
@@ -174,18 +152,14 @@ async function* spanFiles(
 function runWriter(
   tools: RunTools,
   run: RunFolder,
-  {
-    known,
-    maker,
-  }: {
-    readonly known: CommittedSpans;
-    readonly maker: Omit<CommittedBy, "batchSize">;
-  },
+  known: CommittedSpans,
+  maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
   const { compression } = tools;
-  const { store, layout } = run;
+  const { store } = run;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
+    unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
       const before = pieces.get(index) ?? [];
       const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
@@ -206,8 +180,7 @@ function runWriter(
       }
       return outcome;
     },
-    finish: (attempt) => finishRun(run, { known, attempt }),
-    answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
+    finish: (attempt) => finishRun(run, known, attempt),
   };
 }
 
@@ -230,16 +203,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
   return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
 }
 
-async function finishRun(
-  run: RunFolder,
-  {
-    known,
-    attempt,
-  }: {
-    readonly known: CommittedSpans;
-    readonly attempt: AttemptJson | undefined;
-  },
-): Promise<void> {
+async function finishRun(run: RunFolder, known: CommittedSpans, attempt: AttemptJson | undefined): Promise<void> {
   const { store, layout, stored, check } = run;
   await check(); // first: parts of a later run would count as foreign ones
   await refuseForeign(store, layout);
@@ -249,7 +213,7 @@ async function finishRun(
   addParts(known, now.parts);
   if (now.finished) {
     // Another attempt finished the run, and may have died before it cleared up.
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
     await clearRun(store, layout);
     return;
   }
@@ -258,7 +222,7 @@ async function finishRun(
     requireApproved(decision, layout.runId);
   }
   const committed = await committedProfile(run, known);
-  const { rejected } = rowsOf(stored.plan, known);
+  const { rejected } = rowsOf(known.parts);
   const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const profile = profileToWrite(layout, text, decision);
   try {
@@ -272,6 +236,6 @@ async function finishRun(
     if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
   }
 }

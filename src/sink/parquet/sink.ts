@@ -1,10 +1,12 @@
 import type { DuckDbAccess } from "../../duckdb/instance.js";
+import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
+import type { ErrorCode } from "../../util/errors.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
-import { createInPlace, openLedger, stripVerdicts } from "./ledger.js";
+import { createInPlace, openLedger } from "./ledger.js";
 import { findHistory } from "./history.js";
 import { layoutOf, plannedLayout } from "./layout.js";
 import {
@@ -17,7 +19,7 @@ import {
 } from "./other-runs.js";
 import { createPlan, findPlan, readPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
-import { localPaths, openRun, type RunTools } from "./run-sink.js";
+import { openRun, type RunTools } from "./run-sink.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -29,6 +31,8 @@ export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** May read and write in the store's local folder; closed with the sink. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
   readonly otherRunFolders: OtherFolders;
+  /** The code of the error when the store cannot be reached, or something that another run needs is gone. */
+  readonly failure: ErrorCode;
   /** Checks that a run could write here, without writing. Returns the checks that were not carried out, a line each. */
   readonly rehearse: (plan: Plan) => Promise<readonly string[]>;
   /** Closes what the stores use. */
@@ -48,27 +52,29 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
     ledger: openLedger(store, folder),
-    find: (base) => findPlan(store, folder, base),
+    table: undefined,
+    find: (base, number) =>
+      number === undefined
+        ? findPlan(store, folder, base)
+        : readPlan(store, layoutOf(folder, numberedRunId(base, number))),
     unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
     published: (series) => findPublished(store, { folder, folders }, series),
     visible: () => readersAt(store, folder),
-    readProfile: (pinned) => readPinned(store, folder, pinned),
+    readProfile: (pinned) => readPinned(store, folder, { ...pinned, failure: options.failure }),
     async readPublished({ run }) {
-      const { place, rows, parts } = await findPublishedParts(store, folder, run);
-      const other = options.storeAt(place);
-      return { format: "parquet", rows, folder: other.localFolder, groups: localPaths(other, parts) };
+      const { place, rows, parts } = await findPublishedParts(store, folder, { ...run, failure: options.failure });
+      return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
-    stored: (runId) => readPlan(store, layoutOf(folder, runId)),
-    stripVerdicts: (base) => stripVerdicts(store, folder, base),
     rehearse: (plan) => options.rehearse(plan),
     expect() {
       loadEncoder(duckdb);
     },
-    compareTarget: () => ({ lines: [], isElsewhere: false }), // the plan is in the folder
-    create: (plan) => createPlan(store, plannedLayout(folder, plan), plan),
-    createInPlace: (plan, held) => createInPlace(store, folder, plan, held),
+    create: (plan, held) =>
+      held === undefined
+        ? createPlan(store, plannedLayout(folder, plan), plan)
+        : createInPlace(store, folder, plan, held),
     open: async (stored, how) => await openRun(tools, requireKept(stored), how),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();

@@ -1,7 +1,7 @@
 import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { type LakeTable, lakeTables } from "../../plan/lake-tables.js";
-import type { ListedObject } from "../../s3/store.js";
+import type { ListedObject } from "../../objects/protocol.js";
 import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri, s3UriText } from "../../spec/s3/s3-uri.js";
 import {

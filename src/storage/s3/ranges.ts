@@ -1,4 +1,5 @@
-import { type ObjectRange, splitRange } from "../../s3/read-range.js";
+import type { ObjectRange } from "../../objects/protocol.js";
+import { splitRange } from "../../objects/store.js";
 
 /** The share of unneeded bytes between ranges that may be fetched to save requests. */
 const wasteShare = 0.05;

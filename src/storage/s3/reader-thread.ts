@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import { Worker } from "node:worker_threads";
-import type { S3Options } from "../../s3/requests.js";
-import type { ListedObject } from "../../s3/store.js";
+import type { ListedObject } from "../../objects/protocol.js";
+import type { S3Options } from "../../s3/store.js";
 import { untilExit } from "../../util/worker-port.js";
 import { notifyServer, openRpcClient, type RpcCall } from "../../util/rpc/client.js";
 import { readerProtocol, type ReaderSettings, type S3Reader } from "./reader.js";

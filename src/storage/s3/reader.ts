@@ -1,28 +1,29 @@
 import type { S3Uri } from "../../spec/s3/s3-uri.js";
-import { type ReadRequest, writeAtOffset } from "../../s3/read-range.js";
-import type { S3Settings, S3Timeouts } from "../../s3/requests.js";
-import type { ListedObject, ListOptions, S3Objects, S3Store, StoredObject } from "../../s3/store.js";
+import type { RequestLimits } from "../../objects/requests.js";
+import type { S3Settings } from "../../s3/store.js";
+import type { ListedObject, ReadRequest, StoredObject } from "../../objects/protocol.js";
+import { type ListOptions, type ObjectCalls, type ObjectStore, writeAtOffset } from "../../objects/store.js";
 import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
 /** A store as an S3 source needs it: it fetches into files, and may run in another thread. */
 export interface S3Reader extends AsyncDisposable {
-  /** Lists objects, as `S3Store.list` does. */
+  /** Lists objects, as `ObjectStore.list` does. */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
-  /** Returns an object's ETag and size, as `S3Store.head` does. */
+  /** Returns an object's ETag and size, as `ObjectStore.head` does. */
   stat(object: S3Uri): Promise<StoredObject | undefined>;
   /**
    * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.
-   * @throws JobError as `S3Store.read`; the error of a failed write
+   * @throws JobError as `ObjectStore.read`; the error of a failed write
    */
   fetchIntoFile(act: string, request: ReadRequest, fd: number, signal?: AbortSignal): Promise<void>;
-  /** Reads a range into memory. @throws JobError as `S3Store.read` */
+  /** Reads a range into memory. @throws JobError as `ObjectStore.read` */
   readBytes(act: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Makes a reader that runs in the calling thread. */
-export function createReader(store: S3Store): S3Reader {
-  const until = (stop: AbortSignal | undefined): S3Objects => (stop === undefined ? store : store.until(stop));
+export function createReader(store: ObjectStore): S3Reader {
+  const until = (stop: AbortSignal | undefined): ObjectCalls => (stop === undefined ? store : store.until(stop));
   return {
     list: (bucket, prefix, options) => store.list(bucket, prefix, options),
     stat: (object) => store.head(object),
@@ -45,7 +46,7 @@ export function createReader(store: S3Store): S3Reader {
 /** Settings of the reader thread, passed as `workerData`. */
 export interface ReaderSettings {
   readonly store: S3Settings;
-  readonly timeouts: S3Timeouts;
+  readonly timeouts: RequestLimits;
   readonly retrySeconds: number;
 }
 

@@ -4,7 +4,8 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { type ListedObject, openS3Store } from "../../s3/store.js";
+import type { ListedObject } from "../../objects/protocol.js";
+import { openS3Store } from "../../s3/store.js";
 import { createReader, type ReaderSettings, readerProtocol } from "./reader.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 

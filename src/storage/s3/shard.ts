@@ -5,7 +5,7 @@ import type { ListedShard } from "../../plan/compare.js";
 import type { S3Reader } from "./reader.js";
 import { parseS3Uri, type S3Uri } from "../../spec/s3/s3-uri.js";
 import type { OpenShard } from "../port.js";
-import type { ObjectRange } from "../../s3/read-range.js";
+import type { ObjectRange } from "../../objects/protocol.js";
 import { normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
 import { type Spool, withSpoolErrors } from "../../util/spool.js";
 import { awaitedLater } from "../../util/promises.js";

@@ -1,6 +1,6 @@
 import { array, assert, nat, property, record } from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { ObjectRange } from "#src/s3/read-range.js";
+import type { ObjectRange } from "#src/objects/protocol.js";
 import { normalizeRanges, planRequests, subtractRanges } from "#src/storage/s3/ranges.js";
 
 const size = 200;

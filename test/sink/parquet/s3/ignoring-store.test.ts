@@ -40,7 +40,7 @@ s3.describe.each([
     expect(await commitSpan(beside.run, 1)).toBe("committed");
     expect(await commitSpan(run, 1)).toBe("adopted");
     expect(warnings).toContain(
-      `${at.uri}: the store does not honour If-None-Match, so attempts at once could replace each other's parts; run only one worker at a time`,
+      `${at.uri}: the store does not honour conditional writes, so attempts at once could replace each other's parts; run only one worker at a time`,
     );
     await carryOutS3(sink);
     await carryOutS3(other, 2);
@@ -57,7 +57,7 @@ s3.describe.each([
       await expect(run.begin({ ...alone, worker, workers: 2 })).rejects.toMatchObject({
         code: "USAGE",
         exitCode: 64,
-        message: `preparing ${at.uri}: the store does not honour If-None-Match, and 2 workers would share it`,
+        message: `preparing ${at.uri}: the store does not honour conditional writes, and 2 workers would share it`,
       });
     }
     expect((await at.names()).filter((name) => name.startsWith("part-"))).toEqual([]);

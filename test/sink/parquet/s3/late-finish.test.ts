@@ -15,6 +15,7 @@ import { begun } from "../../../support/sinks.js";
 import { decisionOf } from "../../../support/staged-plans.js";
 import { torture } from "../../../support/torture.js";
 import { latch, until } from "../../../support/waiting.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const s3 = useS3();
 
@@ -141,7 +142,7 @@ s3.describe("a late attempt in S3 that publishes its run after a later run was p
       for (const span of spans) {
         await commitSpan(later, span, 2);
       }
-      await (isApproved ? later.decide(decisionOf("approved")) : undefined);
+      await (isApproved ? later.create(decisionDocument, decisionOf("approved")) : undefined);
       go();
       await finishing;
       expect(await at.names()).toContain("_SUCCESS");
@@ -149,7 +150,7 @@ s3.describe("a late attempt in S3 that publishes its run after a later run was p
       for (const span of [0, 1, 2].slice(spans.length)) {
         await commitSpan(later, span, 2);
       }
-      await later.decide(decisionOf("approved"));
+      await later.create(decisionDocument, decisionOf("approved"));
       await later.finish();
       expect(await at.faults(2)).toEqual([]);
     },
@@ -199,7 +200,7 @@ s3.describe("a late attempt in S3 that copies parts after a later run was planne
       for (const span of spans) {
         await commitSpan(later, span, 3);
       }
-      await (plan.staged ? later.decide(decisionOf("approved")) : undefined);
+      await (plan.staged ? later.create(decisionDocument, decisionOf("approved")) : undefined);
       go();
       expect(await finishing).toMatchObject(superseded);
       expect(await partsOf(at, 2)).toBe(3);
@@ -226,7 +227,7 @@ s3.describe("a late attempt in S3 that copies parts after a later run was planne
     await using other = await at.open();
     const { go, finishing } = await stoppedSwap(at, { late, other }, false);
     const { run: later } = await begun(other, { ...s3Plan(3), staged: true });
-    await later.decide(decisionOf("discarded"));
+    await later.create(decisionDocument, decisionOf("discarded"));
     const found = await other.find(s3Plan().runId);
     await (found && (await other.open(found)).tidy?.());
     go();

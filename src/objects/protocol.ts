@@ -1,0 +1,135 @@
+/**
+ * What differs between stores of objects: S3, and what is like it. Each technology is one file that implements
+ * `ObjectProtocol`; `openObjectStore` (`store.ts`) makes a store of it.
+ */
+import type { Readable } from "node:stream";
+import type { Exchange } from "../net/connections.js";
+import type { JobError } from "../util/errors.js";
+
+/**
+ * One technology, as single requests: nothing here retries, or bounds how many are under way. Each call throws errors of
+ * its own kind, whose meaning `classify` tells, and BrokenTransfer for a response that cannot be right; it ends with the
+ * reason of `signal` when that is aborted.
+ */
+export interface ObjectProtocol extends Disposable {
+  /** That of the URIs of objects, in messages: "s3". */
+  readonly scheme: string;
+  classify(error: unknown, call: ObjectCall): ObjectFailure;
+  /** Looks up the credentials anew, which the store has refused. */
+  renew(): Promise<unknown>;
+  /**
+   * Lists one page of the objects whose keys start with `prefix.key`, in the order of the keys.
+   * @param folder lists keys with a slash after the prefix by their common prefix only, as objects without ETag and bytes
+   * @param after `next` of the page before
+   */
+  list(prefix: ObjectName, folder: boolean, after: string | undefined, signal: AbortSignal): Promise<Page>;
+  head(object: ObjectVersion, signal: AbortSignal): Promise<StoredObject>;
+  /** Requests a range on the condition that the object has its ETag. The bytes go to `onHeaders`, if the status is 2xx. */
+  get(request: RangeRequest, signal: AbortSignal): Promise<unknown>;
+  /** Reads a whole small UTF-8 object. */
+  getText(object: ObjectName, signal: AbortSignal): Promise<StoredText>;
+  /** Creates or replaces an object: readers find all of its bytes, or none. Durable when it returns. */
+  put(object: ObjectName, body: SentBody, options: PutOptions, signal: AbortSignal): Promise<unknown>;
+  /** With `etag` only that version. */
+  remove(object: ObjectName, etag: string | undefined, signal: AbortSignal): Promise<unknown>;
+  /** Copies an object within the store, with its metadata, over what is there. Durable when it returns. */
+  copy(from: ObjectName, to: ObjectName, signal: AbortSignal): Promise<unknown>;
+}
+
+/** One call to a store. */
+export interface ObjectCall {
+  /** Begins messages: what the call does, and to which object. */
+  readonly act: string;
+  readonly action: "list" | "read" | "write" | "remove";
+  readonly object: ObjectName;
+}
+
+/** What a failed call means; `found` is the finding for messages. */
+export type ObjectFailure =
+  /** The call may succeed when it is retried. */
+  | { readonly kind: "transient"; readonly found: string }
+  /** The store refused the credentials. Retried after renewal; `error` when renewal changes nothing. */
+  | { readonly kind: "credentials"; readonly expired: boolean; readonly found: string; readonly error: JobError }
+  /** The object does not exist. */
+  | { readonly kind: "missing" }
+  /** The object's ETag is not the one in the request, or the object is shorter than planned. */
+  | { readonly kind: "changed"; readonly found: string }
+  /** The key of a PUT with a condition has another version, or any. */
+  | { readonly kind: "exists" }
+  /** The store does not implement the condition of the request, and did nothing. */
+  | { readonly kind: "unsupported"; readonly error: JobError }
+  | { readonly kind: "permanent"; readonly error: JobError }
+  | { readonly kind: "bug" };
+
+export interface ObjectName {
+  /** Or container. */
+  readonly bucket: string;
+  /** Without escapes. */
+  readonly key: string;
+}
+
+/** An object, or one of its versions. */
+export interface ObjectVersion extends ObjectName {
+  readonly versionId?: string | undefined;
+}
+
+/** An object, as a listing reports it. */
+export interface ListedObject {
+  readonly key: string;
+  /** Another text after each change; conditions name it. */
+  readonly etag: string;
+  readonly sizeBytes: number;
+}
+
+export interface Page {
+  readonly objects: readonly ListedObject[];
+  /** Where the listing continues; undefined: nowhere; "": it does, and the store does not say where. */
+  readonly next: string | undefined;
+}
+
+/** An object, as HEAD reports it. */
+export interface StoredObject {
+  readonly etag: string;
+  readonly sizeBytes: number;
+  /** The object's version, in a bucket that keeps versions. */
+  readonly versionId: string | undefined;
+  /** User metadata; names in lower case. */
+  readonly metadata: Metadata;
+}
+
+/** Names are of lower-case letters and digits: some stores take no others. */
+export type Metadata = Readonly<Record<string, string>>;
+
+/** Bytes [start, end) of an object. */
+export interface ObjectRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A range of an object whose ETag is known; it is not empty. */
+export interface ReadRequest extends ObjectRange {
+  readonly object: ObjectVersion;
+  readonly etag: string;
+}
+
+/** `onHeaders` checks the headers `content-range` and `etag`, and receives the body of a success. */
+export interface RangeRequest extends ReadRequest, Pick<Exchange, "onHeaders"> {}
+
+export interface StoredText {
+  readonly text: string;
+  readonly etag: string;
+}
+
+/** An object's bytes: a buffer, or a stream of a file. */
+export interface SentBody {
+  readonly bytes: Buffer | Readable;
+  readonly sizeBytes: number;
+  /** In hex. */
+  readonly sha256: string;
+}
+
+export interface PutOptions {
+  /** What the key must hold: nothing, or the version with this ETag; undefined: it may hold anything. */
+  readonly over: "nothing" | { readonly etag: string } | undefined;
+  readonly metadata: Metadata;
+}
