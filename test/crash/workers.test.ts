@@ -22,7 +22,7 @@ const fixture = fixtureNamed("digits-lightgbm");
 const commitRows = 20;
 const name = "four workers, again and again one of them killed and started again, score every row once";
 
-test(`${name}: files`, { timeout }, async () => {
+test.runIf(torture)(`${name}: files`, { timeout }, async () => {
   const spec = await writeSpec(scratch.path, fixture, { commit_rows: commitRows, engine: { batch_size: 20 } });
   const out = join(scratch.path, "out");
   const expected = { golden: await goldenRows(fixture), commitRows };
