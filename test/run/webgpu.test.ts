@@ -79,7 +79,7 @@ const none = new Set(["cancer-logistic", "wine-forest"]);
 describe.skipIf(gpu.missing !== undefined)(
   `a GPU in software${gpu.missing === undefined ? "" : ` (skipped: ${gpu.missing})`}`,
   () => {
-    test.runIf(torture)("is what a run with providers: auto takes", async () => {
+    test("is what a run with providers: auto takes", async () => {
       const fixture = fixtureNamed("diabetes-mlp");
       const spec = await writeSpec(scratch.path, fixture, { engine: { providers: "auto" } });
       const { code, stderr, summary } = await run(spec);

@@ -8,7 +8,7 @@ import { readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: at each call. */
-const every = torture ? 1 : 17;
+const every = torture ? 1 : 9;
 const parallel = 2;
 
 /** `_SUCCESS` comes back where its removal was not flushed; the removal of parts survives. */

@@ -10,7 +10,7 @@ import { atEachCall, finish, onDisk, readingCall } from "../../../support/sink-t
 import { torture } from "../../../support/torture.js";
 
 const without = { refused: ["link"] };
-const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 13 };
+const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 7 };
 
 describe("a file system without hard links", () => {
   test("a run without hard links is finished, with a warning to keep to one worker", async () => {

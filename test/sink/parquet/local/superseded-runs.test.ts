@@ -77,7 +77,7 @@ async function momentsOf(number: number): Promise<{ at: number; call: string }[]
     await carryOutRun(root, number, fs);
   });
   const changing = moments.filter(({ call }) => !readingCall.test(call));
-  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 25 === 0);
+  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 18 === 0);
 }
 
 async function atEachMoment(number: number, work: (root: string, at: number) => Promise<void>): Promise<string[]> {
