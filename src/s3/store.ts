@@ -25,7 +25,7 @@ import type {
 } from "../objects/protocol.js";
 import { maxConcurrentRequests, type RequestOptions } from "../objects/requests.js";
 import { type ObjectStore, openObjectStore } from "../objects/store.js";
-import { s3UriText } from "../spec/s3/s3-uri.js";
+import { objectUriText } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 import { credentialsFrom } from "./credentials.js";
 import { classify } from "./failures.js";
@@ -278,7 +278,7 @@ async function putObject(
   abortSignal: AbortSignal,
 ): Promise<void> {
   if (sizeBytes > putLimitBytes) {
-    throw new JobError("USAGE", `writing ${s3UriText(object)}: it has ${sizeBytes} bytes`, {
+    throw new JobError("USAGE", `writing ${objectUriText({ scheme: "s3", ...object })}: it has ${sizeBytes} bytes`, {
       hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
     });
   }

@@ -65,7 +65,7 @@ async function openWorld(more: Partial<MlflowModelOptions> = {}): Promise<World>
       signal: new AbortController().signal,
       findProxy: () => undefined,
       server: () => mlflowServer(uri, undefined, { MLFLOW_TRACKING_URI: `${mlflow.url}/`, ...env }),
-      openS3: () => Promise.reject(new Error("no S3 here")),
+      openStore: () => Promise.reject(new Error("no S3 here")),
       ...more,
     });
     return await source.resolve(uri, pinned);

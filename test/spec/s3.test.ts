@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { parseS3Uri, s3UriProblem, s3UriText } from "#src/spec/s3/s3-uri.js";
+import { parseObjectUri, objectUriProblem, objectUriText } from "#src/spec/object-uri.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const inS3 = minimalSpec.replace("in/", "s3://lake/in/");
@@ -8,8 +8,8 @@ describe("paths in S3", () => {
   test.each(["s3://lake/a.parquet", "s3://lake/dt=1/a b%20é.parquet", "s3://my.bucket-1/x//y", "s3://lake/a?b#c"])(
     "%s is an object of its bucket, and nothing in it is escaped",
     (path) => {
-      expect(s3UriProblem(path)).toBeUndefined();
-      expect(s3UriText(parseS3Uri(path))).toBe(path);
+      expect(objectUriProblem(path)).toBeUndefined();
+      expect(objectUriText(parseObjectUri(path))).toBe(path);
     },
   );
 
@@ -26,7 +26,7 @@ describe("paths in S3", () => {
     ["s3://lake/a/./b", "without . or .."],
     [`s3://lake/${"é".repeat(513)}`, "1024 bytes"],
   ])("%s is refused", (path, said) => {
-    expect(s3UriProblem(path)).toContain(said);
+    expect(objectUriProblem(path)).toContain(said);
   });
 
   test("paths in S3 are refused with the place in the spec where they are wrong", () => {
