@@ -8,14 +8,14 @@ import type { RunWriter, Sink } from "#src/sink/port.js";
 import { type HttpProxy, httpProxy } from "./http-proxy.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows } from "./output.js";
-import type { Bucket, S3Server } from "./s3.js";
+import type { S3Bucket, S3Server } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import type { BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, planFor, rejectOf, s3Sink, type S3SinkOptions, whole } from "./sinks.js";
 
 /** A target in S3 behind a proxy, and what a reader finds there. */
 export interface S3World extends AsyncDisposable {
-  readonly bucket: Bucket;
+  readonly bucket: S3Bucket;
   readonly proxy: HttpProxy;
   readonly uri: string;
   readonly folder: string;
