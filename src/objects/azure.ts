@@ -235,6 +235,8 @@ function classify(error: unknown, call: ObjectCall): ObjectFailure {
     case "BlobAlreadyExists":
     case "UnauthorizedBlobOverwrite": // of a SAS that may create only
       return { kind: "exists" };
+    case "Md5Mismatch":
+      return { kind: "transient", found };
     case "InvalidBlockList": // another writer has created the blob, which removes all blocks: the next try finds it
       return { kind: "transient", found };
     case "ContainerNotFound":

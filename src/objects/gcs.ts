@@ -160,7 +160,9 @@ async function putObject(
   { over, metadata }: PutOptions,
 ): Promise<void> {
   const path = `/upload/storage/v1/b/${bucket}/o`;
+  // The name is in the metadata, too: here it is for whoever reads the logs of requests.
   const condition = over === undefined ? {} : { ifGenerationMatch: over === "nothing" ? "0" : over.etag };
+  const query = { ...condition, fields: "generation", name: key };
   const md5 = createHash("md5");
   let session: { readonly path: string; readonly query: Readonly<Record<string, string>> } | undefined;
   let offset = 0;
@@ -176,15 +178,14 @@ async function putObject(
         Buffer.from(`\r\n--${boundary}--\r\n`),
       ]);
       const headers = { "content-type": `multipart/related; boundary=${boundary}` };
-      const query = { ...condition, fields: "generation", uploadType: "multipart" };
-      await send({ method: "POST", path, query, headers, body }).catch(ofBucket);
+      await send({ method: "POST", path, query: { ...query, uploadType: "multipart" }, headers, body }).catch(ofBucket);
       return;
     }
     session ??= sessionOf(
       await send({
         method: "POST",
         path,
-        query: { ...condition, fields: "generation", uploadType: "resumable" },
+        query: { ...query, uploadType: "resumable" },
         headers: { "content-type": "application/json; charset=UTF-8" },
         body: Buffer.from(JSON.stringify({ name: key, metadata })),
       }).catch(ofBucket),
@@ -286,6 +287,9 @@ function classify(error: unknown, call: ObjectCall): ObjectFailure {
   const { act, action, object } = call;
   if (error instanceof Refusal && error.status === 403 && /^(rateLimit|userRateLimit)Exceeded$/.test(error.code)) {
     return { kind: "transient", found: saidBy(error) };
+  }
+  if (error instanceof Refusal && error.status === 400 && /MD5|CRC32C/i.test(error.message)) {
+    return { kind: "transient", found: "the store received other bytes than were sent" };
   }
   if (
     error instanceof Refusal &&

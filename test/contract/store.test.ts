@@ -147,6 +147,36 @@ storeContractOf("a folder on a disk", diskWorld);
 for (const { name, describe: describeStore, server } of stores) {
   describeStore(`a prefix in ${name}`, () => {
     storeContractOf("as a store", () => objectsWorld(server()));
+    racesOf(() => objectsWorld(server()));
+  });
+}
+
+/** What all writers of a store of objects may do at once; on a disk each process has a store of its own. */
+function racesOf(open: () => Promise<StoreWorld>): void {
+  test("of 20 writers at once, one creates a name, and its bytes stay", async () => {
+    await using at = await open();
+    const { store, root } = at;
+    const texts = Array.from({ length: 20 }, (_, writer) => `rows of writer ${writer}`);
+    const created = await Promise.all(texts.map((text) => store.create(`${root}/part`, text, fenceAt(root))));
+    const winners = texts.filter((_, writer) => created[writer]?.outcome === "created");
+    expect(winners).toHaveLength(1);
+    expect((await store.readText(`${root}/part`))?.text).toBe(winners[0]);
+    expect(await at.names()).toEqual(["part"]);
+  });
+
+  test("a text is replaced over the version that was read only", async () => {
+    await using at = await open();
+    const { store, root } = at;
+    const name = `${root}/text`;
+    const fence = fenceAt(root);
+    expect(await store.replace(name, "1", { version: undefined, fence })).toBe("written");
+    const first = await store.readText(name, fence);
+    expect(await store.replace(name, "2", { version: first?.version, fence })).toBe("written");
+    const second = await store.readText(name, fence);
+    expect(second?.text).toBe("2");
+    expect(second?.version).not.toBe(first?.version);
+    expect(await store.withdraw(name, { version: second?.version ?? "", fence })).toBe("removed");
+    expect(await store.readText(name)).toBeUndefined();
   });
 }
 

@@ -1,12 +1,11 @@
 import { expect, test } from "vitest";
 import { messageOf } from "#src/util/errors.js";
 import type { Twist } from "../../../support/http-proxy.js";
-import { useS3 } from "../../../support/s3.js";
+import { useStores } from "../../../support/clouds.js";
+import type { StoreServer } from "../../../support/s3.js";
 import { type Moment, nthMoment, numbered } from "../../../support/s3-moments.js";
 import { carryOutS3, s3World, type S3World } from "../../../support/s3-sink-world.js";
 import { torture } from "../../../support/torture.js";
-
-const s3 = useS3();
 
 /**
  * Moments of an undisturbed run: after each kind of write, or every second one, and before `_SUCCESS` is written; before
@@ -18,9 +17,9 @@ async function momentsOf(at: S3World, number: number, every: number): Promise<Mo
   await carryOutS3(sink, number);
   expect(await at.faults(number)).toEqual([]);
   const all = numbered(at.proxy.requests.slice(from));
-  const last = all.filter(({ kind, isLast }) => /^(PUT|DELETE) /.test(kind) && isLast);
+  const last = all.filter(({ kind, isLast }) => /^(PUT|POST|DELETE) /.test(kind) && isLast);
   const writes = torture ? all : last.filter((_, index) => (last.length - 1 - index) % every === 0);
-  const seen = torture ? all : last.filter(({ kind }) => /^PUT .*_SUCCESS/.test(kind));
+  const seen = torture ? all : last.filter(({ kind }) => /^(PUT|POST) .*_SUCCESS/.test(kind));
   return [
     ...writes.map(({ kind, nth }) => nthMoment(kind, nth, true)),
     ...seen.map(({ kind, nth }) => nthMoment(kind, nth, false)),
@@ -61,13 +60,17 @@ async function faultsOf(at: S3World, number: number, moment: Moment): Promise<st
   return all.map((fault) => `${moment.text}: ${fault}`);
 }
 
-s3.describe("a process that dies at any request to a target in S3", () => {
-  test("a process that dies at any request to S3 leaves a run that the next one finishes", async () => {
-    await using first = await s3World(s3.server());
+for (const { name, describe, server } of useStores()) {
+  describe(`a process that dies at any request to a target in ${name}`, () => requestsOf(server));
+}
+
+function requestsOf(server: () => StoreServer): void {
+  test("a process that dies at any request leaves a run that the next one finishes", async () => {
+    await using first = await s3World(server());
     const moments = await momentsOf(first, 1, 2); // a new run, below, makes the same writes
     const faults: string[] = [];
     for (const moment of moments) {
-      await using at = await s3World(s3.server());
+      await using at = await s3World(server());
       faults.push(...(await faultsOf(at, 1, moment)));
     }
     expect(faults).toEqual([]);
@@ -75,7 +78,7 @@ s3.describe("a process that dies at any request to a target in S3", () => {
   }, 1_800_000);
 
   test("a process that dies at any request leaves a new run that the next one finishes; readers see old rows or new ones", async () => {
-    await using at = await s3World(s3.server());
+    await using at = await s3World(server());
     await using sink = await at.open();
     await carryOutS3(sink);
     const moments = await momentsOf(at, 2, 1);
@@ -86,4 +89,4 @@ s3.describe("a process that dies at any request to a target in S3", () => {
     expect(faults).toEqual([]);
     expect(moments.length).toBeGreaterThan(12);
   }, 1_800_000);
-});
+}
