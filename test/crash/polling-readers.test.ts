@@ -9,12 +9,12 @@ import { expectInOrder } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { type Look, lookInBucket, lookInFolder, lookInTable } from "../support/reader-looks.js";
-import { useS3 } from "../support/s3.js";
-import { useCredentials } from "../support/s3-output.js";
+import { useStores } from "../support/clouds.js";
+import type { StoreServer } from "../support/s3.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
-const s3 = useS3();
+const stores = useStores();
 const postgres = usePostgres();
 
 const [before, date] = ["2026-11-20", "2026-11-21"];
@@ -155,17 +155,21 @@ test("a reader of a folder that follows _SUCCESS sees one run's rows through hol
   await readThroughDecisions(scratch.path, { output: {}, look, due: ["442", "50", "442"], folder }, 1);
 });
 
-s3.describe("in S3,", () => {
+for (const { name, describe, server } of stores) {
+  describe(`in ${name},`, () => readersOf(server));
+}
+
+function readersOf(server: () => StoreServer): void {
   test.skipIf(!torture)(
     "a reader of a bucket that follows _SUCCESS sees one run's rows through holds, decisions, new runs and kills",
     {
       timeout: 900_000,
     },
     async () => {
-      useCredentials();
-      const bucket = await s3.server().createBucket();
-      const path = `s3://${bucket.name}/lake/dt=\${ds}`;
-      const endpoint = `http://127.0.0.1:${s3.server().port}`;
+      const bucket = await server().createBucket();
+      Object.assign(process.env, bucket.env());
+      const path = `${bucket.uri}/lake/dt=\${ds}`;
+      const endpoint = bucket.endpointAt();
       const look = (): Promise<Look> => lookInBucket(bucket, `lake/dt=${date}`, scratch.path);
       await readThroughDecisions(
         scratch.path,
@@ -174,7 +178,7 @@ s3.describe("in S3,", () => {
       );
     },
   );
-});
+}
 
 postgres.describe("in Postgres,", () => {
   const cases = [

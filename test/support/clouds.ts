@@ -76,6 +76,8 @@ async function startAzurite(script: string): Promise<StoreServer> {
       await ask(url(name, "restype=container&"), { method: "PUT" });
       const at = (key: string): string => url(`${name}/${key.split("/").map(encodeURIComponent).join("/")}`);
       return bucketOf(`${azureAccount}/${name}`, `az://${azureAccount}/${name}`, {
+        endpointAt,
+        env: () => env,
         put: (key, body) => ask(at(key), { method: "PUT", body, headers: { "x-ms-blob-type": "BlockBlob" } }),
         get: (key) => ask(at(key)),
         remove: (key) => ask(at(key), { method: "DELETE" }),
@@ -110,6 +112,8 @@ async function startFakeGcs(program: string): Promise<StoreServer> {
       const all = `${endpointAt()}/storage/v1/b/${name}/o`;
       const at = (key: string): string => `${all}/${encodeURIComponent(key)}`;
       return bucketOf(name, `gs://${name}`, {
+        endpointAt,
+        env: () => env,
         put: (key, body) =>
           ask(`${endpointAt()}/upload/storage/v1/b/${name}/o?uploadType=media&name=${encodeURIComponent(key)}`, {
             method: "POST",
@@ -131,17 +135,18 @@ async function startFakeGcs(program: string): Promise<StoreServer> {
   };
 }
 
-interface BucketCalls {
+interface BucketCalls extends Pick<Bucket, "endpointAt" | "env"> {
   put(key: string, body: Uint8Array | string): Promise<unknown>;
   get(key: string): Promise<Response>;
   remove(key: string): Promise<unknown>;
   page(after: string | undefined): Promise<{ readonly keys: readonly string[]; readonly next: string | undefined }>;
 }
 
-function bucketOf(name: string, uri: string, { put, get, remove, page }: BucketCalls): Bucket {
+function bucketOf(name: string, uri: string, { put, get, remove, page, ...server }: BucketCalls): Bucket {
   return {
     name,
     uri,
+    ...server,
     put: async (key, body) => void (await put(key, body)),
     putFile: async (key, path) => void (await put(key, readFileSync(path))),
     get: async (key) => new Uint8Array(await (await get(key)).arrayBuffer()),

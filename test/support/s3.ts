@@ -41,6 +41,10 @@ export interface Bucket {
   readonly name: string;
   /** `s3://name` */
   readonly uri: string;
+  /** That of its server. */
+  endpointAt(port?: number): string;
+  /** That of its server. */
+  env(): Readonly<Record<string, string>>;
   put(key: string, body: Uint8Array | string): Promise<void>;
   /** Copies a file into the bucket. */
   putFile(key: string, path: string): Promise<void>;
@@ -101,7 +105,7 @@ async function startServer(program: string): Promise<S3Server> {
       buckets += 1;
       const name = `bucket-${buckets}`;
       await client.send(new CreateBucketCommand({ Bucket: name }));
-      return bucketOf(client, name);
+      return bucketOf(client, name, port);
     },
     start,
     kill,
@@ -114,7 +118,7 @@ async function startServer(program: string): Promise<S3Server> {
   };
 }
 
-function bucketOf(client: S3Client, name: string): S3Bucket {
+function bucketOf(client: S3Client, name: string, port: number): S3Bucket {
   const put = async (key: string, body: Uint8Array | string): Promise<void> => {
     const bytes = Buffer.from(body);
     await client.send(new PutObjectCommand({ Bucket: name, Key: key, Body: bytes, ContentLength: bytes.length }));
@@ -122,6 +126,8 @@ function bucketOf(client: S3Client, name: string): S3Bucket {
   return {
     name,
     uri: `s3://${name}`,
+    endpointAt: (at = port) => `http://127.0.0.1:${at}`,
+    env: () => s3Env(port),
     put,
     putFile: (key, path) => put(key, readFileSync(path)),
     async get(key) {
