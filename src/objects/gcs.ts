@@ -369,7 +369,7 @@ async function tokenFor(file: Fields, ask: AskPlainly): Promise<Token> {
         grant_type: "refresh_token",
         refresh_token: need(file, "refresh_token"),
       };
-      const url = "https://oauth2.googleapis.com/token";
+      const url = textOf(file["token_uri"]) ?? "https://oauth2.googleapis.com/token";
       const hint = "log in again: gcloud auth application-default login";
       return tokenOf(await askForToken(ask, { service: "Google", url, form, hint }));
     }
