@@ -59,7 +59,11 @@ export async function resolveModel(
 async function openObjectModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { objectModels } = await import("../models/objects.js");
   const cache = await openCache(options);
-  return objectModels({ store: await openStore(model.path, model, options), endpoint: urlOfStore(model.path, model), cache });
+  return objectModels({
+    store: await openStore(model.path, model, options),
+    endpoint: urlOfStore(model.path, model),
+    cache,
+  });
 }
 
 async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {

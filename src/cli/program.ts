@@ -105,7 +105,10 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .addOption(provider())
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
-    .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in a store")
+    .option(
+      "--output <folder>",
+      "Folder for the Parquet parts of --limit, relative to the current folder or in a store",
+    )
     .option("--json", "Print the result as one line of JSON on stdout")
     .option("--quiet", "Print errors only")
     .option("--no-progress", "Print no progress")

@@ -319,7 +319,8 @@ function readResponse(
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
     expectHttp(!Number.isNaN(Reflect.get(parser, "body_bytes"))); // the parser takes a chunk of an unknown size for the last one
-    if (!isComplete && head.status >= 200) { // 1xx: the final response follows
+    if (!isComplete && head.status >= 200) {
+      // 1xx: the final response follows
       isComplete = true;
       end = Number(Reflect.get(parser, "offset"));
     }

@@ -240,13 +240,20 @@ function classify(error: unknown, call: ObjectCall): ObjectFailure {
     case "InvalidBlockList": // another writer has created the blob, which removes all blocks: the next try finds it
       return { kind: "transient", found };
     case "ContainerNotFound":
-      return permanent(`${call.act}: there is no container ${container} in account ${account}`, "check their names in the spec", "FILE_MISSING");
+      return permanent(
+        `${call.act}: there is no container ${container} in account ${account}`,
+        "check their names in the spec",
+        "FILE_MISSING",
+      );
     case "BlobArchived":
       return permanent(`${call.act}: it is archived`, "rehydrate it, then run again");
     case "BlobImmutableDueToPolicy":
       return permanent(`${call.act}: ${found}`, "write to a container without a policy of immutability");
     case "LeaseIdMissing":
-      return permanent(`${call.act}: another program holds a lease on it`, "break it (az storage blob lease break), then run again");
+      return permanent(
+        `${call.act}: another program holds a lease on it`,
+        "break it (az storage blob lease break), then run again",
+      );
     case "AuthenticationFailed": {
       const message = `${call.act}: the credentials are wrong: ${found}: ${error.message}`;
       const hint =
@@ -383,7 +390,12 @@ async function principalToken(
     client,
     secret,
     file,
-  }: { readonly tenant: string; readonly client: string; readonly secret: string | undefined; readonly file: string | undefined },
+  }: {
+    readonly tenant: string;
+    readonly client: string;
+    readonly secret: string | undefined;
+    readonly file: string | undefined;
+  },
   env: Env,
   ask: AskPlainly,
 ): Promise<Token> {
@@ -434,7 +446,9 @@ async function managedToken(client: string | undefined, env: Env, ask: AskPlainl
   const url = `${host.replace(/\/$/, "")}/metadata/identity/oauth2/token?api-version=2018-02-01&${query}`;
   try {
     const service = "the instance metadata service";
-    return tokenOf(await askForToken(ask, { service, url, headers: { metadata: "true" }, timeoutMs: metadataMs, hint }));
+    return tokenOf(
+      await askForToken(ask, { service, url, headers: { metadata: "true" }, timeoutMs: metadataMs, hint }),
+    );
   } catch (error) {
     if (!(error instanceof CredentialsError) && !(await isInAzure())) {
       return undefined; // nothing answers at that address

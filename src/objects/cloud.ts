@@ -93,8 +93,9 @@ export function openCloud(
   const pool = openConnectionPool(timeouts.connectMs);
   return {
     async ask(request, ended, { expected = [], onHeaders } = {}) {
-      const authorized = await authority.authorize(request, (plain, timeoutMs = timeouts.silenceMs) =>
-        exchange(pool, plain, signal, { timeoutMs }), // others wait for the token, too: it does not end with this call
+      const authorized = await authority.authorize(
+        request,
+        (plain, timeoutMs = timeouts.silenceMs) => exchange(pool, plain, signal, { timeoutMs }), // others wait for the token, too: it does not end with this call
       );
       const response = await exchange(pool, authorized, ended, { silenceMs: timeouts.silenceMs, onHeaders });
       if ((response.status >= 200 && response.status < 300) || expected.includes(response.status)) {
@@ -213,7 +214,11 @@ export function saidBy({ status, code }: Refusal): string {
 }
 
 /** What ends a call for good, and is not the job's. */
-export function permanent(message: string, hint: string, code: "PERMISSION" | "FILE_MISSING" = "PERMISSION"): ObjectFailure {
+export function permanent(
+  message: string,
+  hint: string,
+  code: "PERMISSION" | "FILE_MISSING" = "PERMISSION",
+): ObjectFailure {
   return { kind: "permanent", error: new JobError(code, message, { hint }) };
 }
 
@@ -253,27 +258,27 @@ const renewBeforeMs = 225_000;
 export function renewed(
   find: (ask: AskPlainly) => Promise<Token>,
 ): ((ask: AskPlainly) => Promise<string>) & { readonly forget: () => void } {
-  let current: Promise<Token> | undefined;
+  let last: Promise<Token> | undefined;
   let expiresMs = 0;
   const token = async (ask: AskPlainly): Promise<string> => {
-    if (current === undefined || Date.now() > expiresMs - renewBeforeMs) {
-      const next = find(ask);
-      current = next;
-      expiresMs = Number.POSITIVE_INFINITY; // who comes meanwhile waits for it
-      next.then(
-        (found) => {
-          expiresMs = found.expiresMs;
-        },
-        () => {
-          current = undefined;
-        },
-      );
+    if (last !== undefined && Date.now() <= expiresMs - renewBeforeMs) {
+      return (await last).text;
     }
-    return (await current).text;
+    const finding = find(ask);
+    last = finding;
+    expiresMs = Number.POSITIVE_INFINITY; // who comes meanwhile waits for it
+    try {
+      const found = await finding;
+      expiresMs = found.expiresMs;
+      return found.text;
+    } catch (error) {
+      last = undefined;
+      throw error;
+    }
   };
   return Object.assign(token, {
     forget() {
-      current = undefined;
+      last = undefined;
     },
   });
 }

@@ -195,7 +195,9 @@ async function putObject(
       "content-range": `bytes ${offset}-${end - 1}/${sizeBytes}`,
       ...(end === sizeBytes ? { "x-goog-hash": `md5=${md5.digest("base64")}` } : {}),
     };
-    const { status, headers: answered } = await send({ method: "PUT", ...session, headers, body: piece }).catch(ofUpload);
+    const { status, headers: answered } = await send({ method: "PUT", ...session, headers, body: piece }).catch(
+      ofUpload,
+    );
     if (end === sizeBytes ? status === 308 : answered["range"] !== `bytes=0-${end - 1}`) {
       throw new BrokenTransfer("the store has kept a part of a piece only");
     }
@@ -350,7 +352,10 @@ async function credentialsFile(env: Env): Promise<Fields | undefined> {
     if (named === undefined && errnoOf(error) === "ENOENT") {
       return undefined;
     }
-    throw new CredentialsError(`looking for Google credentials: ${path}: ${errnoOf(error) ?? messageOf(error)}`, loginHint);
+    throw new CredentialsError(
+      `looking for Google credentials: ${path}: ${errnoOf(error) ?? messageOf(error)}`,
+      loginHint,
+    );
   }
 }
 
@@ -395,6 +400,10 @@ function need(file: Fields, name: string): string {
   return value;
 }
 
+function jwtPart(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString("base64url");
+}
+
 async function serviceAccountToken(file: Fields, ask: AskPlainly): Promise<Token> {
   const url = textOf(file["token_uri"]) ?? "https://oauth2.googleapis.com/token";
   const nowSeconds = Math.floor(Date.now() / 1000);
@@ -405,8 +414,7 @@ async function serviceAccountToken(file: Fields, ask: AskPlainly): Promise<Token
     iat: nowSeconds,
     exp: nowSeconds + 3600,
   };
-  const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-  const text = `${encode({ alg: "RS256", typ: "JWT", kid: file["private_key_id"] })}.${encode(claims)}`;
+  const text = `${jwtPart({ alg: "RS256", typ: "JWT", kid: file["private_key_id"] })}.${jwtPart(claims)}`;
   let signature: string;
   try {
     signature = createSign("RSA-SHA256").update(text).sign(need(file, "private_key"), "base64url");
@@ -457,7 +465,10 @@ async function subjectToken(source: Fields, ask: AskPlainly): Promise<string> {
   }
   const text = await readFile(path ?? "", "utf8").catch((error: unknown) => {
     const found = errnoOf(error) ?? messageOf(error);
-    throw new CredentialsError(`looking for Google credentials: ${path}: ${found}`, "make the file of the token readable");
+    throw new CredentialsError(
+      `looking for Google credentials: ${path}: ${found}`,
+      "make the file of the token readable",
+    );
   });
   return type === "json" ? need(fieldsOfJson(text), textOf(fieldName) ?? "access_token") : text.trim();
 }

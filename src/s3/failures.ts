@@ -136,7 +136,9 @@ function classifyResponse(
 
 function accessDenied(name: string, { act, action, object }: ObjectCall, found: string): ObjectFailure {
   if (name === "InvalidObjectState") {
-    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, { hint: "restore it, then run again" });
+    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, {
+      hint: "restore it, then run again",
+    });
   }
   const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
   const also =

@@ -98,7 +98,10 @@ function isSameTable(one: string, other: string): boolean {
 
 /** A folder with one slash at its end, without segments that name the folder before them. */
 function withSlash(folder: string): string {
-  const [, scheme = "", path = ""] = /^([a-z0-9]+:\/\/)?(.*)$/.exec(isObjectUri(folder) && objectUriProblem(folder) === undefined ? objectFolder(folder) : folder) ?? [];
+  const [, scheme = "", path = ""] =
+    /^([a-z0-9]+:\/\/)?(.*)$/.exec(
+      isObjectUri(folder) && objectUriProblem(folder) === undefined ? objectFolder(folder) : folder,
+    ) ?? [];
   const segments = path.split("/").filter((segment, index) => segment !== "." && (segment !== "" || index === 0));
   return `${scheme}${segments.join("/")}/`;
 }

@@ -42,7 +42,8 @@ const forms: Readonly<Record<StoreScheme, StoreForm>> = {
     form: "az://account/container/key",
     pattern: /^az:\/\/([^/]*\/[^/]*)(?:\/(.*))?$/s,
     bucket: /^[a-z0-9]{3,24}(?:\.[a-z0-9.-]+)?\/(?:[a-z0-9][a-z0-9-]{1,61}[a-z0-9]|\$root|\$web)$/,
-    bucketRule: "names of accounts and containers have small letters and digits, those of containers also -, and no wildcards",
+    bucketRule:
+      "names of accounts and containers have small letters and digits, those of containers also -, and no wildcards",
   },
 };
 
@@ -100,7 +101,10 @@ export function objectFolder(path: string): string {
 const otherStores: readonly (readonly [RegExp, string])[] = [
   [/^s3[an]:/i, "this is Hadoop's name of a place in S3; write s3:// in its place"],
   [/^gcs:/i, "write gs:// in its place"],
-  [/^(abfs|wasb|adl|azure):/i, "write az://account/container/path, or abfss://container@account.dfs.core.windows.net/path"],
+  [
+    /^(abfs|wasb|adl|azure):/i,
+    "write az://account/container/path, or abfss://container@account.dfs.core.windows.net/path",
+  ],
   [
     /^(hdfs|dbfs|viewfs):/i,
     "this file system is not supported; copy the files to a disk or to a store such as S3, or mount it and name the path",

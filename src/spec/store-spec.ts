@@ -25,11 +25,15 @@ const storesOfKeys: Readonly<Record<string, readonly StoreScheme[]>> = {
 
 /** Those of `keys` that none of the paths takes, each with what is wrong. */
 export function needlessKeys(keys: readonly string[], paths: readonly string[]): { key: string; message: string }[] {
-  const used = paths.filter((path) => isObjectUri(path) && objectUriProblem(path) === undefined).map((path) => parseObjectUri(path).scheme);
+  const inStores = paths.filter((path) => isObjectUri(path) && objectUriProblem(path) === undefined);
+  const used = new Set(inStores.map((path) => parseObjectUri(path).scheme));
   return keys.flatMap((key) => {
     const stores: readonly StoreScheme[] = storesOfKeys[key] ?? ["s3", "gs", "az"];
-    const written = stores.map((scheme) => `${scheme}://`).join(", ").replace(/, (?=[^,]*$)/, " or ");
-    return stores.some((scheme) => used.includes(scheme))
+    const written = stores
+      .map((scheme) => `${scheme}://`)
+      .join(", ")
+      .replace(/, (?=[^,]*$)/, " or ");
+    return stores.some((scheme) => used.has(scheme))
       ? []
       : [{ key, message: `only a path that starts with ${written} can have this key` }];
   });
@@ -42,7 +46,9 @@ export const storeKeys = {
   endpoint: text
     .refine(isEndpoint, { error: endpointError })
     .optional()
-    .describe("For a store: its URL, if it is not the one of AWS, Google or Azure. Default for S3: AWS_ENDPOINT_URL_S3; for Google Cloud Storage: STORAGE_EMULATOR_HOST."),
+    .describe(
+      "For a store: its URL, if it is not the one of AWS, Google or Azure. Default for S3: AWS_ENDPOINT_URL_S3; for Google Cloud Storage: STORAGE_EMULATOR_HOST.",
+    ),
   region: text
     .regex(/^[A-Za-z0-9-]+$/, "expected a region such as eu-central-1")
     .optional()

@@ -57,7 +57,11 @@ async function modelInS3(location?: string): Promise<World> {
     },
     async open(pinned, writer = "dead.as.an.earlier.container") {
       const store = storeAt({ port: proxy.port });
-      using models = objectModels({ store, endpoint: "test", cache: openModelCache({ folder: cache, writer, isDead }) });
+      using models = objectModels({
+        store,
+        endpoint: "test",
+        cache: openModelCache({ folder: cache, writer, isDead }),
+      });
       return (
         await models.resolve(
           `s3://${bucket.name}/models/net.onnx`,

@@ -111,7 +111,12 @@ const { privateKey, publicKey } = generateKeyPairSync("rsa", {
 
 test("a service account signs for its token, which is used until shortly before it expires", async () => {
   await using world = await openWorld();
-  const account = { type: "service_account", client_email: "job@project", private_key: privateKey, private_key_id: "k1" };
+  const account = {
+    type: "service_account",
+    client_email: "job@project",
+    private_key: privateKey,
+    private_key_id: "k1",
+  };
   const env = await credentialsFile(world, { ...account, token_uri: `${world.url}/token` });
   using store = gcs(world, env);
   await Promise.all([store.head(inGoogle), store.head(inGoogle)]);
@@ -146,7 +151,13 @@ test("a token that is refused, or about to expire, is renewed", async () => {
 test("the login of gcloud, another issuer's token and an impersonated account are application default credentials", async () => {
   await using world = await openWorld();
   const { url, folder } = world;
-  const user = { type: "authorized_user", client_id: "id", client_secret: "s", refresh_token: "r", token_uri: `${url}/user` };
+  const user = {
+    type: "authorized_user",
+    client_id: "id",
+    client_secret: "s",
+    refresh_token: "r",
+    token_uri: `${url}/user`,
+  };
   await writeFile(join(folder, "application_default_credentials.json"), JSON.stringify(user));
   using ofGcloud = gcs(world, {});
   await ofGcloud.head(inGoogle);
@@ -169,7 +180,10 @@ test("the login of gcloud, another issuer's token and an impersonated account ar
   expect(world.authorized.at(-1)).toBe("Bearer token-3");
 
   const impersonated = { type: "impersonated_service_account", source_credentials: user };
-  using other = gcs(world, await credentialsFile(world, { ...impersonated, service_account_impersonation_url: `${url}/as` }));
+  using other = gcs(
+    world,
+    await credentialsFile(world, { ...impersonated, service_account_impersonation_url: `${url}/as` }),
+  );
   await other.head(inGoogle);
   expect(world.asked.slice(3).map((asked) => asked.split(" ")[1])).toEqual(["/user", "/as"]);
 });
@@ -223,7 +237,10 @@ test("a service principal, a workload identity and a managed identity have token
   );
   expect(world.authorized).toEqual(["Bearer token-1", "Bearer token-2", "Bearer token-3", "Bearer token-4"]);
 
-  world.fault = { status: 401, body: '{"error":"invalid_client","error_description":"AADSTS7000215: wrong secret\\r\\nTrace"}' };
+  world.fault = {
+    status: 401,
+    body: '{"error":"invalid_client","error_description":"AADSTS7000215: wrong secret\\r\\nTrace"}',
+  };
   using store = azure(world, { ...principal, AZURE_CLIENT_SECRET: "hidden" });
   const refused: unknown = await store.head(inAzure).catch((error: unknown) => error);
   expect(refused).toMatchObject({
@@ -236,7 +253,10 @@ test("a service principal, a workload identity and a managed identity have token
 test("where there is no other identity, the one of the Azure CLI is used", async () => {
   await using world = await openWorld();
   const az = join(world.folder, "az");
-  await writeFile(az, `#!/bin/sh\necho '{"accessToken":"of-the-cli","expires_on":${Math.round(Date.now() / 1000) + 3600}}'\n`);
+  await writeFile(
+    az,
+    `#!/bin/sh\necho '{"accessToken":"of-the-cli","expires_on":${Math.round(Date.now() / 1000) + 3600}}'\n`,
+  );
   await chmod(az, 0o755);
   const path = process.env["PATH"];
   process.env["PATH"] = `${world.folder}${delimiter}${path}`;

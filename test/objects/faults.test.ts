@@ -16,7 +16,7 @@ interface World extends AsyncDisposable {
   readonly warnings: readonly string[];
   readonly folder: string;
   /** An object of the bucket. */
-  at(key: string): { readonly bucket: string; readonly key: string };
+  readonly at: (key: string) => { readonly bucket: string; readonly key: string };
 }
 
 async function worldOf(server: StoreServer, setup: ObjectsSetup = {}): Promise<World> {
@@ -68,7 +68,11 @@ function faultsOf(server: () => StoreServer): void {
   test("names may have any characters; a listing has them in order, page after page", async () => {
     await using world = await worldOf(server());
     const { store, at } = world;
-    const names = ["a b/ü&'(x)%2F.txt", "a+b=c,d;e@f:g$h!~", ...Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`)];
+    const names = [
+      "a b/ü&'(x)%2F.txt",
+      "a+b=c,d;e@f:g$h!~",
+      ...Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`),
+    ];
     for (let start = 0; start < names.length; start += 50) {
       await Promise.all(names.slice(start, start + 50).map((key) => store.put(at(key), key)));
     }
@@ -105,21 +109,25 @@ function faultsOf(server: () => StoreServer): void {
     ["lost", { kind: "lose" }],
     ["503", { kind: "answer", status: 503, body: "" }],
     ["429", { kind: "answer", status: 429, body: "" }],
-  ] as const)("a large file whose second piece is %s is sent again, and created once", async (_what, twist) => {
-    await using world = await worldOf(server());
-    const { store, at, folder, proxy } = world;
-    const body = await largeFile(folder, "a");
-    let pieces = 0;
-    proxy.twist = (request) => {
-      pieces += /^PUT .*(?:part|upload_id)/.test(request) ? 1 : 0;
-      const isSecond = pieces === (request.includes("blockid") || request.includes("upload_id") ? 2 : 1);
-      proxy.twist = isSecond ? undefined : proxy.twist;
-      return isSecond ? twist : undefined;
-    };
-    expect((await store.create(at("part"), { body, conditional: true })).kind).toBe("created");
-    expect(proxy.twist).toBeUndefined();
-    expect(Buffer.from(await world.bucket.get("part")).equals(body.bytes)).toBe(true);
-  }, 60_000);
+  ] as const)(
+    "a large file whose second piece is %s is sent again, and created once",
+    async (_what, twist) => {
+      await using world = await worldOf(server());
+      const { store, at, folder, proxy } = world;
+      const body = await largeFile(folder, "a");
+      let pieces = 0;
+      proxy.twist = (request) => {
+        pieces += /^PUT .*(?:part|upload_id)/.test(request) ? 1 : 0;
+        const isSecond = pieces === (request.includes("blockid") || request.includes("upload_id") ? 2 : 1);
+        proxy.twist = isSecond ? undefined : proxy.twist;
+        return isSecond ? twist : undefined;
+      };
+      expect((await store.create(at("part"), { body, conditional: true })).kind).toBe("created");
+      expect(proxy.twist).toBeUndefined();
+      expect(Buffer.from(await world.bucket.get("part")).equals(body.bytes)).toBe(true);
+    },
+    60_000,
+  );
 
   test("a range whose body breaks off is read on where it ended", async () => {
     await using world = await worldOf(server());
@@ -167,7 +175,11 @@ function faultsOf(server: () => StoreServer): void {
     expect(warnings).toHaveLength(1);
     proxy.twist = () => ({ kind: "answer", status: 403, body: "" });
     const refused: unknown = await store.put(at("text"), "x").catch((error: unknown) => error);
-    expect(refused).toMatchObject({ code: "PERMISSION", exitCode: 64, hint: expect.stringContaining("these credentials need") });
+    expect(refused).toMatchObject({
+      code: "PERMISSION",
+      exitCode: 64,
+      hint: expect.stringContaining("these credentials need"),
+    });
     expect(String(refused)).toContain(`writing ${world.bucket.uri}/text: access denied: the store says 403`);
   });
 

@@ -65,7 +65,7 @@ describe("paths in other stores", () => {
   test("the input is in one store, beside a disk", () => {
     const both = minimalSpec.replace("in/*.parquet", "[a.parquet, gs://lake/a, s3://lake/a]");
     expect(specRefusal(both)).toContain(
-      "input.path[2]: found \"s3://lake/a\", expected a path on a disk or in the same store as input.path.1, which starts with gs://",
+      'input.path[2]: found "s3://lake/a", expected a path on a disk or in the same store as input.path.1, which starts with gs://',
     );
   });
 });

@@ -108,7 +108,11 @@ async function startFakeGcs(program: string): Promise<StoreServer> {
       buckets += 1;
       const name = `bucket-${buckets}`;
       const headers = { "content-type": "application/json" };
-      await ask(`${endpointAt()}/storage/v1/b?project=test`, { method: "POST", body: JSON.stringify({ name }), headers });
+      await ask(`${endpointAt()}/storage/v1/b?project=test`, {
+        method: "POST",
+        body: JSON.stringify({ name }),
+        headers,
+      });
       const all = `${endpointAt()}/storage/v1/b/${name}/o`;
       const at = (key: string): string => `${all}/${encodeURIComponent(key)}`;
       return bucketOf(name, `gs://${name}`, {
@@ -136,10 +140,10 @@ async function startFakeGcs(program: string): Promise<StoreServer> {
 }
 
 interface BucketCalls extends Pick<Bucket, "endpointAt" | "env"> {
-  put(key: string, body: Uint8Array | string): Promise<unknown>;
-  get(key: string): Promise<Response>;
-  remove(key: string): Promise<unknown>;
-  page(after: string | undefined): Promise<{ readonly keys: readonly string[]; readonly next: string | undefined }>;
+  readonly put: (key: string, body: Uint8Array | string) => Promise<unknown>;
+  readonly get: (key: string) => Promise<Response>;
+  readonly remove: (key: string) => Promise<unknown>;
+  readonly page: (after: string | undefined) => Promise<{ readonly keys: readonly string[]; readonly next: string | undefined }>;
 }
 
 function bucketOf(name: string, uri: string, { put, get, remove, page, ...server }: BucketCalls): Bucket {

@@ -27,7 +27,9 @@ export function findAzurite() {
     renameSync(making, join(folder, "installed"));
     return undefined;
   });
-  return failed === undefined && existsSync(script) ? { program: script } : { missing: failed ?? `${script} is missing` };
+  return failed === undefined && existsSync(script)
+    ? { program: script }
+    : { missing: failed ?? `${script} is missing` };
 }
 
 /** @returns the program of fake-gcs-server, or of a `version` of it; or why there is none */

@@ -201,9 +201,13 @@ function rejectOutput(pattern: string, glob: Glob, output: OutputFolder | undefi
   const to = parseObjectUri(`${output.folder}/${output.part}`);
   const from = parseObjectUri(pattern);
   if (from.scheme === to.scheme && from.bucket === to.bucket && glob.matches(to.key)) {
-    throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${objectUriText(to)}`, {
-      hint: outputHint,
-    });
+    throw new JobError(
+      "SPEC_INVALID",
+      `${pattern} matches what is written to output.parquet.path: ${objectUriText(to)}`,
+      {
+        hint: outputHint,
+      },
+    );
   }
 }
 

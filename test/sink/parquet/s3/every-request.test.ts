@@ -80,16 +80,20 @@ function requestsOf(server: () => StoreServer, all: boolean): void {
     expect(moments.length).toBeGreaterThan(4);
   }, 1_800_000);
 
-  test.skipIf(!all)("a process that dies at any request leaves a new run that the next one finishes; readers see old rows or new ones", async () => {
-    await using at = await s3World(server());
-    await using sink = await at.open();
-    await carryOutS3(sink);
-    const moments = await momentsOf(at, 2, 1);
-    const faults: string[] = [];
-    for (const [index, moment] of moments.entries()) {
-      faults.push(...(await faultsOf(at, index + 3, moment)));
-    }
-    expect(faults).toEqual([]);
-    expect(moments.length).toBeGreaterThan(12);
-  }, 1_800_000);
+  test.skipIf(!all)(
+    "a process that dies at any request leaves a new run that the next one finishes; readers see old rows or new ones",
+    async () => {
+      await using at = await s3World(server());
+      await using sink = await at.open();
+      await carryOutS3(sink);
+      const moments = await momentsOf(at, 2, 1);
+      const faults: string[] = [];
+      for (const [index, moment] of moments.entries()) {
+        faults.push(...(await faultsOf(at, index + 3, moment)));
+      }
+      expect(faults).toEqual([]);
+      expect(moments.length).toBeGreaterThan(12);
+    },
+    1_800_000,
+  );
 }
