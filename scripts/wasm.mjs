@@ -15,6 +15,11 @@ const loops = [
     target: "src/columnar/memory/hash-loops-code.ts",
     name: "hashLoopsCode",
   },
+  {
+    source: "src/checks/profile/profile-loops.wat",
+    target: "src/checks/profile/profile-loops-code.ts",
+    name: "profileLoopsCode",
+  },
 ];
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 

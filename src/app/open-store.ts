@@ -15,10 +15,8 @@ export interface PlaceInStore {
 
 /** Returns how to reach the store that `uri` is in, as a part of the spec says. */
 export function placeOf(uri: string, spec: PlaceSpec, { retry, signal }: StoreOptions): PlaceInStore {
-  const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse } = spec;
+  const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse: encryption } = spec;
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
-  const { algorithm, kms_key: keyId, bucket_key: bucketKey } = sse ?? {};
-  const encryption = algorithm === undefined ? undefined : { algorithm, keyId, bucketKey };
   const settings = { endpoint, region, pathStyle, requestPayer, encryption };
   return {
     place: { scheme: parseObjectUri(uri).scheme, settings },

@@ -65,7 +65,7 @@ function azureProtocol(options: CloudOptions): ObjectProtocol {
     scheme: "az",
     classify,
     renew: () => Promise.resolve(authority.forget()),
-    async list({ bucket, key: prefix }, { folder, after }, signal) {
+    async list({ bucket, key: prefix }, folder, after, signal) {
       const query = {
         comp: "list",
         ...(folder ? { delimiter: "/" } : {}),

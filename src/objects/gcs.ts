@@ -67,7 +67,7 @@ function gcsProtocol(options: CloudOptions): ObjectProtocol {
     scheme: "gs",
     classify,
     renew: () => Promise.resolve(authority.forget()),
-    async list({ bucket, key: prefix }, { folder, after }, signal) {
+    async list({ bucket, key: prefix }, folder, after, signal) {
       const query = {
         fields: "items(name,size,generation),prefixes,nextPageToken",
         prefix,

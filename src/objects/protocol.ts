@@ -17,8 +17,12 @@ export interface ObjectProtocol extends Disposable {
   classify(error: unknown, call: ObjectCall): ObjectFailure;
   /** Looks up the credentials anew, which the store has refused. */
   renew(): Promise<unknown>;
-  /** Lists one page of the objects whose keys start with `prefix.key`, in the order of the keys. */
-  list(prefix: ObjectName, page: PageRequest, signal: AbortSignal): Promise<Page>;
+  /**
+   * Lists one page of the objects whose keys start with `prefix.key`, in the order of the keys.
+   * @param folder lists keys with a slash after the prefix by their common prefix only, as objects without ETag and bytes
+   * @param after `next` of the page before
+   */
+  list(prefix: ObjectName, folder: boolean, after: string | undefined, signal: AbortSignal): Promise<Page>;
   head(object: ObjectVersion, signal: AbortSignal): Promise<StoredObject>;
   /** Requests a range on the condition that the object has its ETag. The bytes go to `onHeaders`, if the status is 2xx. */
   get(request: RangeRequest, signal: AbortSignal): Promise<unknown>;
@@ -77,17 +81,9 @@ export interface ListedObject {
   readonly sizeBytes: number;
 }
 
-/** Which page to list. */
-export interface PageRequest {
-  /** Lists keys with a slash after the prefix by their common prefix only, once each, as objects without ETag and bytes. */
-  readonly folder: boolean;
-  /** What the page before said; undefined: the first one. */
-  readonly after: string | undefined;
-}
-
 export interface Page {
   readonly objects: readonly ListedObject[];
-  /** Where the listing continues; undefined: nowhere. */
+  /** Where the listing continues; undefined: nowhere; "": it does, and the store does not say where. */
   readonly next: string | undefined;
 }
 

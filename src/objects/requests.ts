@@ -172,22 +172,22 @@ function objectChangedError({ act }: ObjectCall, found: string): JobError {
   });
 }
 
+/** A technology, and how requests are sent to it. */
+export interface StoreTools {
+  readonly protocol: ObjectProtocol;
+  readonly send: SendRequest;
+  readonly silenceMs: number;
+}
+
 /**
  * Reads a range; each attempt resumes where the last one ended.
- * @param get sends one request, and throws for a response that is no success
  * @param onBytes receives bytes, which are overwritten after it returns, and their offset in the object
  */
 export async function readResuming(
-  { send, silenceMs }: { readonly send: SendRequest; readonly silenceMs: number },
+  { protocol, send, silenceMs }: StoreTools,
   call: ObjectCall,
   { object, etag, start, end }: ReadRequest,
-  {
-    get,
-    onBytes,
-  }: {
-    readonly get: ObjectProtocol["get"];
-    readonly onBytes: (bytes: Uint8Array, offset: number) => void;
-  },
+  onBytes: (bytes: Uint8Array, offset: number) => void,
 ): Promise<void> {
   let offset = start;
   const resumed = send(call, async (signal) => {
@@ -200,7 +200,7 @@ export async function readResuming(
     const onHeaders: Exchange["onHeaders"] = (response) => {
       silence.reset();
       if (response.status < 200 || response.status >= 300) {
-        return undefined; // `get` turns other statuses into errors
+        return undefined; // the protocol turns other statuses into errors
       }
       checkResponse(response, { start: from, end, etag });
       return (chunk) => {
@@ -212,7 +212,7 @@ export async function readResuming(
         offset += chunk.length;
       };
     };
-    await get({ object, etag, start: from, end, onHeaders }, silence.signal);
+    await protocol.get({ object, etag, start: from, end, onHeaders }, silence.signal);
     if (offset < end) {
       throw new BrokenTransfer(`a body of ${end - from} bytes ended after ${offset - from}`);
     }

@@ -20,7 +20,7 @@ import type {
   StoredObject,
   StoredText,
 } from "./protocol.js";
-import { createSendRequest, orUndefined, type RequestOptions, type SendRequest, readResuming } from "./requests.js";
+import { createSendRequest, orUndefined, readResuming, type RequestOptions, type StoreTools } from "./requests.js";
 
 /** Which objects a listing yields. */
 export interface ListOptions {
@@ -48,9 +48,6 @@ export interface CreateRequest {
   readonly conditional: boolean;
 }
 
-/** The outcome of a creation. `id` is the `creationIdOf` the object that this call created. */
-export type CreateResult = { readonly kind: "created"; readonly id: string } | { readonly kind: "exists" };
-
 /** @throws JobError PERMISSION, OBJECT_STORE; FILE_MISSING for a bucket that is not there */
 export interface ObjectCalls {
   /** Lists the objects of a bucket whose keys start with `prefix`, in the order of the keys. */
@@ -67,10 +64,10 @@ export interface ObjectCalls {
   /** Reads a small UTF-8 object; undefined when it does not exist. */
   readText(object: ObjectName): Promise<StoredText | undefined>;
   /**
-   * Creates an object unless its key exists. After a lost response the id in the object's metadata tells whether this
-   * call created it.
+   * Creates an object unless its key exists. Resolves to `creationIdOf` the object that this call created, also after a
+   * lost response; undefined: the key exists.
    */
-  create(object: ObjectName, request: CreateRequest): Promise<CreateResult>;
+  create(object: ObjectName, request: CreateRequest): Promise<string | undefined>;
   /** Overwrites an object. With `etag` only that version, where the store supports that. */
   put(object: ObjectName, text: string, etag?: string): Promise<"written" | "changed">;
   /** Copies an object within the store, with its metadata. Resolves to whether `from` exists. */
@@ -97,40 +94,30 @@ export function openObjectStore(protocol: ObjectProtocol, options: RequestOption
   };
 }
 
-interface StoreTools {
-  readonly protocol: ObjectProtocol;
-  readonly send: SendRequest;
-  readonly silenceMs: number;
-}
-
 function callsWith(tools: StoreTools): ObjectCalls {
   const { protocol, send } = tools;
   return {
     list: (bucket, prefix, options = {}) => listObjects(tools, { bucket, key: prefix }, options),
-    head: (object) =>
-      orUndefined(send(callOn(tools, "read", object, "checking"), (stop) => protocol.head(object, stop))),
+    head: (object) => orUndefined(send(callOn(tools, "checking", object), (stop) => protocol.head(object, stop))),
     read: (act, request, onBytes) =>
-      readResuming(tools, { act, action: "read", object: request.object }, request, {
-        get: (range, stop) => protocol.get(range, stop),
-        onBytes,
-      }),
-    readText: (object) => orUndefined(send(callOn(tools, "read", object), (stop) => protocol.getText(object, stop))),
+      readResuming(tools, { act, action: "read", object: request.object }, request, onBytes),
+    readText: (object) => orUndefined(send(callOn(tools, "reading", object), (stop) => protocol.getText(object, stop))),
     create: (object, request) => createObject(tools, object, request),
     async put(object, text, etag) {
-      const outcome = await ifMatching(tools, callOn(tools, "write", object), etag, (over, stop) =>
+      const outcome = await ifMatching(tools, callOn(tools, "writing", object), etag, (over, stop) =>
         putBody(tools, object, text, { over: over === undefined ? undefined : { etag: over }, metadata: {} }, stop),
       );
       return outcome === "done" ? "written" : "changed"; // also when the key has no object any more
     },
     async copy(from, to) {
-      const copied = send(callOn(tools, "write", to), async (stop) => {
+      const copied = send(callOn(tools, "writing", to), async (stop) => {
         await protocol.copy(from, to, stop);
         return true;
       });
       return (await orUndefined(copied)) ?? false;
     },
     async remove(object, etag) {
-      const outcome = await ifMatching(tools, callOn(tools, "remove", object), etag, (match, stop) =>
+      const outcome = await ifMatching(tools, callOn(tools, "removing", object), etag, (match, stop) =>
         protocol.remove(object, match, stop),
       );
       return outcome === "changed" ? "changed" : "removed";
@@ -139,16 +126,11 @@ function callsWith(tools: StoreTools): ObjectCalls {
   };
 }
 
-const verbs = { list: "listing", read: "reading", write: "writing", remove: "removing" } as const;
+const actions = { listing: "list", checking: "read", reading: "read", writing: "write", removing: "remove" } as const;
 
-/** Describes a call. `verb` is what messages write before the object's URI. */
-function callOn(
-  { protocol }: StoreTools,
-  action: ObjectCall["action"],
-  object: ObjectName,
-  verb: string = verbs[action],
-): ObjectCall {
-  return { act: `${verb} ${uriOf(protocol, object)}`, action, object };
+/** Describes a call by the verb that messages write before the object's URI. */
+function callOn({ protocol }: StoreTools, verb: keyof typeof actions, object: ObjectName): ObjectCall {
+  return { act: `${verb} ${uriOf(protocol, object)}`, action: actions[verb], object };
 }
 
 function uriOf({ scheme }: ObjectProtocol, { bucket, key }: ObjectName): string {
@@ -161,8 +143,8 @@ async function* listObjects(
   { folder = false, firstPage = false }: ListOptions,
 ): AsyncGenerator<ListedObject> {
   for (let after: string | undefined; ; ) {
-    const { objects, next } = await tools.send(callOn(tools, "list", prefix), async (stop) => {
-      const page = await tools.protocol.list(prefix, { folder, after }, stop);
+    const { objects, next } = await tools.send(callOn(tools, "listing", prefix), async (stop) => {
+      const page = await tools.protocol.list(prefix, folder, after, stop);
       if (page.next !== undefined && (page.next === "" || page.next === after)) {
         // Such a page is requested again: nothing else would notice the objects that it leaves out.
         throw new BrokenTransfer("the store's listing is truncated, and does not say where it continues");
@@ -219,44 +201,39 @@ async function createObject(
   tools: StoreTools,
   object: ObjectName,
   { body, metadata = {}, conditional }: CreateRequest,
-): Promise<CreateResult> {
+): Promise<string | undefined> {
   const id = randomUUID();
   const options = { metadata: { ...metadata, [idKey]: id }, over: conditional ? ("nothing" as const) : undefined };
-  const call = callOn(tools, "write", object);
+  const call = callOn(tools, "writing", object);
+  const ownIdOf = (stored: StoredObject): string | undefined => (creationIdOf(stored) === id ? id : undefined);
   return await tools.send(call, async (stop) => {
     // Before each attempt: the response to the last one may be lost; and a body that is not needed is not sent.
-    const before = await findCreation(tools, object, id, stop);
+    const before = await headOnce(tools, object, stop);
     if (before !== undefined) {
-      return before;
+      return ownIdOf(before);
     }
     try {
       await putBody(tools, object, body, options, stop);
-      return { kind: "created", id };
+      return id;
     } catch (error) {
       if (tools.protocol.classify(error, call).kind !== "exists") {
         throw error;
       }
     }
-    const after = await findCreation(tools, object, id, stop);
+    const after = await headOnce(tools, object, stop);
     if (after === undefined) {
       throw new BrokenTransfer("the key was in use, and then free again");
     }
-    return after;
+    return ownIdOf(after);
   });
 }
 
-/** Asks who wrote an object; undefined when nobody did. */
-async function findCreation(
-  tools: StoreTools,
-  object: ObjectName,
-  id: string,
-  stop: AbortSignal,
-): Promise<CreateResult | undefined> {
+/** Asks for an object within another call; undefined: there is none. */
+async function headOnce(tools: StoreTools, object: ObjectName, stop: AbortSignal): Promise<StoredObject | undefined> {
   try {
-    const stored = await tools.protocol.head(object, stop);
-    return creationIdOf(stored) === id ? { kind: "created", id } : { kind: "exists" };
+    return await tools.protocol.head(object, stop);
   } catch (error) {
-    const failure = tools.protocol.classify(error, callOn(tools, "read", object, "checking"));
+    const failure = tools.protocol.classify(error, callOn(tools, "checking", object));
     if (failure.kind === "missing") {
       return undefined;
     }
@@ -268,7 +245,7 @@ async function findCreation(
 const maxProbes = 3;
 
 async function honoursConditions(tools: StoreTools, probe: ObjectName): Promise<boolean> {
-  const call = callOn(tools, "write", probe);
+  const call = callOn(tools, "writing", probe);
   const isRefused = async (): Promise<boolean> =>
     await tools.send(call, async (stop) => {
       try {

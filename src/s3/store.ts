@@ -26,6 +26,7 @@ import type {
 import { maxConcurrentRequests, type RequestOptions } from "../objects/requests.js";
 import { type ObjectStore, openObjectStore } from "../objects/store.js";
 import { objectUriText } from "../spec/object-uri.js";
+import type { StoreOutputSpec } from "../spec/parquet-spec.js";
 import { JobError } from "../util/errors.js";
 import { credentialsFrom } from "./credentials.js";
 import { classify } from "./failures.js";
@@ -37,13 +38,7 @@ export interface S3Settings {
   readonly pathStyle?: boolean | undefined;
   readonly requestPayer?: "requester" | undefined;
   /** Server-side encryption of objects that are written; undefined leaves it to the bucket. */
-  readonly encryption?: Encryption | undefined;
-}
-
-export interface Encryption {
-  readonly algorithm: "AES256" | "aws:kms";
-  readonly keyId?: string | undefined;
-  readonly bucketKey?: boolean | undefined;
+  readonly encryption?: StoreOutputSpec["sse"];
 }
 
 /** How to reach one store, and how to send requests to it. */
@@ -67,7 +62,7 @@ function s3Protocol(options: S3Options): ObjectProtocol {
     scheme: "s3",
     classify,
     renew: () => client().config.credentials({ forceRefresh: true }),
-    async list({ bucket: Bucket, key: Prefix }, { folder, after }, abortSignal) {
+    async list({ bucket: Bucket, key: Prefix }, folder, after, abortSignal) {
       const command = new ListObjectsV2Command({
         Bucket,
         Prefix,
@@ -117,11 +112,11 @@ type PutInput = Partial<
   >
 >;
 
-function encryptionInput(encryption: Encryption | undefined): PutInput {
+function encryptionInput(encryption: StoreOutputSpec["sse"]): PutInput {
   if (encryption === undefined) {
     return {};
   }
-  const { algorithm, keyId, bucketKey } = encryption;
+  const { algorithm, kms_key: keyId, bucket_key: bucketKey } = encryption;
   return {
     ServerSideEncryption: algorithm,
     ...(keyId === undefined ? {} : { SSEKMSKeyId: keyId }),

@@ -1,5 +1,4 @@
-import { constants } from "node:fs";
-import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
 import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
@@ -13,12 +12,10 @@ export interface FileSystem {
   mkdir(path: string): Promise<void>;
   readdir(path: string): Promise<string[]>;
   readText(path: string): Promise<string>;
-  stat(path: string): Promise<Stat>;
+  stat(path: string): Promise<Pick<Stat, "sizeBytes" | "version">>;
   digest(path: string): Promise<Digest>;
   /** Creates or empties a file and writes all of `text`. Not durable before `sync`. */
   writeText(path: string, text: string): Promise<void>;
-  /** Adds text to the end of a file. Not durable before `sync`. */
-  appendText(path: string, text: string): Promise<void>;
   /** Flushes a file or a folder to the disk. */
   sync(path: string): Promise<void>;
   /** Gives a file a second name. Fails with EEXIST where `to` exists: so the first writer wins. */
@@ -38,9 +35,6 @@ export interface DiskStoreOptions {
   readonly isDead: (writer: string) => boolean;
 }
 
-/** A file of a log gets no more lines when it is larger: readers hold a whole file in memory. */
-const logFileBytes = 4 * 1024 ** 2;
-
 /** More than the attempts that can finish one run within a few milliseconds. */
 const retriesLimit = 100;
 
@@ -53,8 +47,6 @@ const noHardLinks: ReadonlySet<string | undefined> = new Set(["EPERM", "ENOTSUP"
  */
 export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): Store {
   const folders = durableFolders(fs, root);
-  const logs = new Map<string, { path: string; sizeBytes: number }>();
-  let logFiles = 0;
 
   /** Runs `work` with the folders in place. Whoever closes a scope removes them meanwhile: then `work` is done again. */
   async function fenced<T>(check: Fence["check"], needed: readonly string[], work: () => Promise<T>): Promise<T> {
@@ -109,27 +101,71 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
     await ifThere(flushFolder(fs, folder));
   }
 
-  const store: Store = {
-    failure: "DISK",
-    localFolder: root,
-    logPauseMs: 100,
+  async function removeAll(folder: string, names: readonly string[]): Promise<void> {
+    for (const name of names) {
+      await ifThere(fs.unlink(join(folder, name)));
+    }
+    await flush(folder); // also where none was left: the attempt that removed them may have died before that
+  }
+
+  async function overwrite(name: string, text: string): Promise<void> {
+    await refuseLinks(root, dirname(name));
+    await replaceFile(fs, { path: name, temporary: `${name}.${writer}`, text });
+  }
+
+  /** Replaces a text. */
+  async function replace(name: string, text: string, fence: Fence): Promise<void> {
+    await staged(fence, name, {
+      async write(path) {
+        await fs.writeText(path, text);
+        await fs.sync(path);
+      },
+      async publish(path) {
+        await fs.rename(path, name);
+        await fs.sync(dirname(name));
+      },
+    });
+  }
+
+  /** Removes a text if it may go; false: it is another one now, which may stay. */
+  async function withdraw(
+    name: string,
+    mayGo: (text: string | undefined) => boolean,
+    { scope, check }: Fence,
+  ): Promise<boolean> {
+    const entered = join(scope, writer);
+    if (!mayGo(await fenced(check, [entered], () => ifThere(fs.readText(name))))) {
+      return false;
+    }
+    try {
+      // Moved into a folder that was made before the check and the read, and that no one else makes: whoever published
+      // another text since has closed the scope before. So a text that was not read cannot be removed.
+      await fs.rename(name, join(entered, basename(name)));
+    } catch (error) {
+      if (errnoOf(error) !== "ENOENT") {
+        throw error;
+      }
+      folders.forget();
+      if ((await ifThere(fs.stat(name))) !== undefined) {
+        return false;
+      }
+    }
+    await fs.sync(dirname(name)); // also when it is gone: it must not come back over fewer parts
+    return true;
+  }
+
+  return {
     list: (folder) =>
       atDisk(`reading ${folder}`, async () =>
         ((await ifThere(fs.readdir(folder))) ?? []).map((name) => ({ name, sizeBytes: undefined })),
       ),
-    stat: (name) => atDisk(`checking ${name}`, () => ifThere(fs.stat(name))),
-    digest: (name) => atDisk(`reading ${name}`, () => ifThere(fs.digest(name))),
-    readText: (name, fence) =>
-      atDisk(`reading ${name}`, async () => {
-        const check = fence?.check ?? (() => Promise.resolve());
-        const entered = fence === undefined ? [] : [join(fence.scope, writer)];
-        const text = await fenced(check, entered, () => ifThere(fs.readText(name)));
-        return text === undefined ? undefined : { text, version: "" };
+    stat: (name) =>
+      atDisk(`checking ${name}`, async () => {
+        const facts = await ifThere(fs.stat(name));
+        return facts && { ...facts, digest: () => atDisk(`reading ${name}`, () => ifThere(fs.digest(name))) };
       }),
-    // oxlint-disable-next-line require-await -- stores elsewhere fetch them
-    async *fetch(names) {
-      yield* names.length === 0 ? [] : [names.map((name) => ({ name, path: name }))];
-    },
+    readText: (name) => atDisk(`reading ${name}`, () => ifThere(fs.readText(name))),
+    fetch: (names) => ({ folder: root, groups: allAtOnce(names) }),
     workFile: ({ scope, check }, what, write) =>
       atDisk(`writing to ${scope}`, () =>
         fenced(check, [scope], async () => {
@@ -169,52 +205,26 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
           },
         }),
       ),
-    replace: (name, text, { fence }) =>
+    update: (name, change, fence) =>
       atDisk(`writing ${name}`, async () => {
-        await staged(fence, name, {
-          async write(path) {
-            await fs.writeText(path, text);
-            await fs.sync(path);
-          },
-          async publish(path) {
-            await fs.rename(path, name);
-            await fs.sync(dirname(name));
-          },
-        });
-        return "written" as const;
-      }),
-    overwrite: (name, text) =>
-      atDisk(`writing ${name}`, async () => {
-        await refuseLinks(root, dirname(name));
-        await replaceFile(fs, { path: name, temporary: `${name}.${writer}`, text });
-      }),
-    append: (log, text, { check }) =>
-      atDisk(`writing to ${log}`, async () => {
-        const sizeBytes = Buffer.byteLength(text);
-        const file = logs.get(log);
-        logs.delete(log); // if a write fails, the file may end in a torn line: the next one begins a file
-        if (file !== undefined && file.sizeBytes + sizeBytes <= logFileBytes) {
-          await check();
-          const isThere = await ifThere(fs.appendText(file.path, text).then(() => true));
-          if (isThere === true) {
-            await fs.sync(file.path);
-            logs.set(log, { path: file.path, sizeBytes: file.sizeBytes + sizeBytes });
+        for (let tries = 0; tries < retriesLimit; tries += 1) {
+          await fence?.check();
+          const text = await atDisk(`reading ${name}`, () => ifThere(fs.readText(name)));
+          const next = change(text);
+          if (next === text) {
+            return await flush(dirname(name)); // the attempt that wrote or removed it may have died before that
+          }
+          if (next !== undefined) {
+            return await (fence === undefined ? overwrite(name, next) : replace(name, next, fence));
+          }
+          if (fence === undefined) {
+            return await removeAll(dirname(name), [basename(name)]);
+          }
+          if (await withdraw(name, (there) => there !== undefined && change(there) === undefined, fence)) {
             return;
           }
         }
-        logFiles += 1;
-        const path = join(log, `${String(logFiles).padStart(6, "0")}.${writer}`);
-        await fenced(check, [log], async () => {
-          try {
-            await fs.writeText(path, text);
-            await fs.sync(path);
-            await fs.sync(log);
-          } catch (error) {
-            await fs.unlink(path).catch(() => undefined);
-            throw error;
-          }
-        });
-        logs.set(log, { path, sizeBytes });
+        throw new Error(`${name} was written to by others again and again`);
       }),
     copy: (from, to) =>
       atDisk(`writing ${to}`, async () => {
@@ -222,31 +232,7 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
         // Another attempt may have moved it: where there are no hard links, it was renamed.
         return outcome !== undefined || (await ifThere(fs.stat(to))) !== undefined ? "copied" : "missing";
       }),
-    remove: (folder, names) =>
-      atDisk(`removing files of ${folder}`, async () => {
-        for (const name of names) {
-          await ifThere(fs.unlink(join(folder, name)));
-        }
-        await flush(folder); // also where none was left: the attempt that removed them may have died before that
-      }),
-    withdraw: (name, { fence }) =>
-      atDisk(`removing ${name}`, async () => {
-        try {
-          // Moved into a folder that `readText` made before it checked and read, and no one else makes: whoever published
-          // another text since has closed the scope before. So a text that was not read cannot be removed.
-          await fs.rename(name, join(fence.scope, writer, basename(name)));
-        } catch (error) {
-          if (errnoOf(error) !== "ENOENT") {
-            throw error;
-          }
-          folders.forget();
-          if ((await ifThere(fs.stat(name))) !== undefined) {
-            return "changed";
-          }
-        }
-        await fs.sync(dirname(name)); // also when it is gone: it must not come back over fewer parts
-        return "removed";
-      }),
+    remove: (folder, names) => atDisk(`removing files of ${folder}`, () => removeAll(folder, names)),
     clear: (folder) =>
       atDisk(`removing ${folder}`, async () => {
         folders.forget();
@@ -261,10 +247,17 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
           }
         }
       }),
-    flush: (folder) => atDisk(`flushing ${folder}`, () => flush(folder)),
-    within: () => store,
   };
-  return store;
+}
+
+async function* allAtOnce(names: Parameters<Store["fetch"]>[0]): AsyncGenerator<readonly string[]> {
+  const paths: string[] = [];
+  for await (const name of names) {
+    paths.push(name);
+  }
+  if (paths.length > 0) {
+    yield paths;
+  }
 }
 
 /** Makes folders, whose names are durable then. */
@@ -502,23 +495,13 @@ export async function atDisk<T>(doing: string, work: () => Promise<T>): Promise<
   }
 }
 
-async function writeInto(path: string, flags: string | number, text: string): Promise<void> {
-  const file = await open(path, flags);
-  try {
-    await file.writeFile(text, "utf8");
-  } finally {
-    await file.close();
-  }
-}
-
 export const nodeFileSystem: FileSystem = {
   async mkdir(path) {
     await mkdir(path);
   },
   readdir: (path) => readdir(path),
   readText: (path) => readFile(path, "utf8"),
-  writeText: (path, text) => writeInto(path, "w", text),
-  appendText: (path, text) => writeInto(path, constants.O_WRONLY | constants.O_APPEND, text),
+  writeText: (path, text) => writeFile(path, text),
   async stat(path) {
     const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
     return { sizeBytes: Number(size), version: [dev, ino, size, mtimeNs, ctimeNs].join(":") };

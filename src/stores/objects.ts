@@ -7,15 +7,7 @@ import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import { digestOfFile } from "../util/sha256.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
-import {
-  type Digest,
-  digestOfText,
-  type Entry,
-  type Fence,
-  type LocalFile,
-  type Store,
-  takeBackIfLate,
-} from "./store.js";
+import { type Digest, digestOfText, type Entry, type Fence, type Store, takeBackIfLate } from "./store.js";
 
 export interface ObjectsOptions {
   readonly objects: ObjectStore;
@@ -37,13 +29,14 @@ const atOnce = 24;
 /** Metadata key of an object's digest, so that whoever adopts it need not read it. */
 const digestKey = "inferbatchsha256";
 const probeStart = "probe.";
+/** More than the attempts that can change one text at once. */
+const triesLimit = 100;
 
 /**
  * Opens objects as a store; names are `<scheme>://<bucket>/<key>`. A creation is one PUT under the condition that nothing
  * has the key: it is never called back.
  */
 export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOptions): Store {
-  let logFiles = 0;
   let asked: Promise<boolean> | undefined;
 
   /** Asks whether the store honours `If-None-Match`: once, but again if it was away. */
@@ -54,14 +47,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
       asked = undefined;
       throw error;
     }
-  }
-
-  async function stored(name: string): Promise<StoredObject> {
-    const object = await objects.head(objectAt(name));
-    if (object === undefined) {
-      throw changedWhileRead(name);
-    }
-    return object;
   }
 
   async function list(folder: string): Promise<readonly Entry[]> {
@@ -84,8 +69,12 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
   }
 
   /** Fetches an object, or its footer into a sparse file. */
-  async function fetchOne({ name, path }: LocalFile, what: "whole" | "footer"): Promise<void> {
-    const { etag, sizeBytes } = await stored(name);
+  async function fetchOne(name: string, path: string, what: "whole" | "footer"): Promise<void> {
+    const object = await objects.head(objectAt(name));
+    if (object === undefined) {
+      throw changedWhileRead(name);
+    }
+    const { etag, sizeBytes } = object;
     await using file = await open(path, "wx+", 0o600);
     const fetchRange = async (start: number, end: number): Promise<void> => {
       if (start < end) {
@@ -109,36 +98,82 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     }
   }
 
-  return {
-    failure: "OBJECT_STORE",
-    localFolder: spool.folder,
-    logPauseMs: 2000,
-    list,
-    ...small(objects),
-    async digest(name) {
-      const object = await objects.head(objectAt(name));
-      return object === undefined ? undefined : await digestOf(objects, name, object);
-    },
-    async *fetch(names, what) {
-      const size = groupSizes[what];
-      for (let start = 0; start < names.length; start += size) {
-        await spool.prepare();
-        const group = names.slice(start, start + size).map((name) => ({ name, path: spool.newPath() }));
-        try {
-          const fetched = await Promise.allSettled(
-            group.map((file) => withSpoolErrors(spool, () => fetchOne(file, what))),
-          );
-          const failed = fetched.find(({ status }) => status === "rejected");
-          if (failed?.status === "rejected") {
-            throw failed.reason;
-          }
-          yield group;
-        } finally {
-          // The folder of the spool goes when the attempt ends.
-          await Promise.all(group.map(({ path }) => unlink(path).catch(() => undefined)));
-        }
+  async function* fetchGroups(
+    names: Parameters<Store["fetch"]>[0],
+    what: "whole" | "footer",
+  ): AsyncGenerator<readonly string[]> {
+    let group: string[] = [];
+    for await (const name of names) {
+      group.push(name);
+      if (group.length === groupSizes[what]) {
+        yield* fetched(group, what);
+        group = [];
       }
+    }
+    if (group.length > 0) {
+      yield* fetched(group, what);
+    }
+  }
+
+  async function* fetched(names: readonly string[], what: "whole" | "footer"): AsyncGenerator<readonly string[]> {
+    await spool.prepare();
+    const files = names.map((name) => ({ name, path: spool.newPath() }));
+    const paths = files.map(({ path }) => path);
+    try {
+      const outcomes = await Promise.allSettled(
+        files.map(({ name, path }) => withSpoolErrors(spool, () => fetchOne(name, path, what))),
+      );
+      const failed = outcomes.find(({ status }) => status === "rejected");
+      if (failed?.status === "rejected") {
+        throw failed.reason;
+      }
+      yield paths;
+    } finally {
+      // The folder of the spool goes when the attempt ends.
+      await Promise.all(paths.map((path) => unlink(path).catch(() => undefined)));
+    }
+  }
+
+  /** Replaces a text, where it is still the one with this ETag. */
+  async function isReplaced(
+    object: ObjectName,
+    text: string,
+    { etag, fence }: { readonly etag: string | undefined; readonly fence: Fence },
+  ): Promise<boolean> {
+    const conditional = await isExclusive(fence);
+    const isWritten =
+      etag === undefined
+        ? (await objects.create(object, { body: text, conditional })) !== undefined
+        : (await objects.put(object, text, conditional ? etag : undefined)) === "written";
+    if (isWritten) {
+      await takeBackIfLate(fence, async () => {
+        const now = await objects.readText(object);
+        if (now?.text === text) {
+          await objects.remove(object, now.etag);
+        }
+      });
+    }
+    return isWritten;
+  }
+
+  function until(signal: AbortSignal | undefined): ObjectCalls {
+    return signal === undefined ? objects : objects.until(signal);
+  }
+
+  return {
+    list,
+    async stat(name, signal) {
+      const object = await until(signal).head(objectAt(name));
+      return (
+        object && {
+          sizeBytes: object.sizeBytes,
+          version: object.etag,
+          digest: () => digestOf(objects, name, object),
+        }
+      );
     },
+    readText: async (name) => (await objects.readText(objectAt(name)))?.text,
+    fetch: (names, what) => ({ folder: spool.folder, groups: fetchGroups(names, what) }),
     async workFile(_fence, _what, write) {
       await spool.prepare();
       const path = spool.newPath();
@@ -160,13 +195,13 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
       const conditional = await isExclusive(fence);
       const put = async (facts: Digest, content: string | (Digest & { path: string })): ReturnType<Store["create"]> => {
         const metadata = { [digestKey]: facts.sha256 };
-        const creation = await objects.create(final, { body: content, metadata, conditional });
-        if (creation.kind === "exists") {
+        const id = await objects.create(final, { body: content, metadata, conditional });
+        if (id === undefined) {
           return { outcome: "exists", ...facts };
         }
         await takeBackIfLate(fence, async () => {
           const now = await objects.head(final);
-          if (now !== undefined && creationIdOf(now) === creation.id) {
+          if (now !== undefined && creationIdOf(now) === id) {
             await objects.remove(final, now.etag);
           }
         });
@@ -188,39 +223,35 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
         await unlink(path).catch(() => undefined);
       }
     },
-    async replace(name, text, { version, fence }) {
-      await fence.check();
+    async update(name, change, fence, signal) {
       const object = objectAt(name);
-      const conditional = await isExclusive(fence);
-      const isWritten =
-        version === undefined
-          ? (await objects.create(object, { body: text, conditional })).kind === "created"
-          : (await objects.put(object, text, conditional ? version : undefined)) === "written";
-      if (!isWritten) {
-        return "changed";
-      }
-      await takeBackIfLate(fence, async () => {
-        const now = await objects.readText(object);
-        if (now?.text === text) {
-          await objects.remove(object, now.etag);
+      const calls = until(signal);
+      for (let tries = 0; tries < triesLimit; tries += 1) {
+        await fence?.check();
+        const there = await calls.readText(object);
+        const next = change(there?.text);
+        if (next === there?.text) {
+          return;
         }
-      });
-      return "written";
-    },
-    async append(log, text, fence) {
-      await fence.check();
-      logFiles += 1;
-      const name = `${log}/${String(logFiles).padStart(6, "0")}.${writer}`;
-      await objects.put(objectAt(name), text);
-      await takeBackIfLate(fence, () => objects.remove(objectAt(name)));
+        if (next === undefined) {
+          // A store that ignores the condition may remove what another finisher has published since: it publishes again.
+          if ((await calls.remove(object, there?.etag)) === "removed") {
+            return;
+          }
+        } else if (fence === undefined) {
+          await calls.put(object, next);
+          return;
+        } else if (await isReplaced(object, next, { etag: there?.etag, fence })) {
+          return;
+        }
+      }
+      throw new Error(`${name} was written to by others again and again`);
     },
     async copy(from, to) {
       const isCopied = await objects.copy(objectAt(from), objectAt(to));
       return isCopied || (await objects.head(objectAt(to))) !== undefined ? "copied" : "missing";
     },
     remove: (folder, names) => removeAll(names.map((name) => `${folder}/${name}`)),
-    // In a store that ignores `If-Match`, this may remove what another finisher has published since: it publishes again.
-    withdraw: (name, { version }) => objects.remove(objectAt(name), version),
     async clear(folder) {
       const { bucket, key } = objectAt(folder);
       const keys: string[] = [];
@@ -228,26 +259,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
         keys.push(object.key);
       }
       await mapBounded(keys, atOnce, (below) => objects.remove({ bucket, key: below }));
-    },
-    flush: () => Promise.resolve(),
-    within: (signal) => small(objects.until(signal)),
-  };
-}
-
-/** The calls on small texts. */
-function small(objects: ObjectCalls): Pick<Store, "stat" | "readText" | "overwrite"> {
-  return {
-    async stat(name) {
-      const object = await objects.head(objectAt(name));
-      return object && { sizeBytes: object.sizeBytes, version: object.etag };
-    },
-    async readText(name, fence) {
-      await fence?.check();
-      const read = await objects.readText(objectAt(name));
-      return read && { text: read.text, version: read.etag };
-    },
-    async overwrite(name, text) {
-      await objects.put(objectAt(name), text);
     },
   };
 }

@@ -83,17 +83,13 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
       await using at = await open();
       const { store, root } = at;
       const part = `${root}/part`;
-      expect([await store.stat(part), await store.digest(part), await store.readText(part)]).toEqual([
-        undefined,
-        undefined,
-        undefined,
-      ]);
+      expect([await store.stat(part), await store.readText(part)]).toEqual([undefined, undefined]);
       const first = await store.create(part, "rows", fenceAt(root));
       const second = await store.create(part, async (path) => await writeFile(path, "others"), fenceAt(root));
       expect([first.outcome, second.outcome]).toEqual(["created", "exists"]);
-      expect(await store.readText(part)).toMatchObject({ text: "rows" });
+      expect(await store.readText(part)).toBe("rows");
       const { outcome: _, ...digest } = first;
-      expect(await store.digest(part)).toEqual(digest);
+      expect(await (await store.stat(part))?.digest()).toEqual(digest);
       expect(await at.names()).toEqual(["part"]);
     });
 
@@ -124,6 +120,89 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
       expect(await at.names()).toEqual(["f", "scope-2/d", "scope.e"]);
     });
 
+    test("a text is created, changed, left as it is and removed, by what it is", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const [name, fence] = [`${root}/text`, fenceAt(root)];
+      const seen: (string | undefined)[] = [];
+      for (const next of ["one", "two", "two", undefined, undefined]) {
+        const change = (text: string | undefined): string | undefined => {
+          seen.push(text);
+          return next;
+        };
+        await store.update(name, change, fence);
+        expect(await store.readText(name)).toBe(next);
+      }
+      expect([...new Set(seen)]).toEqual([undefined, "one", "two"]);
+      await store.update(name, () => "free", undefined);
+      expect(await store.readText(name)).toBe("free");
+      await store.update(name, () => undefined, undefined);
+      expect((await at.names()).filter((path) => !path.startsWith("scope/"))).toEqual([]);
+    });
+
+    test("a text is neither changed nor removed when the fence is closed, before or while it is", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      for (const next of ["late", undefined]) {
+        const name = `${root}/text-${next}`;
+        await at.put(name, "early");
+        const fence = fenceAt(root);
+        fence.close();
+        await expect(store.update(name, () => next, fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+        expect(await store.readText(name)).toBe("early");
+      }
+      const fence = fenceAt(root);
+      const closing = (): string => {
+        fence.close();
+        return "late";
+      };
+      await expect(store.update(`${root}/new`, closing, fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      expect(await store.readText(`${root}/new`)).toBeUndefined();
+    });
+
+    test("a text that another program changes meanwhile is looked at again before it is removed", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      const name = `${root}/text`;
+      await at.put(name, "early");
+      let changing: Promise<void> | undefined;
+      const remove = store.update(
+        name,
+        (text) => {
+          if (text === "early" && changing === undefined) {
+            changing = at.put(name, "theirs");
+          }
+          return text === "theirs" ? text : undefined;
+        },
+        { ...fenceAt(root), check: async () => await changing },
+      );
+      await remove;
+      await changing;
+      expect(await store.readText(name)).toBe("theirs");
+    });
+
+    test("bytes get a second name, and files of a folder are removed, gone or not", async () => {
+      await using at = await open();
+      const { store, root } = at;
+      await at.put(`${root}/staged/a`, "rows");
+      expect(await store.copy(`${root}/staged/a`, `${root}/a`)).toBe("copied");
+      expect(await store.copy(`${root}/staged/a`, `${root}/a`)).toBe("copied");
+      expect(await store.copy(`${root}/staged/none`, `${root}/b`)).toBe("missing");
+      expect(await store.readText(`${root}/a`)).toBe("rows");
+      await store.remove(`${root}/staged`, ["a", "none"]);
+      await store.remove(`${root}/nowhere`, []);
+      expect(await at.names()).toEqual(["a"]);
+    });
+
+    test("a prepared scope has one winner for each name, and nothing is left in it", async () => {
+      await using at = await open();
+      const fence = fenceAt(at.root);
+      expect(await at.store.prepare(fence)).toBeUndefined();
+      expect(await at.names()).toEqual([]);
+      fence.close();
+      await expect(at.store.prepare(fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+    });
+
     test("files are fetched whole, in the order of their names", async () => {
       await using at = await open();
       const { store, root } = at;
@@ -132,13 +211,12 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
         await at.put(name, `bytes of ${name}`);
       }
       const fetched: string[] = [];
-      for await (const group of store.fetch(names, "whole")) {
-        for (const { name, path } of group) {
-          expect(await readFile(path, "utf8")).toBe(`bytes of ${name}`);
-          fetched.push(name);
+      for await (const group of store.fetch(names, "whole").groups) {
+        for (const path of group) {
+          fetched.push(await readFile(path, "utf8"));
         }
       }
-      expect(fetched).toEqual(names);
+      expect(fetched).toEqual(names.map((name) => `bytes of ${name}`));
     });
   });
 }
@@ -160,23 +238,17 @@ function racesOf(open: () => Promise<StoreWorld>): void {
     const created = await Promise.all(texts.map((text) => store.create(`${root}/part`, text, fenceAt(root))));
     const winners = texts.filter((_, writer) => created[writer]?.outcome === "created");
     expect(winners).toHaveLength(1);
-    expect((await store.readText(`${root}/part`))?.text).toBe(winners[0]);
+    expect(await store.readText(`${root}/part`)).toBe(winners[0]);
     expect(await at.names()).toEqual(["part"]);
   });
 
-  test("a text is replaced over the version that was read only", async () => {
+  test("of 20 changes of a text at once, none is lost", async () => {
     await using at = await open();
     const { store, root } = at;
-    const name = `${root}/text`;
     const fence = fenceAt(root);
-    expect(await store.replace(name, "1", { version: undefined, fence })).toBe("written");
-    const first = await store.readText(name, fence);
-    expect(await store.replace(name, "2", { version: first?.version, fence })).toBe("written");
-    const second = await store.readText(name, fence);
-    expect(second?.text).toBe("2");
-    expect(second?.version).not.toBe(first?.version);
-    expect(await store.withdraw(name, { version: second?.version ?? "", fence })).toBe("removed");
-    expect(await store.readText(name)).toBeUndefined();
+    const add = (text: string | undefined): string => String(Number(text ?? 0) + 1);
+    await Promise.all(Array.from({ length: 20 }, () => store.update(`${root}/count`, add, fence)));
+    expect(await store.readText(`${root}/count`)).toBe("20");
   });
 }
 
@@ -190,7 +262,7 @@ s3?.describe("the spool of a store", () => {
       await using at = await objectsWorld(s3.server(), join(disk.path, "spool"));
       await at.put(`${at.root}/large`, "x".repeat(1e6));
       const fetch = async (): Promise<void> => {
-        for await (const _ of at.store.fetch([`${at.root}/large`], "whole")) {
+        for await (const _ of at.store.fetch([`${at.root}/large`], "whole").groups) {
           throw new Error("it does not fit");
         }
       };

@@ -14,7 +14,7 @@ const commitRows = torture ? 20 : 40;
 const spans = Math.ceil(1797 / commitRows);
 const parallelRuns = 2;
 /** INFER_BATCH_TORTURE=1: more moments. */
-const moments = torture ? 100 : 3;
+const moments = torture ? 100 : 2;
 
 interface Pace {
   /** From the start of the process until it has a plan, and from then on for each span. */

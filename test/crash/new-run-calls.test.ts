@@ -91,7 +91,7 @@ test("a new run that is killed at any durable call is finished by the same comma
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
   const moments = momentsOf(await traceOf(finished, first, scratch.path));
-  expect(moments.length).toBeGreaterThan(torture ? 30 : 15);
+  expect(moments.length).toBeGreaterThan(torture ? 30 : 13);
   await killAtEach({ finished, first, folder: scratch.path, moments, number: 2, isDamaged: false });
 });
 

@@ -160,7 +160,7 @@ async function bothRuns(
   return { older: await watched, newer };
 }
 
-const seeds = torture ? 40 : 2;
+const seeds = torture ? 40 : 1;
 
 postgres.describe("an older run and a newer one at the same time", () => {
   test.each(overwriting)(

@@ -6,7 +6,7 @@
  *   CRASH_ROOT   the run's output folder; only calls below it or on it count
  *   CRASH_TRACE  a file to which each call is appended, a line each
  *   CRASH_AT     <before|after|torn|hold> <call>, as the trace names it; `torn` writes half of a text. Several are
- *                separated by |
+ *                separated by |; `* #7` is the seventh of all calls
  *   CRASH_PAUSE  milliseconds to wait before each call, so that others meet what lies between two of them
  *   CRASH_HOLD   for `hold`: a file that is written when the call is reached; it goes on when that is deleted
  *   CRASH_COPIES a folder that takes a copy of the output folder at each moment, which is what a process leaves that is
@@ -40,6 +40,7 @@ const {
 } = process.env;
 const moments = new Set(at?.split("|"));
 const seen = new Map();
+let calls = 0;
 
 /** What a path is, without what differs from one attempt to the next. */
 function kindOf(path) {
@@ -140,20 +141,23 @@ async function watched(op, path, work, { tear, half } = {}) {
       writeFileSync(join(copy, relative(root, String(path))), half);
     }
   }
-  if (moments.has(`before ${call}`)) {
+  calls += 1;
+  const nth = `* #${calls}`;
+  const isAt = (moment) => moments.has(`${moment} ${call}`) || moments.has(`${moment} ${nth}`);
+  if (isAt("before")) {
     await die();
   }
-  if (moments.has(`hold ${call}`)) {
+  if (isAt("hold")) {
     await hold();
   }
-  if (moments.has(`torn ${call}`)) {
+  if (isAt("torn")) {
     await tear?.();
     await die();
   }
   try {
     return await work();
   } finally {
-    if (moments.has(`after ${call}`)) {
+    if (isAt("after")) {
       await die();
     }
   }

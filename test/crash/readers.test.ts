@@ -11,7 +11,7 @@ import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
 /** INFER_BATCH_TORTURE=1: more rounds. */
-const rounds = torture ? 20 : 2;
+const rounds = torture ? 20 : 1;
 /** Slow enough for readers to look between any two calls of a swap. */
 const pauseMs = "4";
 const readers = 2;

@@ -15,7 +15,7 @@ const postgres = usePostgres();
 
 const [before, date] = ["2026-11-20", "2026-11-21"];
 /** The numbers of committed spans at which attempts are killed, one after the other, of 15. */
-const kills = torture ? [1, 2, 3, 5, 6, 8, 9, 10, 12, 13] : [4, 9];
+const kills = torture ? [1, 2, 3, 5, 6, 8, 9, 10, 12, 13] : [6];
 const workers = 4;
 
 /** A target of its own. */

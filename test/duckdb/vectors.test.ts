@@ -163,7 +163,7 @@ describe.each(typeCases.map((given, index) => ({ ...given, given, index })))(
 
     // Vectors that hold a value once: rows of a list then share the same elements.
     test("values survive writing and reading a DuckDB column: a literal", async () => {
-      for (const value of [...given.values, `NULL::${given.sql}`]) {
+      for (const value of [...few(given.values), `NULL::${given.sql}`]) {
         const select = `SELECT row, ${value} AS v FROM original WHERE row < 2500`;
         expect(await roundTrip(given, "false", select, 700)).toEqual([]);
       }
@@ -192,19 +192,25 @@ const wrapped: readonly [string, (type: ColumnType) => ColumnType, string][] = [
   ],
 ];
 
-describe.each(wrapped)("%s", (_what, typeOf, expression) => {
-  test.each(typeCases)("$name survives writing and reading a DuckDB column in it", async ({ type, ...given }) => {
-    const select = `SELECT row, ${expression} AS v FROM original WHERE row % 3 <> 1`;
-    const inner: TypeCase = { ...given, type };
-    const result = await withConnection(async (connection) => {
-      await connection.run(tableSql(inner, "row % 7 = 3"));
-      const spans = await readSpans(connection, select, { type: typeOf(type), spanRows: 901 });
-      await writeSpans(connection, typeOf(type), spans);
-      return await differences(connection, select);
+describe.each(wrapped.map(([what, typeOf, expression], index) => ({ what, typeOf, expression, index })))(
+  "$what",
+  ({ typeOf, expression, index }) => {
+    // In short, each type in one of them.
+    const cases = typeCases.filter((_, at) => torture || at % wrapped.length === index);
+
+    test.each(cases)("$name survives writing and reading a DuckDB column in it", async ({ type, ...given }) => {
+      const select = `SELECT row, ${expression} AS v FROM original WHERE row % 3 <> 1`;
+      const inner: TypeCase = { ...given, type };
+      const result = await withConnection(async (connection) => {
+        await connection.run(tableSql(inner, "row % 7 = 3"));
+        const spans = await readSpans(connection, select, { type: typeOf(type), spanRows: 901 });
+        await writeSpans(connection, typeOf(type), spans);
+        return await differences(connection, select);
+      });
+      expect(result).toEqual([]);
     });
-    expect(result).toEqual([]);
-  });
-});
+  },
+);
 
 test("the cases cover all scalar types", () => {
   const tried = new Set(typeCases.map(({ type }) => type));

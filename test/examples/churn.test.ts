@@ -75,8 +75,8 @@ async function farFrom(database: Database, expected: string): Promise<number> {
 
 /** Copies the example without what the README's commands leave there. */
 async function copyExample(to: string): Promise<void> {
-  const left = ["job.yaml", "infer-batch.schema.json", "out"].map((name) => join(example, name));
-  await cp(example, to, { recursive: true, filter: (path) => !left.includes(path) });
+  const left = new Set(["job.yaml", "infer-batch.schema.json", "out"].map((name) => join(example, name)));
+  await cp(example, to, { recursive: true, filter: (path) => !left.has(path) });
 }
 
 const postgres = usePostgres();

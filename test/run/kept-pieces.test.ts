@@ -98,7 +98,7 @@ describe("kept predictions of spans that are scored in pieces, on a disk", () =>
   test("a run in pieces that is killed and finished by two workers keeps each prediction once", async () => {
     const folder = scratch.path;
     const places = { published: onDisk(folder, "out", long), kept: onDisk(folder, "kept", long) };
-    await killAndFinish({ folder, rows: long, ...places }, [1, 2]);
+    await killAndFinish({ folder, rows: long, ...places }, torture ? [1, 2] : [1]);
   });
 });
 

@@ -2,6 +2,7 @@ import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { fillTemplate } from "#src/spec/template.js";
+import { torture } from "../support/torture.js";
 
 const fill = (text: string, params: Readonly<Record<string, string>> = { p: "v" }): string => {
   const filled = fillTemplate(text, (name) => (Object.hasOwn(params, name) ? params[name] : undefined), "sql");
@@ -127,8 +128,8 @@ describe("as DuckDB reads it", () => {
           expect(await treeOf(fill(text, { p: given })), text).toEqual(replaced(tree, plain, given));
         }
       }),
-      { numRuns: 6000 },
+      { numRuns: torture ? 6000 : 1500 },
     );
-    expect(told).toBeGreaterThan(100);
+    expect(told).toBeGreaterThan(25);
   });
 });

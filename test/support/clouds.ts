@@ -70,9 +70,8 @@ async function startAzurite(script: string): Promise<StoreServer> {
     port,
     endpointAt,
     env: () => env,
-    async createBucket() {
+    async createBucket(name = `container-${containers + 1}`) {
       containers += 1;
-      const name = `container-${containers}`;
       await ask(url(name, "restype=container&"), { method: "PUT" });
       const at = (key: string): string => url(`${name}/${key.split("/").map(encodeURIComponent).join("/")}`);
       return bucketOf(`${azureAccount}/${name}`, `az://${azureAccount}/${name}`, {
@@ -104,9 +103,8 @@ async function startFakeGcs(program: string): Promise<StoreServer> {
     port,
     endpointAt,
     env: () => env,
-    async createBucket() {
+    async createBucket(name = `bucket-${buckets + 1}`) {
       buckets += 1;
-      const name = `bucket-${buckets}`;
       const headers = { "content-type": "application/json" };
       await ask(`${endpointAt()}/storage/v1/b?project=test`, {
         method: "POST",

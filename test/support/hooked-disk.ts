@@ -27,7 +27,6 @@ export function hookedDisk(root: string, { before, after }: Hooks): FileSystem {
     readdir: (path) => call("readdir", path, () => real.readdir(path)),
     readText: (path) => call("readText", path, () => real.readText(path)),
     writeText: (path, text) => call("writeText", path, () => real.writeText(path, text)),
-    appendText: (path, text) => call("appendText", path, () => real.appendText(path, text)),
     stat: (path) => call("stat", path, () => real.stat(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),
     sync: (path) => call("sync", path, () => real.sync(path)),

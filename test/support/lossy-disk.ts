@@ -128,10 +128,6 @@ function fileSystemOver(nodes: Nodes, call: Call): FileSystem {
       call("writeText", path, () => real.writeText(path, text), {
         short: () => real.writeText(path, text.slice(0, Math.floor(text.length / 2))),
       }),
-    appendText: (path, text) =>
-      call("appendText", path, () => real.appendText(path, text), {
-        short: () => real.appendText(path, text.slice(0, Math.floor(text.length / 2))),
-      }),
     stat: (path) => call("stat", path, () => real.stat(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),
     sync: (path) =>

@@ -23,14 +23,14 @@ export interface StoreServer {
   /** What a process needs to use it. */
   env(): Readonly<Record<string, string>>;
   /** An empty bucket, with a name of its own. */
-  createBucket(): Promise<Bucket>;
+  createBucket(name?: string): Promise<Bucket>;
   stop(): Promise<void>;
 }
 
 /** Over a folder. */
 export interface S3Server extends StoreServer {
   readonly endpoint: string;
-  createBucket(): Promise<S3Bucket>;
+  createBucket(name?: string): Promise<S3Bucket>;
   start(): Promise<void>;
   /** SIGKILL: as when the machine dies. */
   kill(signal?: NodeJS.Signals): Promise<void>;
@@ -101,9 +101,8 @@ async function startServer(program: string): Promise<S3Server> {
     endpoint,
     endpointAt: (at = port) => `http://127.0.0.1:${at}`,
     env: () => s3Env(port),
-    async createBucket() {
+    async createBucket(name = `bucket-${buckets + 1}`) {
       buckets += 1;
-      const name = `bucket-${buckets}`;
       await client.send(new CreateBucketCommand({ Bucket: name }));
       return bucketOf(client, name, port);
     },

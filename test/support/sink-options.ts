@@ -16,6 +16,7 @@ const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(shared
 export const sinkOptions = {
   target: "out",
   uri: "out",
+  failure: "DISK",
   compression: "uncompressed",
   duckdb: sharedDuckDb,
   openKeyDuckDb,

@@ -129,6 +129,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       folder: uri,
       uri,
       storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
+      failure: "OBJECT_STORE",
       compression: "zstd",
       otherRunFolders: { root: objectUriText({ ...parseObjectUri(uri), key: "" }), pattern: otherRunFolders },
       async close() {

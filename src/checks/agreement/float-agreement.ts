@@ -1,5 +1,6 @@
 import type { FixedColumn, NamedColumn } from "../../columnar/types.js";
-import { blockValues, countNumbers, type NumberColumn } from "../profile/column.js";
+import { type NumberColumn, profileNumbers } from "../profile/column.js";
+import { blockValues } from "../profile/profile-loops.js";
 import { numbersOfType } from "../profile/column-numbers.js";
 import { createDifferentRows, type DifferentRow } from "./different-rows.js";
 import { numberAt, type PredictionPair, textsAt } from "./prediction-pair.js";
@@ -50,7 +51,7 @@ export function compareFloats({ rowNumbers, one, other, tolerance, options }: Pr
     }
     return finite;
   };
-  const differences = countNumbers((target) => {
+  const differences = profileNumbers((target) => {
     for (;;) {
       const finite = at < rows ? compareNext(target) : 0;
       if (finite > 0 || at === rows) {

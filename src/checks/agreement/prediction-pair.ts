@@ -1,5 +1,6 @@
 import type { NamedColumn } from "../../columnar/types.js";
-import { blockValues, countNumbers, type NumberColumn } from "../profile/column.js";
+import { type NumberColumn, profileNumbers } from "../profile/column.js";
+import { blockValues } from "../profile/profile-loops.js";
 import { exactText } from "../../columnar/json-text.js";
 import { type Scalar, shown, valueAt } from "../row-values.js";
 import type { DifferentRow } from "./different-rows.js";
@@ -39,7 +40,7 @@ export const unboundOptions: AgreementOptions = { bins: 1024, flips: { pairs: 25
 /** Profiles numbers. */
 export function profileOf(values: Float64Array, bins: number): NumberColumn {
   let at = 0;
-  return countNumbers((target) => {
+  return profileNumbers((target) => {
     const block = values.subarray(at, at + blockValues);
     target.set(block);
     at += block.length;

@@ -15,12 +15,14 @@ import {
   emptyHistogram,
   type Histogram,
   keyOfBytes,
+  keyOfNumber,
   mergeHistograms,
   mixHash,
   quantile,
   rangeOfBin,
   rowsIn,
 } from "./histogram.js";
+import { blockValues, countNumbers, type NextNumbers } from "./profile-loops.js";
 
 /**
  * What is known of a column's values without keeping them. All of it is counts, extremes and sums that do not depend on
@@ -86,8 +88,6 @@ export interface ColumnToProfile {
 const foldedDimensions = 64;
 /** What a direction of length 1 is stored as. */
 export const directionUnit = 2 ** 20;
-/** Values that are copied at once. */
-export const blockValues = 2048;
 /** Longer texts, in bytes, have no name. */
 const namedBytes = 64;
 
@@ -109,7 +109,7 @@ export function profileColumn(about: ColumnToProfile, column: Column, bins: numb
   const kind = profileKind(about);
   if (kind === "numbers") {
     const read = numbersOfType(about.type) as ReadNumbers;
-    return { ...countNumbers(readBlocks(column as FixedColumn, read), bins), ...counts };
+    return { ...profileNumbers(readBlocks(column as FixedColumn, read), bins), ...counts };
   }
   if (kind === "values") {
     return { ...counts, kind, ...countValues(column, about.name, bins) };
@@ -126,9 +126,6 @@ function nullsOf({ valid }: Column): number {
   }
   return nulls;
 }
-
-/** Fills the start of a block with the next numbers, at most `blockValues`; returns how many, 0 at the end. */
-export type NextNumbers = (block: Float64Array) => number;
 
 /** The numbers of a column that are not NULL. */
 function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
@@ -155,46 +152,9 @@ function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
 }
 
 /** The profile of numbers. */
-export function countNumbers(next: NextNumbers, bins: number): NumberColumn {
-  const counter = countKeys(bins);
-  const block = new Float64Array(blockValues);
-  const infinite: [number, number] = [0, 0];
-  let [rows, nan, min, max] = [0, 0, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  let [sum, rest] = [0, 0];
-  for (let count = next(block); count > 0; count = next(block)) {
-    rows += count;
-    let filled = 0;
-    for (let index = 0; index < count; index += 1) {
-      const value = block[index] as number;
-      if (value - value !== 0) {
-        nan += Number.isNaN(value) ? 1 : 0;
-        infinite[0] += value === Number.NEGATIVE_INFINITY ? 1 : 0;
-        infinite[1] += value === Number.POSITIVE_INFINITY ? 1 : 0;
-        continue;
-      }
-      block[filled] = value;
-      filled += 1;
-      min = value < min ? value : min;
-      max = value > max ? value : max;
-      const total = sum + value;
-      const part = total - sum;
-      rest += sum - (total - part) + (value - part);
-      sum = total;
-    }
-    counter.addNumbers(block, filled);
-  }
-  return {
-    kind: "numbers",
-    type: "float64",
-    rows,
-    nulls: 0,
-    nan,
-    infinite,
-    min,
-    max,
-    sum: addSums([sum, 0], [rest, 0]),
-    values: counter.finish(),
-  };
+export function profileNumbers(next: NextNumbers, bins: number): NumberColumn {
+  const { sum, rest, ...counted } = countNumbers(next, bins);
+  return { kind: "numbers", type: "float64", nulls: 0, ...counted, sum: addSums([sum, 0], [rest, 0]) };
 }
 
 /** Adds with twice the digits of a float64 (Knuth's two-sum), so that the order does not show. */
@@ -289,7 +249,6 @@ function countVectors(type: ColumnType, { offsets, child, valid }: ListColumn, b
   const read = typeof type === "object" && type.kind === "list" ? numbersOfType(type.element) : undefined;
   const direction = new Float64Array(foldedDimensions);
   const norms = countKeys(bins);
-  const one = new Float64Array(1);
   let [least, largest, zero, notFinite] = [Number.POSITIVE_INFINITY, 0, 0, 0];
   let values = new Float64Array(0);
   for (let row = 0; row < offsets.length - 1; row += 1) {
@@ -311,8 +270,7 @@ function countVectors(type: ColumnType, { offsets, child, valid }: ListColumn, b
       notFinite += 1;
       continue;
     }
-    one[0] = norm;
-    norms.addNumbers(one, 1);
+    norms.add(keyOfNumber(norm), 1);
     zero += norm === 0 ? 1 : 0;
     const unit = norm === 0 ? 0 : directionUnit / norm;
     for (let at = 0; at < values.length; at += 1) {

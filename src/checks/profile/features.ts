@@ -1,6 +1,7 @@
-import { type ColumnBuilder, createColumnBuilder, gatherColumn } from "../../columnar/column-builder.js";
+import { createColumnBuilder, gatherColumn } from "../../columnar/column-builder.js";
 import { rowsOf } from "../../columnar/column-rows.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columnar/types.js";
+import { allocate, copyValues, elementOf } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import { type ColumnProfile, profileColumn } from "./column.js";
 import { mixHash } from "./histogram.js";
@@ -96,63 +97,91 @@ export interface FeaturePart {
   /** Rows of the batch that it was made from: [from, to). */
   readonly from: number;
   readonly to: number;
-  /** Their values, in the order of the plan. */
-  readonly columns: readonly Column[];
+  /** The sampled rows of the inputs that the plan has columns of, in their order. */
+  readonly inputs: readonly DecodedInput[];
   /** Of the values. */
   readonly bytes: number;
 }
 
 /** Takes the sampled rows of a record batch, all of one span. `inputs` stay as they are. */
 export function measureFeatures(
-  { every, columns: planned }: FeaturePlan,
+  { every, columns }: FeaturePlan,
   inputs: readonly DecodedInput[],
   rows: BatchRows,
 ): FeaturePart {
   const sampled = sampleRows(rows, every);
-  const columns = planned.map(({ input, type, kind, place }) => {
+  const taken = plannedInputs(columns).map(({ input, type }): DecodedInput => {
     const decoded = inputs[input] as DecodedInput;
-    return kind === "number" && decoded.kind === "matrix"
-      ? gatherColumn(
-          type,
-          elementsOf(decoded),
-          sampled.map((row) => row * decoded.width + place),
-        )
-      : gatherColumn(type, columnOf(decoded), sampled);
+    return decoded.kind === "matrix"
+      ? rowsOfMatrix(decoded, sampled)
+      : (gatherColumn(type, decoded, sampled) as typeof decoded);
   });
-  const bytes = buffersOf(columns).reduce((sum, { byteLength }) => sum + byteLength, 0);
-  return { from: rows.from, to: rows.to, columns, bytes };
+  const bytes = buffersOf(taken).reduce((sum, { byteLength }) => sum + byteLength, 0);
+  return { from: rows.from, to: rows.to, inputs: taken, bytes };
 }
 
-function elementsOf({ data, valid }: Matrix): FixedColumn {
-  return { kind: "fixed", elementsPerValue: 1, data, valid };
+/** A column of each input that the plan has columns of, in the order of the plan. */
+function plannedInputs(columns: readonly FeatureColumn[]): FeatureColumn[] {
+  return columns.filter(({ input }, index) => columns.findIndex((column) => column.input === input) === index);
 }
 
-/** An input as a column: the rows of a matrix are lists of equal lengths; one without any value is NULL. */
-function columnOf(input: DecodedInput): Column {
-  if (input.kind !== "matrix") {
-    return input;
+function rowsOfMatrix({ data, valid, width }: Matrix, rows: Uint32Array): Matrix {
+  const taken = allocate(elementOf(data), rows.length * width);
+  const areThere = valid && new Uint8Array(taken.length);
+  for (let index = 0; index < rows.length; index += 1) {
+    const from = (rows[index] as number) * width;
+    copyValues(taken, index * width, data, from, from + width);
+    areThere?.set(valid?.subarray(from, from + width) ?? [], index * width);
   }
-  const { data, valid, width } = input;
-  const rows = data.length / width;
+  return { kind: "matrix", width, data: taken, valid: areThere };
+}
+
+/** Elements of matrices, one after the other, as a column. @param place of the element in each row; undefined: all of them */
+function elementsOf(matrices: readonly Matrix[], place: number | undefined): FixedColumn {
+  const perRow = ({ data, width }: Matrix): number => (place === undefined ? data.length : data.length / width);
+  const length = matrices.reduce((sum, matrix) => sum + perRow(matrix), 0);
+  const elements = allocate(elementOf((matrices[0] as Matrix).data), length);
+  const valid = matrices.some((matrix) => matrix.valid !== undefined) ? new Uint8Array(length).fill(1) : undefined;
+  let to = 0;
+  for (const { data, valid: areThere, width } of matrices) {
+    const step = place === undefined ? 1 : width;
+    for (let at = place ?? 0; at < data.length; at += step) {
+      elements[to] = data[at] as number;
+      if (valid !== undefined && areThere !== undefined) {
+        valid[to] = areThere[at] as number;
+      }
+      to += 1;
+    }
+  }
+  return { kind: "fixed", elementsPerValue: 1, data: elements, valid };
+}
+
+/** Matrices as a column: their rows are lists of equal lengths; one without any value is NULL. */
+function listsOf(matrices: readonly Matrix[]): Column {
+  const child = elementsOf(matrices, undefined);
+  const { width } = matrices[0] as Matrix;
+  const rows = child.data.length / width;
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, row) => row * width);
+  const { valid } = child;
   const isThere =
     valid && Uint8Array.from({ length: rows }, (_, row) => +valid.subarray(row * width, (row + 1) * width).includes(1));
-  return { kind: "list", offsets, child: elementsOf(input), valid: isThere };
+  return { kind: "list", offsets, child, valid: isThere };
 }
 
 /** The buffers of a part, which are no one else's. */
-export function partBuffers({ columns }: Pick<FeaturePart, "columns">): ArrayBuffer[] {
-  return [...new Set(buffersOf(columns))];
+export function partBuffers({ inputs }: Pick<FeaturePart, "inputs">): ArrayBuffer[] {
+  return [...new Set(buffersOf(inputs))];
 }
 
-function buffersOf(columns: FeaturePart["columns"]): ArrayBuffer[] {
-  return columns.flatMap(arraysOf).map(({ buffer }) => buffer as ArrayBuffer);
+function buffersOf(inputs: FeaturePart["inputs"]): ArrayBuffer[] {
+  return inputs.flatMap(arraysOf).map(({ buffer }) => buffer as ArrayBuffer);
 }
 
-function arraysOf(column: Column): ArrayBufferView[] {
+function arraysOf(column: Column | Matrix): ArrayBufferView[] {
   const valid = column.valid === undefined ? [] : [column.valid];
   switch (column.kind) {
     case "fixed":
+    case "matrix":
       return [column.data, ...valid];
     case "bytes":
       return [column.offsets, column.bytes, ...valid];
@@ -175,24 +204,35 @@ export interface FeatureRows {
 }
 
 export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
-  const sampled = columns.map(({ type }) => createColumnBuilder(type, 0));
+  const inputs = plannedInputs(columns).map(({ input }) => input);
+  const parts: FeaturePart[] = [];
   let bytes = 0;
+
+  const columnOf = ({ kind, type, input, place }: FeatureColumn): Column => {
+    const sampled = parts.map((part) => part.inputs[inputs.indexOf(input)] as DecodedInput);
+    const [matrices, pieces] = [sampled.filter(isMatrix), sampled.filter((piece) => !isMatrix(piece))];
+    if (matrices.length > 0) {
+      return kind === "number" ? elementsOf(matrices, place) : listsOf(matrices);
+    }
+    const builder = createColumnBuilder(type, 0);
+    for (const piece of pieces) {
+      builder.append(piece, 0, rowsOf(piece));
+    }
+    return builder.finish();
+  };
+
   return {
     add(part) {
       bytes += part.bytes;
-      for (const [index, column] of part.columns.entries()) {
-        sampled[index]?.append(column, 0, rowsOf(column));
-      }
+      parts.push(part);
     },
     get bytes() {
       return bytes;
     },
-    finish: () =>
-      new Map(
-        columns.map((column, index) => [
-          column.name,
-          profileColumn(column, (sampled[index] as ColumnBuilder).finish(), bins),
-        ]),
-      ),
+    finish: () => new Map(columns.map((column) => [column.name, profileColumn(column, columnOf(column), bins)])),
   };
+}
+
+function isMatrix(input: DecodedInput): input is Matrix {
+  return input.kind === "matrix";
 }

@@ -75,114 +75,127 @@ export function mixHash(hash: number): number {
 /** Counts keys in bounded memory. */
 export interface KeyCounter {
   add(key: number, rows: number): void;
-  /** Adds the first `count` numbers, which are finite. */
-  addNumbers(values: Float64Array, count: number): void;
   finish(): Histogram;
 }
 
-const slots = 4096;
+/** Slots of a table; the upper bits of a key's product say which is its own. */
+export const tableSlots = 4096;
 const slotBits = 20;
-const mostBins = 1024;
+/** The most bins of a histogram. */
+export const mostBins = 1024;
 
-/** A hash table of keys. Between two counters it is empty; the last one is kept, since a span has many pieces. */
-class KeyTable {
-  readonly keys = new Uint32Array(slots);
-  readonly counts = new Float64Array(slots);
+/** A hash table of keys without their last bits, which are more the more keys there are. Between two uses it is empty. */
+export class KeyTable {
+  readonly keys: Uint32Array;
+  /** How often each key came; 0: the slot is free. */
+  readonly counts: Uint32Array;
   /** The slots that have keys. */
-  readonly filled = new Uint16Array(mostBins + 1);
-  used = 0;
+  readonly filled: Uint32Array;
+  /** How many those are: one number. */
+  readonly used: Uint32Array;
+  shift = 0;
 
+  constructor(
+    keys = new Uint32Array(tableSlots),
+    counts = new Uint32Array(tableSlots),
+    filled = new Uint32Array(mostBins + 1),
+    used = new Uint32Array(1),
+  ) {
+    [this.keys, this.counts, this.filled, this.used] = [keys, counts, filled, used];
+  }
+
+  /** Counts a key that has lost its last bits. */
   put(key: number, rows: number): void {
-    const { keys, counts } = this;
+    const { keys, counts, filled, used } = this;
     let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
     while (counts[slot] !== 0 && keys[slot] !== key) {
-      slot = (slot + 1) & (slots - 1);
+      slot = (slot + 1) & (tableSlots - 1);
     }
     if (counts[slot] === 0) {
       keys[slot] = key;
-      this.filled[this.used] = slot;
-      this.used += 1;
+      filled[used[0] as number] = slot;
+      used[0] = (used[0] as number) + 1;
     }
     counts[slot] = (counts[slot] as number) + rows;
   }
 
-  /** Makes each two neighbouring keys one. */
-  halve(): void {
-    const { used, filled, keys, counts } = this;
-    for (let index = 0; index < used; index += 1) {
+  /** Makes each two neighbouring keys one until they are few enough. */
+  limit(bins: number): void {
+    while ((this.used[0] as number) > bins) {
+      this.shift += 1;
+      const taken = this.take();
+      for (let index = 0; index < taken; index += 1) {
+        this.put((takenKeys[index] as number) >>> 1, takenRows[index] as number);
+      }
+    }
+  }
+
+  /** Leaves out keys that are not below this. */
+  keepBelow(end: number): void {
+    const taken = this.take();
+    for (let index = 0; index < taken; index += 1) {
+      if ((takenKeys[index] as number) < end) {
+        this.put(takenKeys[index] as number, takenRows[index] as number);
+      }
+    }
+  }
+
+  /** Moves all keys to `takenKeys` and `takenRows`. @returns how many they are */
+  private take(): number {
+    const { filled, keys, counts, used } = this;
+    const length = used[0] as number;
+    for (let index = 0; index < length; index += 1) {
       const slot = filled[index] as number;
       takenKeys[index] = keys[slot] as number;
       takenRows[index] = counts[slot] as number;
       counts[slot] = 0;
     }
-    this.used = 0;
-    for (let index = 0; index < used; index += 1) {
-      this.put((takenKeys[index] as number) >>> 1, takenRows[index] as number);
-    }
+    used[0] = 0;
+    return length;
   }
 
-  /** Empties the table. @returns its keys, ascending, and their rows */
-  empty(): Pick<Histogram, "keys" | "counts"> {
-    const slotsInOrder = [...this.filled.subarray(0, this.used)].toSorted(
-      (left, right) => (this.keys[left] as number) - (this.keys[right] as number),
-    );
-    const keys = slotsInOrder.map((slot) => this.keys[slot] as number);
-    const counts = slotsInOrder.map((slot) => this.counts[slot] as number);
-    for (const slot of slotsInOrder) {
+  /** Empties the table. */
+  finish(): Histogram {
+    const { shift, used } = this;
+    // Keys and their slots as numbers, which are sorted without a function to compare them.
+    const ordered = new Float64Array(used[0] as number);
+    for (let index = 0; index < ordered.length; index += 1) {
+      const slot = this.filled[index] as number;
+      ordered[index] = (this.keys[slot] as number) * tableSlots + slot;
+    }
+    ordered.sort();
+    const keys: number[] = [];
+    const counts: number[] = [];
+    for (const place of ordered) {
+      const slot = place % tableSlots;
+      keys.push(this.keys[slot] as number);
+      counts.push(this.counts[slot] as number);
       this.counts[slot] = 0;
     }
-    this.used = 0;
-    return { keys, counts };
+    used[0] = 0;
+    this.shift = 0;
+    return { shift, keys, counts };
   }
 }
 
 const takenKeys = new Uint32Array(mostBins + 1);
-const takenRows = new Float64Array(mostBins + 1);
+const takenRows = new Uint32Array(mostBins + 1);
 
+/** The last table that was used, since a span has many pieces. */
 let spare: KeyTable | undefined;
 
 /** @param bins the most bins of the histogram, at most 1,024 */
 export function countKeys(bins: number): KeyCounter {
   const table = spare ?? new KeyTable();
   spare = undefined;
-  const { keys, counts, filled } = table;
-  let shift = 0;
-  const halve = (): void => {
-    while (table.used > bins) {
-      shift += 1;
-      table.halve();
-    }
-  };
   return {
     add(key, rows) {
-      table.put(key >>> shift, rows);
-      halve();
-    },
-    addNumbers(values, count) {
-      const bits = new Int32Array(values.buffer, values.byteOffset, 2 * count);
-      for (let index = 0; index < count; index += 1) {
-        const signed = bits[2 * index + upper] as number;
-        const word = signed === -0x80000000 ? 0 : signed; // -0 is 0
-        const key = ((word ^ ((word >> 31) | 0x80000000)) >>> 0) >>> shift;
-        let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
-        while (counts[slot] !== 0 && keys[slot] !== key) {
-          slot = (slot + 1) & (slots - 1);
-        }
-        if (counts[slot] === 0) {
-          keys[slot] = key;
-          counts[slot] = 1;
-          filled[table.used] = slot;
-          table.used += 1;
-          halve();
-        } else {
-          counts[slot] = (counts[slot] as number) + 1;
-        }
-      }
+      table.put(key >>> table.shift, rows);
+      table.limit(bins);
     },
     finish() {
-      const histogram = { shift, ...table.empty() };
       spare = table;
-      return histogram;
+      return table.finish();
     },
   };
 }

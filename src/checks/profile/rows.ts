@@ -1,5 +1,7 @@
+import { rowsOf } from "../../columnar/column-rows.js";
 import type { Column, NamedColumn } from "../../columnar/types.js";
-import { keyOfBytes, mixHash } from "./histogram.js";
+import { keyOfBytes, type KeyTable } from "./histogram.js";
+import { blockValues, profileLoops } from "./profile-loops.js";
 
 /**
  * How often whole rows occur, of a sample that their values choose: a row is counted if the first `level` bits of its
@@ -21,93 +23,87 @@ const mostColumns = 16;
 
 /** Counts the rows of an output by their values; of lists and structs, by whether they are NULL. */
 export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSketch {
-  const hashes = new Int32Array(rows);
-  for (const { column } of columns.slice(0, mostColumns)) {
-    addColumn(hashes, column);
-  }
-  const counts = new Map<number, number>();
+  const { words, hashes, table, mixWords, sample } = profileLoops();
   let level = 0;
-  for (let row = 0; row < rows; row += 1) {
-    const hash = mixHash(hashes[row] as number);
-    if (isSampled(hash, level)) {
-      counts.set(hash, (counts.get(hash) ?? 0) + 1);
-      level = thin(counts, level);
+  let end = 2 ** 32;
+  for (let from = 0; from < rows; from += blockValues) {
+    const count = Math.min(blockValues, rows - from);
+    hashes.fill(0);
+    for (const { column } of columns.slice(0, mostColumns)) {
+      mixWords(count, putWords(words, column, from, count));
+    }
+
+    const sampled = sample(count, level);
+    for (let index = 0; index < sampled; index += 1) {
+      if ((hashes[index] as number) < end) {
+        table.put(hashes[index] as number, 1);
+        if ((table.used[0] as number) > mostHashes) {
+          level = thin(table, level);
+          end = 2 ** (32 - level);
+        }
+      }
     }
   }
-  return sorted(level, counts);
+  return finished(table, level);
 }
 
 /** Leaves out hashes until they are few enough. @returns the level at which they are */
-function thin(counts: Map<number, number>, from: number): number {
+function thin(table: KeyTable, from: number): number {
   let level = from;
-  while (counts.size > mostHashes) {
+  while ((table.used[0] as number) > mostHashes) {
     level += 1;
-    for (const hash of [...counts.keys()].filter((known) => !isSampled(known, level))) {
-      counts.delete(hash);
-    }
+    table.keepBelow(2 ** (32 - level));
   }
   return level;
 }
 
-function isSampled(hash: number, level: number): boolean {
-  return level === 0 || hash >>> (32 - level) === 0;
+function finished(table: KeyTable, level: number): RowSketch {
+  const { keys, counts } = table.finish();
+  return { level, hashes: keys, counts };
 }
 
-function sorted(level: number, counts: ReadonlyMap<number, number>): RowSketch {
-  const hashes = [...counts.keys()].toSorted((left, right) => left - right);
-  return { level, hashes, counts: hashes.map((hash) => counts.get(hash) as number) };
-}
-
-/** Mixes the values of a column into the hashes of its rows. */
-function addColumn(hashes: Int32Array, column: Column): void {
+/** Puts the words of rows of a column into the block. @returns how many words each row has */
+function putWords(words: Int32Array, column: Column, from: number, rows: number): number {
   const { valid } = column;
-  if (column.kind !== "fixed") {
-    for (let row = 0; row < hashes.length; row += 1) {
-      const word =
-        valid?.[row] === 0
-          ? nullWord
-          : column.kind === "bytes"
-            ? keyOfBytes(column.bytes, column.offsets[row] as number, column.offsets[row + 1] as number, 0)
-            : 0;
-      hashes[row] = mixed((hashes[row] as number) ^ word);
+  let width = 1;
+  if (column.kind === "fixed") {
+    const { data } = column;
+    const source =
+      data.BYTES_PER_ELEMENT < 4
+        ? (data as Int8Array)
+        : new Int32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+    width = source.length / rowsOf(column);
+    words.set(source.subarray(from * width, (from + rows) * width));
+  } else if (column.kind === "bytes") {
+    const { bytes, offsets } = column;
+    for (let row = 0; row < rows; row += 1) {
+      words[row] = keyOfBytes(bytes, offsets[from + row] as number, offsets[from + row + 1] as number, 0);
     }
-    return;
+  } else {
+    words.fill(0, 0, rows);
   }
-  const { data, elementsPerValue } = column;
-  const perRow = Math.max(1, (data.BYTES_PER_ELEMENT * elementsPerValue) / 4);
-  const words: ArrayLike<number> =
-    data.BYTES_PER_ELEMENT < 4
-      ? (data as Exclude<typeof data, BigInt64Array | BigUint64Array>)
-      : new Int32Array(data.buffer, data.byteOffset, data.byteLength / 4);
-  for (let row = 0, at = 0; row < hashes.length; row += 1) {
-    let hash = hashes[row] as number;
-    const isNull = valid !== undefined && valid[row] === 0;
-    for (const end = at + perRow; at < end; at += 1) {
-      hash = mixed(hash ^ (isNull ? nullWord : (words[at] as number)));
+
+  if (valid !== undefined) {
+    for (let word = 0; word < rows * width; word += 1) {
+      words[word] = valid[from + Math.floor(word / width)] === 0 ? nullWord : (words[word] as number);
     }
-    hashes[row] = hash;
   }
+  return width;
 }
 
 /** What is counted of a NULL. */
 const nullWord = 0x51ed270b;
 
-function mixed(hash: number): number {
-  return (Math.imul((hash << 13) | (hash >>> 19), 0x5bd1e995) + 0x38495ab5) | 0;
-}
-
 /** Merges the sketches of different rows, in any order. */
 export function mergeSketches(first: RowSketch, second: RowSketch): RowSketch {
+  const { table } = profileLoops();
   const level = Math.max(first.level, second.level);
-  const counts = new Map<number, number>();
-  for (const { hashes, counts: rows } of [first, second]) {
-    for (const [index, hash] of hashes.entries()) {
-      if (isSampled(hash, level)) {
-        counts.set(hash, (counts.get(hash) ?? 0) + (rows[index] as number));
-      }
+  for (const { hashes, counts } of [first, second]) {
+    for (let index = 0; index < hashes.length && (hashes[index] as number) < 2 ** (32 - level); index += 1) {
+      table.put(hashes[index] as number, counts[index] as number);
     }
   }
-  return sorted(thin(counts, level), counts);
+  return finished(table, thin(table, level));
 }
 
 /** The share of rows that are there before; undefined: no row is counted. */

@@ -71,8 +71,11 @@ async function faultOf(
   return `\`${name}\` does not depend on its arguments alone`;
 }
 
-/** Definitions by connection: reading them takes longer than everything else that is done with an expression. */
-const known = new WeakMap<DuckDBConnection, Promise<ReadonlyMap<string, readonly Definition[]>>>();
+/**
+ * All connections of a process have the same functions, those of the library. Reading them takes 25 ms of CPU time, longer
+ * than everything else that is done with an expression.
+ */
+let known: ReadonlyMap<string, readonly Definition[]> | undefined;
 
 /**
  * Reads all functions, by name in lower case. A name may have several definitions: `+` for each pair of types; `nullif`
@@ -100,9 +103,7 @@ async function allDefinitions(connection: DuckDBConnection): Promise<ReadonlyMap
 }
 
 async function definitionsOf(connection: DuckDBConnection): Promise<(name: string) => readonly Definition[]> {
-  const definitions = known.get(connection) ?? allDefinitions(connection);
-  known.set(connection, definitions);
-  const all = await definitions;
+  const all = (known ??= await allDefinitions(connection));
   return (name) => {
     const found = all.get(name.toLowerCase()) ?? [];
     // A table function cannot be called in place of a value, where `range` and `repeat` are scalar functions.

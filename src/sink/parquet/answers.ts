@@ -1,4 +1,4 @@
-import { type Fence, namesIn, type Store, textAt } from "../../stores/store.js";
+import { type Fence, namesIn, type Store } from "../../stores/store.js";
 import type { AnswerJournal, KeptAnswer } from "../answers.js";
 import { answersIn, textsOf } from "./answer-lines.js";
 import type { Layout } from "./layout.js";
@@ -8,14 +8,19 @@ const textBytes = 4 * 1024 ** 2;
 /** Files that are read at once. */
 const readAtOnce = 8;
 
-/** Opens the journal of a run: a log to which each attempt adds lines. */
-export function openAnswers(store: Store, layout: Layout, fence: Fence): AnswerJournal {
+/** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
+const pauseMs = 1000;
+
+/** Opens the journal of a run: a folder to which each attempt adds files. */
+export function openAnswers(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
+  let files = 0;
   return {
-    pauseMs: store.logPauseMs,
+    pauseMs,
     read: () => readAnswers(store, layout),
     async keep(answers) {
       for (const text of textsOf(answers, textBytes)) {
-        await store.append(layout.answers, text, fence);
+        files += 1;
+        await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
       }
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
@@ -27,7 +32,7 @@ export async function* readAnswers(store: Store, { answers: log }: Layout): Asyn
   const names = await namesIn(store, log);
   for (let start = 0; start < names.length; start += readAtOnce) {
     const group = names.slice(start, start + readAtOnce);
-    for (const text of await Promise.all(group.map((name) => textAt(store, `${log}/${name}`)))) {
+    for (const text of await Promise.all(group.map((name) => store.readText(`${log}/${name}`)))) {
       yield* answersIn(text ?? "");
     }
   }

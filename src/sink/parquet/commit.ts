@@ -114,13 +114,13 @@ async function adoptIfThere(run: RunFolder, span: Span): Promise<FinishedPart> {
   const { store, layout } = run;
   if ((await findPart(store, layout, span.index)) === undefined) {
     await refuseStopped(run);
-    throw new JobError("DISK", `writing span ${span.index}: its temporary files in ${store.localFolder} are gone`, {
-      hint: "something else removes files there; run the same command again, which scores this span anew",
+    throw new JobError("DISK", `writing span ${span.index}: its temporary files are gone`, {
+      hint: "something else removes files of this program; run the same command again, which scores this span anew",
     });
   }
   // The attempt that committed it may have died before it flushed the names.
-  await store.flush(layout.rejects);
-  await store.flush(layout.parts);
+  await store.remove(layout.rejects, []);
+  await store.remove(layout.parts, []);
   return await adopt(run, span);
 }
 
@@ -220,7 +220,7 @@ async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
   for (const path of layout.pathsOf(span.index)) {
     try {
       const theirs = (await inspectParts(run, new Map([[span.index, path]]))).get(span.index);
-      const digest = await store.digest(path);
+      const digest = await (await store.stat(path))?.digest();
       if (theirs === undefined || digest === undefined) {
         throw new Error(`there is no part of span ${span.index} at ${path}`);
       }

@@ -15,7 +15,7 @@ import { JobError } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
 import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
 import { readDocument } from "./ledger.js";
-import { ifPermitted, ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
+import { ifReadable, namesIn, type ReadableStore } from "../../stores/store.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
 import { type Manifest, secondsOf } from "./manifest.js";
 import { expand, foldersAtOnce, foldersLimit, type OtherFolders, publishedManifestIn } from "./other-runs.js";
@@ -52,7 +52,7 @@ async function runsIn(
   { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
   const layout = layoutOf(folder, "" as RunId);
-  const base = runIdIn(await read(textAt(store, layout.claim)));
+  const base = runIdIn(await read(store.readText(layout.claim)));
   if (base === undefined) {
     return [];
   }
@@ -167,7 +167,7 @@ async function profileOf(
   store: ReadableStore,
   { profile }: Layout,
 ): Promise<{ rows: number; rejected: number } | undefined> {
-  const text = await ifReadable(textAt(store, profile));
+  const text = await ifReadable(store.readText(profile));
   return text === undefined ? undefined : parseRunProfile(text);
 }
 
@@ -179,4 +179,22 @@ async function countCommitted(store: ReadableStore, layout: Layout): Promise<num
 function startedAt({ attempt }: Manifest): string | null {
   const at = attempt?.["started_at"];
   return typeof at === "string" ? at : null;
+}
+
+/**
+ * `ifReadable` where nothing may be overlooked.
+ * @throws JobError PERMISSION if this user may not read it
+ */
+async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (error instanceof JobError && error.code === "PERMISSION") {
+      throw new JobError("PERMISSION", `looking for the runs of the job: ${error.message}`, {
+        hint: "run the command as a user who may read all folders that may have runs of the job",
+        cause: error,
+      });
+    }
+    return await ifReadable(call);
+  }
 }

@@ -5,9 +5,9 @@ import type { Decision, SupersededRun } from "../../publish/decision.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import { verdictWithoutRows } from "../../publish/erasure.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { type Fence, type ReadableStore, type Store, textAt } from "../../stores/store.js";
+import { type Fence, type ReadableStore, type Store } from "../../stores/store.js";
 import { bestEffort } from "../../util/best-effort.js";
-import { JobError } from "../../util/errors.js";
+import { type ErrorCode, JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
@@ -17,22 +17,23 @@ import { createPlan, lasting, planCheck, runIdsIn, storedPlan, unfenced } from "
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
-/** Opens the documents of the runs of a folder: files, of which whoever creates one first wins. */
-export function openLedger(store: Store, folder: string): Ledger {
+/**
+ * Opens the documents of the runs of a folder: files, of which whoever creates one first wins.
+ * @param failure the code of the error when the store cannot be reached
+ */
+export function openLedger(store: Store, folder: string, failure: ErrorCode): Ledger {
   return {
-    failure: store.failure,
+    failure,
     read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
     create: (runId, kind, value) => {
       const layout = layoutOf(folder, runId);
-      return createDocument(store, layout, { kind, value, fence: unfenced(layout) });
+      return createDocument(store, layout, kind, value, unfenced(layout));
     },
     async note(runId, kind, change) {
       const layout = layoutOf(folder, runId);
       await bestEffort(async (stop) => {
-        const files = store.within(stop);
-        const next = change(await readDocument(files, layout, kind));
-        if (next !== undefined && (await files.stat(layout.plan)) !== undefined) {
-          await files.overwrite(layout.document(kind.name), documentText(next));
+        if ((await store.stat(layout.plan, stop)) !== undefined) {
+          await changeDocument(store, layout, kind, change, stop);
         }
       });
     },
@@ -42,32 +43,53 @@ export function openLedger(store: Store, folder: string): Ledger {
 /** Reads a document of a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
 export async function readDocument<T>(
   store: Pick<Store, "readText">,
+  layout: Layout,
+  kind: DocumentKind<T>,
+): Promise<T | undefined> {
+  return documentIn(await store.readText(layout.document(kind.name)), layout, kind);
+}
+
+/** @throws JobError OUTPUT_DAMAGED */
+function documentIn<T>(
+  text: string | undefined,
   { runId, document }: Layout,
   { name, parse }: DocumentKind<T>,
-): Promise<T | undefined> {
-  const path = document(name);
-  const text = await textAt(store, path);
+): T | undefined {
   if (text === undefined) {
     return undefined;
   }
   const found = parse(parseJson(text));
   if (found === undefined) {
-    throw damagedOutput(`reading ${path}: it is no ${name} of this program`, { hint: "restore it", damage: { runId } });
+    throw damagedOutput(`reading ${document(name)}: it is no ${name} of this program`, {
+      hint: "restore it",
+      damage: { runId },
+    });
   }
   return found;
 }
 
-interface DocumentToCreate<T> {
-  readonly kind: DocumentKind<T>;
-  readonly value: T;
-  readonly fence: Fence;
+/** Changes a document that no fence protects. @param change undefined: it stays. @throws JobError OUTPUT_DAMAGED */
+async function changeDocument<T>(
+  store: Store,
+  layout: Layout,
+  kind: DocumentKind<T>,
+  change: (known: T | undefined) => T | undefined,
+  stop?: AbortSignal,
+): Promise<void> {
+  const changed = (text: string | undefined): string | undefined => {
+    const next = change(documentIn(text, layout, kind));
+    return next === undefined ? text : documentText(next);
+  };
+  await store.update(layout.document(kind.name), changed, undefined, stop);
 }
 
 /** Creates a document of a run unless there is one, and returns the stored one. */
 export async function createDocument<T>(
   store: Store,
   layout: Layout,
-  { kind, value, fence }: DocumentToCreate<T>,
+  kind: DocumentKind<T>,
+  value: T,
+  fence: Fence,
 ): Promise<T> {
   const path = layout.document(kind.name);
   await store.create(path, documentText(value), fence);
@@ -140,11 +162,7 @@ export async function stripVerdicts(store: Store, folder: string, base: RunId): 
       continue;
     }
     const layout = layoutOf(folder, name);
-    const verdict = await readDocument(store, layout, verdictDocument);
-    const text = verdict && documentText(verdictWithoutRows(verdict));
-    if (text !== undefined && text !== documentText(verdict)) {
-      await store.overwrite(layout.document("verdict"), text);
-    }
+    await changeDocument(store, layout, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
   }
 }
 
@@ -164,7 +182,7 @@ export async function createInPlace(
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
   const { planId } = await storedPlan(store, layout);
   const fence = lasting({ layout, check: planCheck(store, layout, planId) });
-  return await createDocument(store, layout, { kind: decisionDocument, value, fence });
+  return await createDocument(store, layout, decisionDocument, value, fence);
 }
 
 /** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */

@@ -5,7 +5,7 @@ import { JobError } from "../../util/errors.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type DamagedFile, damagedOutput, superseded, refuseDamaged, repairOfParts } from "./damage.js";
-import { type ReadableStore, textAt } from "../../stores/store.js";
+import { type ReadableStore } from "../../stores/store.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { committedBySchema } from "./part-label.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
@@ -130,7 +130,7 @@ export async function checkFinished(
   { plan, planId }: StoredPlan,
 ): Promise<Manifest | undefined> {
   // `_SUCCESS` is read before the manifest: an attempt that finishes the run at this moment writes the manifest first.
-  const success = await textAt(store, layout.success);
+  const success = await store.readText(layout.success);
   const run = runIdIn(success);
   if (success === undefined || isEarlier(run, layout)) {
     return undefined;
@@ -195,7 +195,7 @@ export async function sizesIn(
 
 /** Reads the manifest. `run`: the run that `_SUCCESS` names. */
 async function readManifest(store: ReadableStore, layout: Layout, run: RunId | undefined): Promise<Manifest> {
-  const manifest = manifestSchema.safeParse(parseJson((await textAt(store, layout.manifest)) ?? ""));
+  const manifest = manifestSchema.safeParse(parseJson((await store.readText(layout.manifest)) ?? ""));
   if (manifest.success) {
     return manifest.data;
   }
@@ -242,13 +242,13 @@ function modelOf({ model: { uri, version, origin } }: Plan): Pick<Manifest, "mod
 }
 
 /** Whether two manifests describe the same result of a run. The attempt that finished it may differ. */
-export function describeSameRun(one: string, other: string): boolean {
+export function describeSameRun(one: string | undefined, other: string): boolean {
   const [ofOne, ofOther] = [one, other].map(withoutAttempt);
   return ofOne !== undefined && ofOne === ofOther;
 }
 
-function withoutAttempt(text: string): string | undefined {
-  const found = manifestSchema.safeParse(parseJson(text)).data;
+function withoutAttempt(text: string | undefined): string | undefined {
+  const found = publishedManifest(text);
   return found === undefined ? undefined : JSON.stringify({ ...found, attempt: undefined });
 }
 

@@ -3,8 +3,8 @@ import type { PinnedRun, RunId } from "../../plan/plan.js";
 import { parseDecision } from "../../publish/decision.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../publish/published-run.js";
 import type { ReadersView } from "../../publish/readers-view.js";
-import { ifReadable, namesIn, type ReadableStore, textAt } from "../../stores/store.js";
-import { JobError } from "../../util/errors.js";
+import { ifReadable, namesIn, type ReadableStore } from "../../stores/store.js";
+import { type ErrorCode, JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
 import type { UnfinishedRun } from "../port.js";
 import { readState } from "./ledger.js";
@@ -94,8 +94,8 @@ export async function publishedManifestIn(
   read = ifReadable,
 ): Promise<Manifest | undefined> {
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
-  const run = runIdIn(await read(textAt(store, success)));
-  const manifest = run === undefined ? undefined : publishedManifest(await read(textAt(store, path)));
+  const run = runIdIn(await read(store.readText(success)));
+  const manifest = run === undefined ? undefined : publishedManifest(await read(store.readText(path)));
   return manifest?.run_id === run ? manifest : undefined;
 }
 
@@ -136,21 +136,21 @@ async function publishedIn(
 
 /** Who decided on a run; undefined: it is not known, and nothing depends on it. */
 async function decidedBy(store: ReadableStore, { document }: Layout): Promise<string | undefined> {
-  return parseDecision(parseJson((await ifReadable(textAt(store, document("decision")))) ?? ""))?.by;
+  return parseDecision(parseJson((await ifReadable(store.readText(document("decision")))) ?? ""))?.by;
 }
 
-/** Reads a pinned profile. @throws JobError `store.failure` when it is gone, or another one than was pinned */
+/** Reads a pinned profile. @throws JobError `failure` when it is gone, or another one than was pinned */
 export async function readPinned(
   store: ReadableStore,
   folder: string,
-  { runId, sha256, place }: PinnedRun,
+  { runId, sha256, place, failure }: PinnedRun & { readonly failure: ErrorCode },
 ): Promise<string> {
   const path = nameAt(folder, place);
-  const text = await textAt(store, path);
+  const text = await store.readText(path);
   if (text === undefined || sha256Of(text) !== sha256) {
     const found = text === undefined ? "it is gone" : "it is not the one that was pinned when this run was planned";
     throw new JobError(
-      store.failure,
+      failure,
       `reading the profile of run ${runId}, which the checks compare with, ${path}: ${found}`,
       { hint: "restore it; or discard this run, and score again with --new-run" },
     );
@@ -177,22 +177,22 @@ function nameAt(folder: string, place: string): string {
 }
 
 /**
- * Finds the parts of a published run, and its folder. @throws JobError `store.failure` when the run is not there any
+ * Finds the parts of a published run, and its folder. @throws JobError `failure` when the run is not there any
  * more, or another one is, or a part is missing or has another size
  */
 export async function findPublishedParts(
   store: ReadableStore,
   own: string,
-  { runId, place: pinned }: PinnedRun,
+  { runId, place: pinned, failure }: PinnedRun & { readonly failure: ErrorCode },
 ): Promise<{ readonly place: string; readonly parts: readonly string[]; readonly rows: number }> {
   const profile = nameAt(own, pinned);
   const suffix = layoutOf("", runId as RunId).profile;
   const folder = profile.slice(0, -suffix.length);
   const gone = (found: string): JobError =>
-    new JobError(store.failure, `reading the predictions of run ${runId} in ${folder}: ${found}`);
+    new JobError(failure, `reading the predictions of run ${runId} in ${folder}: ${found}`);
   const { manifest: path, success } = layoutOf(folder, runId as RunId);
-  const isPublished = (await textAt(store, success)) !== undefined;
-  const manifest = publishedManifest(await textAt(store, path));
+  const isPublished = (await store.readText(success)) !== undefined;
+  const manifest = publishedManifest(await store.readText(path));
   if (!profile.endsWith(suffix) || !isPublished || manifest === undefined || manifest.run_id !== runId) {
     throw gone(
       manifest === undefined || !isPublished ? "they are gone" : `they are those of run ${manifest.run_id} now`,
@@ -232,12 +232,12 @@ async function unfinishedIn(
 ): Promise<UnfinishedRun | undefined> {
   try {
     const claim = layoutOf(folder, base).claim;
-    const owner = runIdIn(await textAt(store, claim));
+    const owner = runIdIn(await store.readText(claim));
     if (owner === undefined || owner === base || !owner.startsWith(`${job}-`)) {
       return undefined;
     }
     const layout = layoutOf(folder, await latestRun(store, folder, owner));
-    const finished = runIdIn(await textAt(store, layout.success));
+    const finished = runIdIn(await store.readText(layout.success));
     const stored = finished === layout.runId ? undefined : await readPlan(store, layout);
     if (stored === undefined || stored.pruned !== undefined || stored.plan.job !== job) {
       return undefined;

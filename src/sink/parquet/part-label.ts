@@ -65,9 +65,6 @@ export function parseLabel(text: string): PartLabel | undefined {
   return labelSchema.safeParse(parseJson(text)).data;
 }
 
-/** The committed parts of a run, by span. */
-export type CommittedParts = ReadonlyMap<number, CommittedPart>;
-
 /** What is kept of a part's label. */
 export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
 

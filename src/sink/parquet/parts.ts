@@ -7,7 +7,7 @@ import type { Plan } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { CommittedBy } from "../../publish/committed-by.js";
 import type { RowsOfRun } from "../../publish/rows-of-run.js";
-import { namesIn, type Store } from "../../stores/store.js";
+import { namesIn, type Stat, type Store } from "../../stores/store.js";
 import { messageOf } from "../../util/errors.js";
 import type { Opening, StoredPlan } from "../port.js";
 import { type DamagedFile, refuseDamaged } from "./damage.js";
@@ -147,12 +147,12 @@ export async function findPart(
   store: Store,
   layout: Layout,
   span: number,
-): Promise<{ path: string; sizeBytes: number } | undefined> {
+): Promise<(Stat & { readonly path: string }) | undefined> {
   const [from = "", to = from] = layout.pathsOf(span);
   for (const path of to === from ? [to] : [to, from, to]) {
     const part = await store.stat(path);
     if (part !== undefined) {
-      return { path, sizeBytes: part.sizeBytes };
+      return { path, ...part };
     }
   }
   return undefined;
@@ -241,9 +241,12 @@ async function eachFooter(
   names: ReadonlyMap<number, string>,
   work: (connection: DuckDBConnection, files: readonly PartOnMachine[]) => Promise<void>,
 ): Promise<void> {
-  const spanOf = new Map([...names].map(([span, name]) => [name, span]));
-  for await (const group of store.fetch([...names.values()], "footer")) {
-    const files = group.map(({ name, path }) => ({ name, path, span: spanOf.get(name) ?? Number.NaN }));
+  const parts = names.entries();
+  for await (const paths of store.fetch(names.values(), "footer").groups) {
+    const files = paths.map((path) => {
+      const [span, name] = parts.next().value ?? [Number.NaN, path];
+      return { span, name, path };
+    });
     const connection = await duckdb.connect();
     try {
       for (let start = 0; start < files.length; start += partsPerQuery) {

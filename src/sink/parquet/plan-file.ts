@@ -2,15 +2,7 @@ import { basename } from "node:path";
 import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import {
-  type Entry,
-  type Fence,
-  ifReadable,
-  namesIn,
-  type ReadableStore,
-  type Store,
-  textAt,
-} from "../../stores/store.js";
+import { type Entry, type Fence, ifReadable, namesIn, type ReadableStore, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { z } from "../../util/zod.js";
 import type { StoredPlan } from "../port.js";
@@ -27,7 +19,7 @@ export async function readPlan(
   store: ReadableStore,
   { plan: path, runId }: Pick<Layout, "plan" | "runId">,
 ): Promise<StoredPlan | undefined> {
-  const text = await textAt(store, path);
+  const text = await store.readText(path);
   const stored = text === undefined ? undefined : unseal(text);
   if (text !== undefined && stored === undefined) {
     throw damagedOutput(`reading ${path}: it is damaged, or of another version of infer-batch`, {
@@ -112,7 +104,7 @@ export async function createPlan(store: Store, layout: Layout, plan: Plan): Prom
       await store.create(lost.plan, lostPlanText, fence);
     }
     await store.create(layout.plan, sealedText(plan), fence);
-    if (runIdIn(await textAt(store, layout.success)) === plan.runId) {
+    if (runIdIn(await store.readText(layout.success)) === plan.runId) {
       await store.clear(layout.temporary); // another attempt has finished the run already
     }
     return await storedPlan(store, layout);
@@ -205,7 +197,7 @@ export async function refuseForeign(store: ReadableStore, layout: Layout): Promi
   const { runId } = layout;
   const entries = await store.list(layout.folder);
   const names = entries.map(({ name }) => name);
-  const owner = runIdIn(await textAt(store, layout.claim));
+  const owner = runIdIn(await store.readText(layout.claim));
   if (owner !== undefined && owner !== splitRunId(runId).base) {
     throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: it belongs to run ${owner}, not to ${runId}`, {
       hint: ownFolderHint,
@@ -255,7 +247,7 @@ async function refuseOtherSuccess(store: ReadableStore, layout: Layout, names: r
   if (!names.includes(success) || names.includes(basename(layout.manifest))) {
     return;
   }
-  const run = runIdIn(await textAt(store, layout.success));
+  const run = runIdIn(await store.readText(layout.success));
   if (run === undefined || !isSameJob(run, layout)) {
     throw new JobError(
       "OUTPUT_FOREIGN",

@@ -2,7 +2,7 @@ import { splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest, type Removed } from "../../publish/prune-request.js";
 import { tombstoneText } from "../../publish/pruned-run.js";
-import { namesIn, type Store, textAt } from "../../stores/store.js";
+import { namesIn, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { superseded } from "./damage.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
@@ -79,7 +79,7 @@ async function earlierFiles(store: Store, layout: Layout): Promise<Removed> {
   await add(layout.folder, ofEarlier);
   await add(layout.rejects, ofEarlier);
   for (const path of [layout.success, layout.manifest]) {
-    if (isEarlier(runIdIn(await textAt(store, path)), layout)) {
+    if (isEarlier(runIdIn(await store.readText(path)), layout)) {
       sizes.push((await store.stat(path))?.sizeBytes ?? 0);
     }
   }

@@ -3,12 +3,12 @@ import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
-import type { AttemptJson, StoredPlan } from "../port.js";
+import type { AttemptJson } from "../port.js";
 import { type ProfileToWrite, refuseStopped } from "./ledger.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
-import { describeSameRun, type FinishedPart, type ManifestPart, manifestText } from "./manifest.js";
-import { type CommittedParts, partRows } from "./part-label.js";
+import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
+import { partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
 import { hidden, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
@@ -30,9 +30,6 @@ type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
 /** Calls of one step under way at once. */
 const atOnce = 24;
 
-/** More than the attempts that can write one text at once. */
-const triesLimit = 10;
-
 /**
  * Publishes a run: moves staged parts into place, writes the profile, then the manifest, then `_SUCCESS`, then removes the
  * working files. Each step may be repeated, and done by several attempts at once.
@@ -40,7 +37,7 @@ const triesLimit = 10;
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
   const { store, layout, stored } = run;
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, span) => span);
-  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(store, { layout, stored, ...known }, span));
+  const parts = await mapBounded(spans, atOnce, (span) => manifestPart(run, known, span));
 
   if (layout.staged) {
     await swapIn(run, spans);
@@ -50,10 +47,12 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   await store.clear(layout.temporary);
   await store.remove(layout.rejects, await staleRejects(store, layout, known.committed));
 
-  await publishText(run, layout.profile, { text: known.profile.text, isSame: areEqual });
+  // Texts that readers see: in place of those of an earlier run or an earlier finish of this run; never of a later run's.
+  const fence = visible(run);
+  await store.update(layout.profile, () => known.profile.text, fence);
   const manifest = manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt });
-  await publishText(run, layout.manifest, { text: manifest, isSame: describeSameRun });
-  await publishText(run, layout.success, { text: successText(stored), isSame: areEqual });
+  await store.update(layout.manifest, (there) => (describeSameRun(there, manifest) ? there : manifest), fence);
+  await store.update(layout.success, () => successText(stored), fence);
 
   await clearRun(store, layout);
   await clearEarlierRuns(run, true);
@@ -99,30 +98,20 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   await removeEarlier(store, layout);
 }
 
-/** The facts that a run's manifest is made from. */
-interface ManifestSource {
-  readonly layout: Layout;
-  readonly stored: StoredPlan;
-  /** Parts that this attempt committed or adopted, with their digests. The files of other parts are read for theirs. */
-  readonly parts: ReadonlyMap<number, FinishedPart>;
-  /** All committed parts, as their labels describe them. */
-  readonly committed: CommittedParts;
-}
-
 /**
  * Describes a span's part for the manifest. @throws JobError OUTPUT_DAMAGED when the part is missing, or not as it was
  * committed
  */
 async function manifestPart(
-  store: Store,
-  { layout, stored, parts, committed }: ManifestSource,
+  { store, layout, stored }: RunFolder,
+  { parts, committed }: FinishedRun,
   span: number,
 ): Promise<ManifestPart> {
   const file = layout.part(span);
   const found = await findPart(store, layout, span);
   const known = parts.get(span);
   const label = known ?? committed.get(span);
-  const digest = known ?? (found && (await store.digest(found.path)));
+  const digest = known ?? (await found?.digest());
   if (found === undefined || label === undefined || digest === undefined) {
     throw lostPart(
       stored.plan,
@@ -147,46 +136,7 @@ async function manifestPart(
 /** Removes an earlier run's `_SUCCESS` or manifest, before any of its parts is removed. */
 export async function withdraw({ store, layout, check }: PublishedFolder, name: string): Promise<void> {
   const fence = { scope: layout.withdrawn, check, takesBack: never };
-  for (;;) {
-    const there = await store.readText(name, fence);
-    if (there === undefined || runIdIn(there.text) === layout.runId) {
-      // Another attempt may have died before it did.
-      await store.flush(layout.folder);
-      return;
-    }
-    if ((await store.withdraw(name, { version: there.version, fence })) === "removed") {
-      return;
-    }
-  }
-}
-
-/**
- * Writes a small text that readers see, in place of that of an earlier run or an earlier finish of this run; never of a
- * later run's. `isSame`: whether the existing text will do. Of many attempts that finish a run at once, one writes.
- */
-async function publishText(
-  run: PublishedFolder,
-  name: string,
-  { text, isSame }: { readonly text: string; readonly isSame: (there: string, text: string) => boolean },
-): Promise<void> {
-  const { store, layout, check } = run;
-  const fence = visible(run);
-  for (let tries = 0; tries < triesLimit; tries += 1) {
-    await check();
-    const there = await store.readText(name);
-    if (there !== undefined && isSame(there.text, text)) {
-      await store.flush(name === layout.profile ? layout.control : layout.folder);
-      return;
-    }
-    if ((await store.replace(name, text, { version: there?.version, fence })) === "written") {
-      return;
-    }
-  }
-  throw new Error(`${name} was written to by others again and again`);
-}
-
-function areEqual(one: string, other: string): boolean {
-  return one === other;
+  await store.update(name, (there) => (runIdIn(there) === layout.runId ? there : undefined), fence);
 }
 
 /** Removes the working files of a run that is over. Costs one listing where there are none. */

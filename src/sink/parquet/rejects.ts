@@ -2,7 +2,7 @@ import { z } from "../../util/zod.js";
 import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import { parseJson } from "../../plan/parse-plan.js";
-import { namesIn, type ReadableStore, textAt } from "../../stores/store.js";
+import { namesIn, type ReadableStore } from "../../stores/store.js";
 import { type Layout, runOfPart } from "./layout.js";
 import type { CommittedPart } from "./part-label.js";
 import { sha256Of } from "../../util/sha256.js";
@@ -42,7 +42,7 @@ export async function* readRejects(
       continue;
     }
     const path = `${layout.rejects}/${layout.rejectsOf(span, rejectsSha256)}`;
-    const text = await textAt(store, path);
+    const text = await store.readText(path);
     if (text === undefined || sha256Of(text) !== rejectsSha256) {
       const found = text === undefined ? "it is gone" : "it is not what was written with its part";
       throw new JobError("OUTPUT_DAMAGED", `reading ${path}: ${found}`, {

@@ -65,7 +65,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
-    await store.flush(folder).catch((error: unknown) => {
+    await store.remove(folder, []).catch((error: unknown) => {
       if (!(error instanceof JobError) || error.code !== "PERMISSION") {
         throw error;
       }
@@ -81,7 +81,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     get committedBy() {
       return committedByOf(known);
     },
-    parts: () => ({ folder: store.localFolder, groups: allParts(run) }),
+    parts: () => store.fetch(partNames(run), "whole"),
     spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
     rejects: () => readRejects(store, layout, known.parts),
     keptAnswers: () => readAnswers(store, layout),
@@ -90,12 +90,12 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
-      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, localPaths(store, names))),
-    judge: (value) => createDocument(store, layout, { kind: verdictDocument, value, fence: lasting(run) }),
-    decide: (value) => createDocument(store, layout, { kind: decisionDocument, value, fence: lasting(run) }),
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
+    judge: (value) => createDocument(store, layout, verdictDocument, value, lasting(run)),
+    decide: (value) => createDocument(store, layout, decisionDocument, value, lasting(run)),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
-      return runWriter(tools, run, { known, maker: { writer, ...attempt } });
+      return runWriter(tools, run, known, { writer, ...attempt });
     },
     async tidy() {
       try {
@@ -116,7 +116,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
   const { layout } = run;
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
-  await store.flush(layout.control);
+  await store.remove(layout.control, []);
   await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
   const shared = await store.prepare(hidden(run));
   if (shared !== undefined && workers > 1) {
@@ -129,15 +129,8 @@ async function prepare({ store, folder, warn }: RunTools, run: RunFolder, worker
   }
 }
 
-/** Yields files of this machine, a group at a time. A group is available until the next one is requested. */
-export async function* localPaths(store: Store, names: readonly string[]): AsyncGenerator<readonly string[]> {
-  for await (const group of store.fetch(names, "whole")) {
-    yield group.map(({ path }) => path);
-  }
-}
-
-async function* allParts({ store, layout }: RunFolder): AsyncGenerator<readonly string[]> {
-  yield* localPaths(store, [...(await listParts(store, layout)).values()]);
+async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> {
+  yield* (await listParts(store, layout)).values();
 }
 
 /** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
@@ -165,7 +158,7 @@ async function* spanFiles(
       rejects.push(rejected);
     }
     const { filtered, erased, maker } = part;
-    for await (const [path = ""] of localPaths(store, [name])) {
+    for await (const [path = ""] of store.fetch([name], "whole").groups) {
       yield { span, path, rejects, filtered, erased, profile, maker };
     }
   }
@@ -174,13 +167,8 @@ async function* spanFiles(
 function runWriter(
   tools: RunTools,
   run: RunFolder,
-  {
-    known,
-    maker,
-  }: {
-    readonly known: CommittedSpans;
-    readonly maker: Omit<CommittedBy, "batchSize">;
-  },
+  known: CommittedSpans,
+  maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
   const { compression } = tools;
   const { store, layout } = run;
@@ -206,8 +194,8 @@ function runWriter(
       }
       return outcome;
     },
-    finish: (attempt) => finishRun(run, { known, attempt }),
-    answers: () => Promise.resolve(openAnswers(store, layout, hidden(run))),
+    finish: (attempt) => finishRun(run, known, attempt),
+    answers: () => Promise.resolve(openAnswers(store, layout, maker.writer, hidden(run))),
   };
 }
 
@@ -230,16 +218,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
   return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
 }
 
-async function finishRun(
-  run: RunFolder,
-  {
-    known,
-    attempt,
-  }: {
-    readonly known: CommittedSpans;
-    readonly attempt: AttemptJson | undefined;
-  },
-): Promise<void> {
+async function finishRun(run: RunFolder, known: CommittedSpans, attempt: AttemptJson | undefined): Promise<void> {
   const { store, layout, stored, check } = run;
   await check(); // first: parts of a later run would count as foreign ones
   await refuseForeign(store, layout);
@@ -249,7 +228,7 @@ async function finishRun(
   addParts(known, now.parts);
   if (now.finished) {
     // Another attempt finished the run, and may have died before it cleared up.
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
     await clearRun(store, layout);
     return;
   }
@@ -272,6 +251,6 @@ async function finishRun(
     if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
-    await store.flush(layout.folder);
+    await store.remove(layout.folder, []);
   }
 }

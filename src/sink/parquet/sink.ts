@@ -2,6 +2,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Plan } from "../../plan/plan.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
+import type { ErrorCode } from "../../util/errors.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
 import { createInPlace, openLedger, stripVerdicts } from "./ledger.js";
@@ -17,7 +18,7 @@ import {
 } from "./other-runs.js";
 import { createPlan, findPlan, readPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
-import { localPaths, openRun, type RunTools } from "./run-sink.js";
+import { openRun, type RunTools } from "./run-sink.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -29,6 +30,8 @@ export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** May read and write in the store's local folder; closed with the sink. */
   readonly duckdb: DuckDbAccess & AsyncDisposable;
   readonly otherRunFolders: OtherFolders;
+  /** The code of the error when the store cannot be reached, or something that another run needs is gone. */
+  readonly failure: ErrorCode;
   /** Checks that a run could write here, without writing. Returns the checks that were not carried out, a line each. */
   readonly rehearse: (plan: Plan) => Promise<readonly string[]>;
   /** Closes what the stores use. */
@@ -47,16 +50,15 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
-    ledger: openLedger(store, folder),
+    ledger: openLedger(store, folder, options.failure),
     find: (base) => findPlan(store, folder, base),
     unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
     published: (series) => findPublished(store, { folder, folders }, series),
     visible: () => readersAt(store, folder),
-    readProfile: (pinned) => readPinned(store, folder, pinned),
+    readProfile: (pinned) => readPinned(store, folder, { ...pinned, failure: options.failure }),
     async readPublished({ run }) {
-      const { place, rows, parts } = await findPublishedParts(store, folder, run);
-      const other = options.storeAt(place);
-      return { format: "parquet", rows, folder: other.localFolder, groups: localPaths(other, parts) };
+      const { place, rows, parts } = await findPublishedParts(store, folder, { ...run, failure: options.failure });
+      return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),

@@ -169,7 +169,7 @@ export const server = z
       .max(3600)
       .optional()
       .describe(
-        "For openai: seconds that an answer waits at most before it is written to the target. A killed attempt pays again for the answers of this time. Default: 0.1 on a disk, 0.2 in Postgres, 2 in S3.",
+        "For openai: seconds that an answer waits at most before it is written to the target. A killed attempt pays again for the answers of this time. Default: 0.2 in Postgres, 1 in files.",
       ),
     concurrency: autoOrCount(1, 1024)
       .default("auto")

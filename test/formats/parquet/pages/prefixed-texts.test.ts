@@ -7,6 +7,7 @@ import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { projectFolder } from "../../../support/cli.js";
 import { emptyContract, ref } from "../../../support/batches.js";
 import { scratch } from "../../../support/job.js";
+import { torture } from "../../../support/torture.js";
 
 const corpus = join(projectFolder, "fixtures/corpora/small/parquet-testing/data");
 const plenty = memoryBudget(mebibytes(512));
@@ -37,7 +38,7 @@ test("a text that begins like more than the one before it has is found before an
   const chunk = (await readFooter({ path })).rowGroups[0]?.chunks.find(({ hasPrefixes }) => hasPrefixes);
   const found = new Set<string>();
   const [start, end] = [chunk?.start ?? 0, (chunk?.start ?? 0) + (chunk?.compressedBytes ?? 0)];
-  for (let at = start; at < end; at += 1) {
+  for (let at = start; at < end; at += torture ? 1 : 3) {
     const damaged = Buffer.from(bytes);
     damaged[at] = 0xff - (damaged[at] ?? 0);
     await writeFile(path, damaged);

@@ -246,7 +246,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
 }
 
 /** Pairs of moments, drawn by seed. */
-const pairs = torture ? 400 : 8;
+const pairs = torture ? 400 : 4;
 
 test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {
   timeout: 600_000,

@@ -50,7 +50,7 @@ s3.describe("requests to a target in S3", () => {
   test("requests to S3 ask for the encryption that the spec names, copies too", async () => {
     await using at = await s3World(s3.server());
     const seen = watching(at);
-    const encryption = { algorithm: "aws:kms", keyId: "arn:aws:kms:eu-central-1:1:key/a", bucketKey: true } as const;
+    const encryption = { algorithm: "aws:kms", kms_key: "arn:aws:kms:eu-central-1:1:key/a", bucket_key: true } as const;
     await using sink = await at.open({ target: { place: { encryption } } });
     await carryOutS3(sink);
     await carryOutS3(sink, 2);
@@ -58,7 +58,7 @@ s3.describe("requests to a target in S3", () => {
     const plain = writes.filter(({ headers }) => headers["x-amz-server-side-encryption"] !== "aws:kms");
     expect(plain.map(({ request }) => request)).toEqual([]);
     for (const { headers } of writes) {
-      expect(headers["x-amz-server-side-encryption-aws-kms-key-id"]).toBe(encryption.keyId);
+      expect(headers["x-amz-server-side-encryption-aws-kms-key-id"]).toBe(encryption.kms_key);
       expect(headers["x-amz-server-side-encryption-bucket-key-enabled"]).toBe("true");
     }
     expect(writes.filter(({ headers }) => headers["x-amz-copy-source"] !== undefined)).toHaveLength(3);

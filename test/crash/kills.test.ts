@@ -1,0 +1,462 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { type CliResult, runCli } from "../support/cli.js";
+import { failuresOf } from "../support/crash.js";
+import { scratchFolder } from "../support/job.js";
+import {
+  type Found,
+  inBucket,
+  inFolder,
+  inTable,
+  isRejected,
+  type Moment,
+  night,
+  nightBefore,
+  type Place,
+  rowsOfInput,
+  writeInput,
+} from "../support/lives.js";
+import { findPgBouncer, type PgBouncer, startPgBouncer } from "../support/pgbouncer.js";
+import { usePostgres } from "../support/postgres.js";
+import { randomOf } from "../support/random.js";
+import { useS3 } from "../support/s3.js";
+import { torture } from "../support/torture.js";
+
+/*
+ * Lives of a night, each from a seed: it is scored, scored again, held and decided on where it has checks, and two
+ * erasures of it run at once. One to four processes do each of these, and are killed at random moments and at random
+ * durable calls, and started again, while a reader polls. Every row that the reader finds must be right, and the rows
+ * together those of a state that the night was in.
+ *
+ *   INFER_BATCH_SEEDS=1-200 npx vitest run test/crash/kills.test.ts
+ */
+
+const s3 = useS3();
+const postgres = usePostgres();
+const poolerProgram = findPgBouncer();
+/** Server sessions of the pooler: fewer than the processes of two lives ask for. */
+const pooledSessions = 8;
+const livesAtOnce = 2;
+const commitRows = 60;
+/** Of each process of a stage, before it is left alone. */
+const mostKills = torture || process.env["INFER_BATCH_SEEDS"] !== undefined ? 4 : 2;
+
+type Open = (folder: string, shared: string) => Promise<Place>;
+
+let pooler: PgBouncer | undefined;
+const pooled = { through: (url: string): string => pooler?.through(url) ?? url };
+
+const places: readonly (readonly [name: string, open: Open])[] = [
+  ["files", inFolder],
+  ["S3", (folder, shared) => inBucket(folder, shared, s3.server())],
+  ["append", (_, shared) => inTable(shared, postgres.server(), "append")],
+  ["upsert behind PgBouncer", (_, shared) => inTable(shared, postgres.server(), "upsert", pooled)],
+  ["replace", (_, shared) => inTable(shared, postgres.server(), "replace")],
+  ["append, INSERT only", (_, shared) => inTable(shared, postgres.server(), "append", { insertsOnly: true })],
+  ["upsert", (_, shared) => inTable(shared, postgres.server(), "upsert")],
+  ["append behind PgBouncer", (_, shared) => inTable(shared, postgres.server(), "append", pooled)],
+  ["replace by rows", (_, shared) => inTable(shared, postgres.server(), "delete_insert")],
+];
+
+/** Faults by their kind; anything else that goes wrong ends the life with an error. */
+type Faults = Record<"lost" | "doubled" | "wrong" | "torn", string[]>;
+
+/** Rows that a run has: by what it multiplies each value with, which tells it from others. */
+interface RunRows {
+  readonly factor: number;
+  readonly ids: ReadonlySet<number>;
+}
+
+/** What readers may find: one of the states of a level, and never again one of a level before. */
+type State = readonly RunRows[];
+
+const ids = Array.from({ length: rowsOfInput }, (_, id) => id).filter((id) => !isRejected(id));
+const allIds = new Set(ids);
+const fewIds = new Set(ids.filter((id) => id < 40));
+const textOf = ({ factor, ids: of }: RunRows): string => `${factor}: ${[...of].toSorted((a, b) => a - b).join(" ")}`;
+const stateText = (state: State): string => state.map(textOf).join("\n");
+
+/** A state without some rows, and without runs that have no other. */
+function withoutIds(state: State, gone: ReadonlySet<number>): State {
+  const left = state.map(({ factor, ids: some }) => ({
+    factor,
+    ids: new Set([...some].filter((id) => !gone.has(id))),
+  }));
+  return left.filter(({ ids: some }) => some.size > 0);
+}
+
+/** Rows by their runs, the oldest run first. Notes rows that are wrong or there twice. */
+function runsIn(rows: readonly Found[], faults: Faults): RunRows[] {
+  const runs = new Map<string, { factor: number; ids: Set<number> }>();
+  for (const { run, id, score } of rows) {
+    const factor = id === 0 ? undefined : score / id;
+    const known = runs.get(run) ?? { factor: factor ?? 0, ids: new Set() };
+    runs.set(run, known);
+    known.factor ||= factor ?? 0;
+    if (score !== known.factor * id || !allIds.has(id)) {
+      faults.wrong.push(`${run}: the score of ${id} is ${score}`);
+    }
+    if (known.ids.has(id)) {
+      faults.doubled.push(`${run}: ${id} is there twice`);
+    }
+    known.ids.add(id);
+  }
+  const numberOf = (run: string): number => Number(/-r(\d+)$/.exec(run)?.[1] ?? 1);
+  return [...runs].toSorted(([a], [b]) => numberOf(a) - numberOf(b)).map(([, found]) => found);
+}
+
+/** A reader that polls until it is stopped. */
+interface Watch {
+  readonly faults: Faults;
+  readonly reads: number;
+  /** The states that become visible next, any of them; said before that begins. */
+  due(...states: readonly State[]): void;
+  /** Looks once more, when a state must be there; none of those before may come again. */
+  settle(state: State): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** `bySpan`: a state may be visible in part, as long as each span is there as a whole or not at all. */
+function watchPlace({ look }: Place, bySpan: boolean): Watch {
+  const faults: Faults = { lost: [], doubled: [], wrong: [], torn: [] };
+  /** From the state that was seen last to the one that is due last. */
+  let levels: (readonly State[])[] = [[[]]];
+  let [reads, isStopped] = [0, false];
+
+  const judge = (found: State): void => {
+    const text = stateText(found);
+    const level = levels.findIndex((states) => states.some((state) => stateText(state) === text));
+    if (level >= 0) {
+      levels = levels.slice(level);
+    } else if (!bySpan || !isOfWholeSpans(found, levels.flat().flat())) {
+      faults.torn.push(`a reader found\n${text}`);
+    } else {
+      const there = new Set(found.flatMap(({ ids: some }) => [...some]));
+      const before = levels[0]?.[0]?.flatMap(({ ids: some }) => [...some]) ?? [];
+      faults.lost.push(...before.filter((id) => !there.has(id)).map((id) => `${id} was gone for a while`));
+    }
+  };
+
+  const poll = async (): Promise<void> => {
+    while (!isStopped) {
+      const rows = await look();
+      reads += 1;
+      if (rows !== undefined) {
+        judge(runsIn(rows, faults));
+      }
+      await sleep(5);
+    }
+  };
+  const polling = poll();
+
+  return {
+    faults,
+    get reads() {
+      return reads;
+    },
+    due(...states) {
+      levels.push(states);
+    },
+    async settle(state) {
+      const found = runsIn((await look()) ?? [], faults);
+      const lost = state.flatMap(({ ids: some }, run) => [...some].filter((id) => found[run]?.ids.has(id) !== true));
+      faults.lost.push(...lost.map((id) => `${id} is not there at the end of a stage`));
+      if (lost.length === 0 && stateText(found) !== stateText(state)) {
+        faults.wrong.push(`at the end of a stage a reader found\n${stateText(found)}`);
+      }
+      levels = [[state]];
+    },
+    async stop() {
+      isStopped = true;
+      await polling;
+    },
+  };
+}
+
+/** Whether each span of each run is there as in a state that is due, or not at all. */
+function isOfWholeSpans(found: State, due: State): boolean {
+  const ofSpan = (some: ReadonlySet<number>, span: number): string =>
+    [...some]
+      .filter((id) => Math.floor(id / commitRows) === span)
+      .toSorted((a, b) => a - b)
+      .join();
+  const spans = Array.from({ length: Math.ceil(rowsOfInput / commitRows) }, (_, span) => span);
+  return found.every(({ factor, ids: there }) =>
+    spans.every((span) => {
+      const now = ofSpan(there, span);
+      return now === "" || due.some((run) => run.factor === factor && ofSpan(run.ids, span) === now);
+    }),
+  );
+}
+
+interface Life {
+  readonly seed: number;
+  readonly name: string;
+  readonly place: Place;
+  readonly workers: number;
+  readonly hasChecks: boolean;
+  readonly random: () => number;
+  readonly folder: string;
+  readonly watch: Watch;
+  kills: number;
+}
+
+/** What a command takes here, about: times of kills are drawn from a little more. */
+let commandMs = 700;
+
+/** Draws moments now, so that a seed draws the same ones whoever comes first later. */
+function momentsOf({ place, random }: Life): (() => Moment)[] {
+  return Array.from({ length: Math.ceil(random() * mostKills) }, () => {
+    const [isCall, when, share] = [random() < 0.5, random(), random()];
+    const call = {
+      kind: "call",
+      when: when < 0.4 ? "before" : when < 0.7 ? "amid" : "after",
+      nth: 1 + Math.floor(share ** 2 * place.calls),
+    } as const;
+    return () => (isCall ? call : { kind: "time", ms: share * 1.1 * commandMs });
+  });
+}
+
+/** Carries out a command, which is killed at a moment if one is given. Fails unless it is killed, or ends as it may. */
+async function attempt(
+  life: Life,
+  args: readonly string[],
+  codes: readonly number[],
+  moment?: Moment,
+): Promise<CliResult> {
+  const startMs = performance.now();
+  const ended = await (moment === undefined ? runCli(args, { env: life.place.env }) : life.place.killed(args, moment));
+  if (ended.signal === "SIGKILL") {
+    life.kills += 1;
+  } else if (!codes.includes(ended.code ?? -1)) {
+    throw new Error(`${args.join(" ")} ended with ${ended.code}: ${ended.stdout}${ended.stderr}`);
+  } else {
+    commandMs = 0.8 * commandMs + 0.2 * (performance.now() - startMs);
+  }
+  return ended;
+}
+
+/** Kills a command at each of these moments, then lets it end. */
+async function repeated(
+  life: Life,
+  args: readonly string[],
+  codes: readonly number[],
+  moments: readonly (() => Moment)[],
+): Promise<void> {
+  for (const moment of moments) {
+    await attempt(life, args, codes, moment());
+  }
+  await attempt(life, args, codes);
+}
+
+const argsOf = ({ folder }: Life, command: string, ...more: string[]): string[] => [
+  command,
+  join(folder, "job.yaml"),
+  "--param",
+  `ds=${night}`,
+  ...more,
+];
+
+/** Writes the spec. `factor` multiplies each value; `few`: the checks hold the run; `output`: as another role has it. */
+async function writeJob(
+  { place, folder, hasChecks }: Life,
+  { factor, few = false, output = place.output }: { factor: number; few?: boolean; output?: object },
+): Promise<void> {
+  const spec = {
+    version: 1,
+    name: "night",
+    params: { ds: { type: "date", default: nightBefore } },
+    input: {
+      path: place.input,
+      spool: { path: "spool" },
+      columns: { x: `v * ${factor}` },
+      ...(few ? { where: "id < 40" } : {}),
+    },
+    model: { path: join(shared, "model.onnx") },
+    on_bad_row: "reject",
+    max_rejects: "10%",
+    commit_rows: commitRows,
+    engine: { threads: 1, batch_size: 16 },
+    retry: { max_seconds: 60 },
+    ...(hasChecks ? { checks: { rejects: "10%" } } : {}),
+    output: { columns: ["id"], lineage: true, ...output },
+  };
+  await writeFile(join(folder, "job.yaml"), JSON.stringify(spec));
+}
+
+/** Has all workers carry the run to its end, which is this exit code. */
+async function crew(life: Life, code: number): Promise<void> {
+  const shares = Array.from({ length: life.workers }, (_, worker) =>
+    life.workers === 1 ? [] : ["--worker", `${worker}/${life.workers}`],
+  );
+  const working = shares.map((share) => repeated(life, argsOf(life, "run", ...share), [0, code], momentsOf(life)));
+  await Promise.all(working);
+  await attempt(life, argsOf(life, "run"), [code]);
+}
+
+/** Opens a new run with a command that may be killed, and has it carried to its end. */
+async function newRun(life: Life, code: number): Promise<void> {
+  const args = argsOf(life, "run", "--new-run", ...(life.place.effect === "adds" ? ["--allow-duplicates"] : []));
+  const moments = momentsOf(life);
+  // Once the run is planned, another --new-run would open one more if the killed command had got to its end.
+  for (let isPlanned = false; !isPlanned; ) {
+    const { stderr } = await attempt(life, args, [0, code], moments.pop()?.());
+    isPlanned = stderr.includes("planned run");
+  }
+  await crew(life, code);
+}
+
+/** Two erasures at once, which are killed and repeated until both are done. */
+async function eraseTwo(life: Life, keys: readonly number[]): Promise<void> {
+  await writeJob(life, { factor: 1, output: life.place.eraserOutput });
+  const erasing = keys.map(async (key) => {
+    const moments = momentsOf(life);
+    const list = join(life.folder, `key-${key}.txt`);
+    await writeFile(list, String(key));
+    const args = argsOf(life, "erase", "--keys", list);
+    for (let tries = 0; tries < 20; tries += 1) {
+      const { code } = await attempt(life, args, [0, 67], moments.pop()?.()); // 67: the other one came first, again
+      if (code === 0) {
+        return;
+      }
+    }
+    throw new Error(`the erasure of ${key} does not come to an end`);
+  });
+  await Promise.all(erasing);
+}
+
+/** Carries out a night from its first run to its erasures. */
+async function live(life: Life): Promise<void> {
+  const { place, random, hasChecks, watch } = life;
+  const before = async (output: object): Promise<void> => {
+    await writeJob(life, { factor: 1, output });
+    await attempt(life, ["run", join(life.folder, "job.yaml")], [0]);
+  };
+  await (place.prepare ?? (hasChecks ? async (run) => await run(place.output) : undefined))?.(before);
+
+  let state: State = [];
+  const publish = async (rows: RunRows, work: () => Promise<void>): Promise<void> => {
+    const earlier = { adds: state, updates: withoutIds(state, rows.ids), replaces: [] }[place.effect];
+    state = [...earlier, rows];
+    watch.due(state);
+    await work();
+    await watch.settle(state);
+  };
+
+  await writeJob(life, { factor: 1 });
+  await publish({ factor: 1, ids: allIds }, () => crew(life, 0));
+
+  if (hasChecks) {
+    await writeJob(life, { factor: 1.125, few: true });
+    await newRun(life, 67);
+    const end = random();
+    if (end < 0.33) {
+      await publish({ factor: 1.125, ids: fewIds }, () =>
+        repeated(life, argsOf(life, "approve"), [0], momentsOf(life)),
+      );
+    } else if (end < 0.67) {
+      await repeated(life, argsOf(life, "discard", "--reason", "too few"), [0], momentsOf(life));
+    }
+  }
+
+  await writeJob(life, { factor: 1.25 });
+  await publish({ factor: 1.25, ids: allIds }, () => newRun(life, 0));
+
+  const [first = 0, second = 0] = [Math.floor(random() * 50), 100 + Math.floor(random() * 90)].map((at) => ids[at]);
+  const erased = withoutIds(state, new Set([first, second]));
+  watch.due(withoutIds(state, new Set([first])), withoutIds(state, new Set([second])));
+  watch.due(erased);
+  await eraseTwo(life, [first, second]);
+  await watch.settle(erased);
+
+  const status = JSON.parse((await attempt(life, argsOf(life, "status", "--json"), [0])).stdout) as Record<
+    string,
+    unknown
+  >;
+  expect(status).toMatchObject({ status: "published", damage: [], rows_rejected: rowsOfInput - ids.length });
+  watch.faults.torn.push(...(await place.faults({ scored: ids.length, left: ids.length - 2 })));
+}
+
+interface Ended {
+  readonly seed: number;
+  readonly name: string;
+  readonly kills: number;
+  readonly reads: number;
+  readonly faults: Faults;
+}
+
+async function lifeOf(seed: number): Promise<Ended> {
+  const [name, open] = places[seed % places.length] ?? expect.fail("no place");
+  const random = randomOf(seed);
+  await using scratch = await scratchFolder();
+  await using place = await open(scratch.path, shared);
+  const hasChecks = (seed + Math.floor(seed / places.length)) % 2 === 0;
+  const watch = watchPlace(place, place.bySpan && !hasChecks);
+  const workers = 1 + Math.floor(random() * 4);
+  const life: Life = { seed, name, place, workers, hasChecks, random, folder: scratch.path, watch, kills: 0 };
+  try {
+    await live(life);
+  } finally {
+    await watch.stop();
+  }
+  return { seed, name, kills: life.kills, reads: watch.reads, faults: watch.faults };
+}
+
+/** The first faults of each kind. */
+function shown(faults: Faults): string[] {
+  return Object.entries(faults).flatMap(([kind, texts]) =>
+    texts.slice(0, 3).map((text) => `${kind} (1 of ${texts.length}): ${text.slice(0, 2000)}`),
+  );
+}
+
+function seedsOf(range: string): number[] {
+  const [first = 1, last = first] = range.split("-").map(Number);
+  return Array.from({ length: last - first + 1 }, (_, index) => first + index);
+}
+
+const seeds = seedsOf(process.env["INFER_BATCH_SEEDS"] ?? (torture ? "1-40" : "1-4"));
+let shared = "";
+
+beforeAll(async () => {
+  shared = await mkdtemp(join(tmpdir(), "infer-batch-lives-"));
+  await writeInput(shared);
+  if (poolerProgram !== undefined) {
+    pooler = await startPgBouncer(poolerProgram, postgres.server().port, pooledSessions);
+  }
+});
+
+afterAll(async () => {
+  await pooler?.[Symbol.asyncDispose]();
+  await rm(shared, { recursive: true, force: true });
+});
+
+s3.describe("over files, S3 and Postgres,", () => {
+  postgres.describe("", () => {
+    test(`one to four processes that are killed, and two erasures at once, lose, double and tear no row: ${seeds.length} lives`, {
+      timeout: 4 * 3_600_000,
+    }, async () => {
+      const lives: Ended[] = [];
+      const how = { limit: livesAtOnce, name: (seed: number) => `seed ${seed}` };
+      const failures = await failuresOf(seeds, how, async (seed) => {
+        const ended = await lifeOf(seed);
+        lives.push(ended);
+        const faults = shown(ended.faults);
+        if (faults.length > 0) {
+          throw new Error([ended.name, ...faults].join("\n"));
+        }
+      });
+      const sum = (count: (life: Ended) => number): number => lives.reduce((total, life) => total + count(life), 0);
+      const faultsOf = (kind: keyof Faults): string => `${sum(({ faults }) => faults[kind].length)} ${kind}`;
+      console.info(
+        [
+          `${sum(({ kills }) => kills)} kills in ${lives.length} lives, ${sum(({ reads }) => reads)} reads:`,
+          `${(["lost", "doubled", "wrong", "torn"] as const).map(faultsOf).join(", ")}, ${failures.length} lives failed`,
+        ].join(" "),
+      );
+      expect(failures).toEqual([]);
+    });
+  });
+});
