@@ -64,7 +64,7 @@ const canaries = {
   "src/sink/arrow/canary.ts": { code: 'import "../parquet/sink.js";\n', rule: "sink-arrow-imports-its-own" },
   "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },
   "src/s3/canary.ts": { code: 'import "../storage/objects/reader.js";\n', rule: "s3-imports-its-own" },
-  "src/objects/canary.ts": { code: 'import "../s3/store.js";\n', rule: "objects-imports-its-own" },
+  "src/objects/canary.ts": { code: 'import "../s3/failures.js";\n', rule: "objects-imports-its-own" },
   "src/net/canary.ts": { code: 'import "../s3/store.js";\n', rule: "net-imports-its-own" },
   "src/report/canary.ts": { code: 'import "../sink/port.js";\n', rule: "report-imports-its-own" },
   "src/app/canary.ts": { code: 'import "../cli/main.js";\n', rule: "app-does-not-know-cli" },

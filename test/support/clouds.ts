@@ -141,7 +141,9 @@ interface BucketCalls extends Pick<Bucket, "endpointAt" | "env"> {
   readonly put: (key: string, body: Uint8Array | string) => Promise<unknown>;
   readonly get: (key: string) => Promise<Response>;
   readonly remove: (key: string) => Promise<unknown>;
-  readonly page: (after: string | undefined) => Promise<{ readonly keys: readonly string[]; readonly next: string | undefined }>;
+  readonly page: (
+    after: string | undefined,
+  ) => Promise<{ readonly keys: readonly string[]; readonly next: string | undefined }>;
 }
 
 function bucketOf(name: string, uri: string, { put, get, remove, page, ...server }: BucketCalls): Bucket {
