@@ -417,7 +417,7 @@ function seedsOf(range: string): number[] {
   return Array.from({ length: last - first + 1 }, (_, index) => first + index);
 }
 
-const seeds = seedsOf(process.env["INFER_BATCH_SEEDS"] ?? (torture ? "1-40" : "1-4"));
+const seeds = seedsOf(process.env["INFER_BATCH_SEEDS"] ?? (torture ? "1-40" : "1-2"));
 let shared = "";
 
 beforeAll(async () => {
