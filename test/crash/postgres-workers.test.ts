@@ -106,7 +106,7 @@ async function killedSomewhere(spec: string, random: () => number): Promise<void
   });
 }
 
-const moments = torture ? 100 : 2;
+const moments = torture ? 100 : 1;
 const modeOf = (seed: number): Mode => (["append", "upsert", "replace"] as const)[seed % 3] ?? "append";
 
 postgres.describe("a run into Postgres that is killed at random moments", () => {

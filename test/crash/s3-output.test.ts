@@ -8,7 +8,7 @@ import { useS3 } from "../support/s3.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
 import { scoreHere, workerOf } from "../support/score.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 
 const s3 = useS3();
 const parallelRuns = 2;
@@ -57,7 +57,7 @@ const moments: readonly (readonly [RegExp, "before" | "after"])[] = [
 ];
 
 s3.describe("a process that is killed while it writes to S3", () => {
-  test.each(moments)(
+  test.each(firstOf(moments))(
     "a process that is killed at %s (%s) leaves a run that the same command finishes",
     async (pattern, when) => {
       await using world = await worldOf();
