@@ -10,9 +10,9 @@ import { pipeline } from "node:stream/promises";
 import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { windowsAhead } from "#src/scoring/read-windows.js";
-import { openReaderThread } from "#src/storage/s3/reader-thread.js";
+import { openReaderThread } from "#src/storage/objects/reader-thread.js";
 import { openSpool } from "#src/util/spool.js";
-import { s3Source } from "#src/storage/s3/source.js";
+import { objectSource } from "#src/storage/objects/source.js";
 
 /** As in src/s3. */
 const requestBytes = 8 * 1024 * 1024;
@@ -39,8 +39,8 @@ async function readAsJobsDo() {
   const signal = new AbortController().signal;
   const spool = openSpool({ root: folder, writer: "bench", use: "in", isDead: () => false, maxBytes: 1024 ** 3 });
   const timeouts = { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 };
-  const reader = openReaderThread({ settings: {}, timeouts, retry, signal });
-  const source = s3Source({ reader, spool });
+  const reader = openReaderThread({ scheme: "s3", settings: {} }, { timeouts, retry, signal });
+  const source = objectSource({ reader, spool });
   const threads = availableParallelism();
   const decoder = openParquetDecoder({ threads, folders: [spool.folder], timezone: "UTC" });
   try {

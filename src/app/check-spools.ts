@@ -1,7 +1,7 @@
 import type { Plan } from "../plan/plan.js";
 import { checkSpool, type SpoolOptions, spoolRoot } from "../util/spool.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { isS3Uri } from "../spec/s3/s3-uri.js";
+import { isObjectUri } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 
 /**
@@ -15,10 +15,10 @@ export async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Pr
   const inFiles = output.parquet !== undefined;
   const check = (use: SpoolOptions["use"], given?: string): Promise<void> =>
     checkSpool({ root: spoolRoot(folder, given), use });
-  if (plan.input.shards.some(({ uri }) => isS3Uri(uri))) {
+  if (plan.input.shards.some(({ uri }) => isObjectUri(uri))) {
     await check("in", input.spool.path);
   }
-  if (output.parquet !== undefined && isS3Uri(output.parquet.path)) {
+  if (output.parquet !== undefined && isObjectUri(output.parquet.path)) {
     await check("out", output.parquet.spool?.path);
   }
   if (inFiles && checks?.unique !== undefined) {

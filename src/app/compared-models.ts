@@ -2,7 +2,7 @@ import { openPinnedModel, openTokenizers } from "../run/model.js";
 import type { ComparedModel } from "../run/planning/compared-model.js";
 import type { JobContext } from "../scoring/context.js";
 import { modelUriProblem } from "../spec/model-uri.js";
-import { isS3Uri, s3UriProblem } from "../spec/s3/s3-uri.js";
+import { isObjectUri, objectUriProblem } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 import { attemptServices } from "./attempt-services.js";
 import { requireModelPath } from "./models/model-path.js";
@@ -37,7 +37,7 @@ export async function resolveCompared(
 }
 
 function requireModelUri(uri: string): void {
-  const problem = modelUriProblem(uri) ?? (isS3Uri(uri) ? s3UriProblem(uri) : undefined);
+  const problem = modelUriProblem(uri) ?? (isObjectUri(uri) ? objectUriProblem(uri) : undefined);
   if (uri === "" || problem !== undefined) {
     throw new JobError("USAGE", `reading --model ${uri}: ${problem ?? "it names no model"}`, {
       hint: "name a file, or a URI that model.path accepts",

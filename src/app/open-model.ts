@@ -4,11 +4,11 @@ import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isHttpUri, isHubUri, isMlflowUri } from "../spec/model-uri.js";
-import type { S3Spec } from "../spec/s3/s3-spec.js";
-import { isS3Uri } from "../spec/s3/s3-uri.js";
+import type { StoreSpec } from "../spec/store-spec.js";
+import { isObjectUri } from "../spec/object-uri.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import type { RetryTools } from "../util/retry.js";
-import { openStore, storeUrl } from "./open-store.js";
+import { openStore, urlOfStore } from "./open-store.js";
 
 export interface ModelOptions {
   /** The folder of the spec. */
@@ -29,7 +29,7 @@ interface SourceKind {
 
 /** The kinds of model URIs. The first one that owns a URI resolves it. */
 const kinds: readonly SourceKind[] = [
-  { owns: isS3Uri, open: openS3Models },
+  { owns: isObjectUri, open: openObjectModels },
   { owns: isHttpUri, open: openHttpModels },
   { owns: isHubUri, open: openHubModels },
   { owns: isMlflowUri, open: openMlflowModels },
@@ -37,7 +37,7 @@ const kinds: readonly SourceKind[] = [
 ];
 
 /** The keys of `model` that say where it is. */
-export interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof S3Spec> {
+export interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof StoreSpec> {
   readonly path: string;
 }
 
@@ -56,10 +56,14 @@ export async function resolveModel(
   return await source.resolve(path, planned ?? (sha256 === undefined ? undefined : { sha256 }));
 }
 
-async function openS3Models(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { s3Models } = await import("../models/s3.js");
+async function openObjectModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { objectModels } = await import("../models/objects.js");
   const cache = await openCache(options);
-  return s3Models({ store: await openStore(model, options), endpoint: storeUrl(model), cache });
+  return objectModels({
+    store: await openStore(model.path, model, options),
+    endpoint: urlOfStore(model.path, model),
+    cache,
+  });
 }
 
 async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
@@ -81,18 +85,18 @@ async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promi
   const { mlflowModels } = await import("../models/mlflow/source.js");
   const { mlflowServer } = await import("./models/mlflow-settings.js");
   const { retry, signal } = options;
-  const endpoint = model.endpoint ?? process.env["MLFLOW_S3_ENDPOINT_URL"];
   return mlflowModels({
     cache: await openCache(options),
     retry,
     signal,
     findProxy: proxiesOf(process.env),
     server: () => mlflowServer(model.path, model.registry?.url, process.env),
-    async openS3(uri, name) {
-      const { s3Artifacts } = await import("../models/s3.js");
-      const place = { ...model, endpoint };
-      const artifacts = { store: await openStore(place, options), endpoint: storeUrl(place) };
-      return s3Artifacts(artifacts, uri, `model ${name}`);
+    async openStore(uri, name) {
+      const { objectArtifacts } = await import("../models/objects.js");
+      const ofMlflow = uri.startsWith("s3:") ? process.env["MLFLOW_S3_ENDPOINT_URL"] : undefined;
+      const place = { ...model, endpoint: model.endpoint ?? ofMlflow };
+      const artifacts = { store: await openStore(uri, place, options), endpoint: urlOfStore(uri, place) };
+      return objectArtifacts(artifacts, uri, `model ${name}`);
     },
   });
 }

@@ -17,13 +17,13 @@ import { anyValue } from "../spec/template.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
-import { type ParquetOutputSpec, s3Folder, type TargetSpecs } from "../spec/parquet-spec.js";
+import { type ParquetOutputSpec, type TargetSpecs } from "../spec/parquet-spec.js";
 import type { PostgresOutputSpec } from "../spec/postgres-spec.js";
-import { isS3Uri } from "../spec/s3/s3-uri.js";
+import { isObjectUri, objectFolder, objectUriText, parseObjectUri } from "../spec/object-uri.js";
 import { readSecret } from "./secrets.js";
 import { secretFile } from "../spec/secrets.js";
 import type { Secrets } from "../sink/postgres/connect.js";
-import { openStore, storeUrl } from "./open-store.js";
+import { openStore, urlOfStore } from "./open-store.js";
 import { programVersion } from "./version.js";
 
 /** What an attempt is allowed to do that is refused by default. */
@@ -72,7 +72,7 @@ const targetKinds: Readonly<Record<keyof TargetSpecs, (output: TargetSpecs) => C
   parquet: ({ parquet }) =>
     parquet && {
       name: parquet.path,
-      open: (options) => (isS3Uri(parquet.path) ? openInS3(parquet, options) : openOnDisk(parquet, options)),
+      open: (options) => (isObjectUri(parquet.path) ? openInStore(parquet, options) : openOnDisk(parquet, options)),
       writtenTo: (spec, place) => filesOf(parquet, spec, place),
     },
   postgres: ({ postgres }) =>
@@ -86,7 +86,7 @@ function chosenTarget({ output }: JobSpec): ChosenTarget | undefined {
     .find((target) => target !== undefined);
 }
 
-/** Opens the target that a spec names: files on a disk or in S3, or a table in Postgres. */
+/** Opens the target that a spec names: files on a disk or in a store of objects, or a table in Postgres. */
 export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
   const target = chosenTarget(spec);
   if (target === undefined) {
@@ -175,15 +175,14 @@ function onDisk(folder: string, plan: Plan): DiskPlan {
   };
 }
 
-async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
   const { openStoreOfObjects } = await import("../stores/objects.js");
   const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
   const spool = spoolOf(options, "out", parquet.spool?.path);
-  const objects = await openStore(parquet, options);
-  const folder = s3Folder(path);
-  const [, bucket = ""] = folder.split("//");
-  const segments = s3Folder(options.outputPattern).split("/").slice(3);
+  const objects = await openStore(path, parquet, options);
+  const folder = objectFolder(path);
+  const { key, ...place } = parseObjectUri(objectFolder(options.outputPattern));
   return openParquetSink({
     folder,
     target: folder,
@@ -193,8 +192,8 @@ async function openInS3(parquet: ParquetOutputSpec, options: SinkOptions): Promi
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,
-    otherRunFolders: { root: `s3://${bucket.split("/")[0]}`, pattern: segmentPatterns(segments) },
-    rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests (If-None-Match)"]),
+    otherRunFolders: { root: objectUriText({ ...place, key: "" }), pattern: segmentPatterns(key.split("/")) },
+    rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests"]),
     async close() {
       await spool[Symbol.asyncDispose]();
       objects[Symbol.dispose]();
@@ -233,11 +232,11 @@ function filesOf(
   { name, params, input }: JobSpec,
   { folder, sha256 }: Place,
 ): OutputFolder | undefined {
-  const inS3 = isS3Uri(parquet.path);
-  if (inS3 && storeUrl(parquet) !== storeUrl(input)) {
+  const inStore = isObjectUri(parquet.path);
+  if (inStore && urlOfStore(parquet.path, parquet) !== urlOfStore(parquet.path, input)) {
     return undefined; // a bucket of the same name in another store
   }
-  const path = inS3 ? s3Folder(parquet.path) : resolve(folder, parquet.path);
+  const path = inStore ? objectFolder(parquet.path) : resolve(folder, parquet.path);
   const layout = layoutOf(path, runIdOf(name, params, sha256));
   return { folder: layout.folder, part: layout.part(0) };
 }

@@ -3,9 +3,9 @@ import { diskSource } from "../storage/local/disk.js";
 import type { OutputFolder } from "../storage/output-folder.js";
 import type { Source } from "../storage/port.js";
 import type { InputSpec } from "../spec/input-spec.js";
-import { isS3Uri } from "../spec/s3/s3-uri.js";
+import { isObjectUri } from "../spec/object-uri.js";
 import { refuseSmallAddressSpace } from "./process-limits.js";
-import { s3Options } from "./open-store.js";
+import { placeOf } from "./open-store.js";
 import { openSpool, spoolRoot } from "../util/spool.js";
 
 export interface SourceOptions {
@@ -21,21 +21,23 @@ export interface SourceOptions {
   readonly signal: AbortSignal;
 }
 
-/** Opens the source of the shards: the disk, and S3 if the spec names it. The code for S3 is loaded only then. */
+/** Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then. */
 export async function openSource(input: InputSpec, options: SourceOptions): Promise<Source> {
   const { folder, output, golden = "", writer, isDead } = options;
-  const inS3 = output !== undefined && isS3Uri(output.folder);
-  const disk = diskSource({ folder, output: inS3 ? undefined : output });
-  if (![...input.path, input.ready ?? "", golden].some(isS3Uri)) {
+  const inStore = output !== undefined && isObjectUri(output.folder);
+  const disk = diskSource({ folder, output: inStore ? undefined : output });
+  const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
+  if (uri === undefined) {
     return disk;
   }
   refuseSmallAddressSpace();
-  const { openReaderThread } = await import("../storage/s3/reader-thread.js");
-  const reader = openReaderThread(s3Options(input, options)); // first: it takes longest to start
-  const { s3Source } = await import("../storage/s3/source.js");
+  const { openReaderThread } = await import("../storage/objects/reader-thread.js");
+  const { place, requests } = placeOf(uri, input, options);
+  const reader = openReaderThread(place, requests); // first: it takes longest to start
+  const { objectSource } = await import("../storage/objects/source.js");
   const { combineSources } = await import("../storage/combined-source.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return combineSources({ disk, s3: s3Source({ reader, spool, output: inS3 ? output : undefined }) });
+  return combineSources({ disk, objects: objectSource({ reader, spool, output: inStore ? output : undefined }) });
 }

@@ -1,38 +1,42 @@
+import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
+import type { RequestOptions } from "../objects/requests.js";
 import type { ObjectStore } from "../objects/store.js";
-import type { S3Options } from "../s3/store.js";
-import type { S3OutputSpec } from "../spec/parquet-spec.js";
-import type { S3Spec } from "../spec/s3/s3-spec.js";
+import { parseObjectUri } from "../spec/object-uri.js";
+import type { StoreOutputSpec } from "../spec/parquet-spec.js";
+import type { StoreSpec } from "../spec/store-spec.js";
 
-/** Opens the store that a part of the spec names. The SDK is loaded here, since that takes a while. */
-export async function openStore(spec: S3Spec & Pick<S3OutputSpec, "sse">, options: StoreOptions): Promise<ObjectStore> {
-  const { openS3Store } = await import("../s3/store.js");
-  return openS3Store(s3Options(spec, options));
+type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;
+
+/** The store that a URI of a part of the spec is in. */
+export interface PlaceInStore {
+  readonly place: StorePlace;
+  readonly requests: RequestOptions;
 }
 
-type StoreOptions = Pick<S3Options, "retry" | "signal">;
-
-/** Returns how to reach the store that a part of the spec names. */
-export function s3Options(
-  {
-    endpoint,
-    region,
-    path_style: pathStyle,
-    request_payer: requestPayer,
-    timeouts,
-    sse: encryption,
-  }: S3Spec & Pick<S3OutputSpec, "sse">,
-  { retry, signal }: StoreOptions,
-): S3Options {
+/** Returns how to reach the store that `uri` is in, as a part of the spec says. */
+export function placeOf(uri: string, spec: PlaceSpec, { retry, signal }: StoreOptions): PlaceInStore {
+  const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse: encryption } = spec;
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
+  const settings = { endpoint, region, pathStyle, requestPayer, encryption };
   return {
-    settings: { endpoint, region, pathStyle, requestPayer, encryption },
-    timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },
-    retry,
-    signal,
+    place: { scheme: parseObjectUri(uri).scheme, settings },
+    requests: {
+      timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },
+      retry,
+      signal,
+    },
   };
 }
 
-/** Returns the URL of a store, from the spec or the environment; empty for AWS. */
-export function storeUrl({ endpoint }: S3Spec): string {
-  return endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"] ?? "";
+type StoreOptions = Pick<RequestOptions, "retry" | "signal">;
+
+/** Opens the store that `uri` is in. */
+export async function openStore(uri: string, spec: PlaceSpec, options: StoreOptions): Promise<ObjectStore> {
+  const { place, requests } = placeOf(uri, spec, options);
+  return await openStoreAt(place, requests);
+}
+
+/** Identifies the store that `uri` is in: its URL; empty for the one of AWS, Google or Azure. */
+export function urlOfStore(uri: string, { endpoint }: StoreSpec): string {
+  return storeUrl({ scheme: parseObjectUri(uri).scheme, settings: { endpoint } });
 }

@@ -105,7 +105,10 @@ function addRun(program: Command, io: SafeIo, early: EarlyThreads | undefined): 
     .addOption(provider())
     .addOption(skipExitCodeOption())
     .addOption(limit("Try the job: score only the first n rows, into --output, without checks, reports and pings"))
-    .option("--output <folder>", "Folder for the Parquet parts of --limit, relative to the current folder or in S3")
+    .option(
+      "--output <folder>",
+      "Folder for the Parquet parts of --limit, relative to the current folder or in a store",
+    )
     .option("--json", "Print the result as one line of JSON on stdout")
     .option("--quiet", "Print errors only")
     .option("--no-progress", "Print no progress")
@@ -217,17 +220,17 @@ function addInit(program: Command, io: SafeIo): void {
     .command("init")
     .description("Write a commented job spec for a model and its input files. It never overwrites a file")
     .argument("[spec]", "File to write", "job.yaml")
-    .requiredOption("--model <file>", "ONNX model: a file or s3://bucket/key")
+    .requiredOption("--model <file>", "ONNX model: a file, or s3://, gs:// or az://")
     .requiredOption(
       "--input <pattern>",
-      "Input files: a glob such as 'data/*.parquet', or s3://bucket/…; may be repeated",
+      "Input files: a glob such as 'data/*.parquet', or s3://, gs:// or az://; may be repeated",
       collect,
     )
     .option(
       "--columns <names>",
       "Comma-separated input columns to copy to the output, such as ids. Default: those that are not features",
     )
-    .option("--output <folder>", "Folder for Parquet output, or s3://bucket/folder. Default: out, next to the spec")
+    .option("--output <folder>", "Folder for Parquet output, or s3://, gs:// or az://. Default: out, next to the spec")
     .option(
       "--postgres [url]",
       "Write predictions to Postgres instead. A URL with a password is not written into the spec",

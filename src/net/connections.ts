@@ -241,7 +241,7 @@ async function exchangeOnce(
     }
     signal.addEventListener("abort", stop, { once: true });
 
-    const reader = readResponse(onHeaders, (response, isReusable) => {
+    const reader = readResponse(head.startsWith("HEAD "), onHeaders, (response, isReusable) => {
       leave();
       resolve({ response, isReusable });
     });
@@ -279,16 +279,20 @@ interface ResponseReader {
   finish(): boolean;
 }
 
-/** Parses a response. `onEnd` is called when it is complete; `isReusable`: the connection can carry another request. */
+/**
+ * Parses a response. `onEnd` is called when it is complete; `isReusable`: the connection can carry another request.
+ * @param isHead it has no body, whatever its headers say
+ */
 function readResponse(
+  isHead: boolean,
   onHeaders: Exchange["onHeaders"],
   onEnd: (response: HttpResponse, isReusable: boolean) => void,
 ): ResponseReader {
   const parser = new HTTPParser(HTTPParser.RESPONSE);
   let head: Omit<HttpResponse, "body"> = { status: 0, headers: {} };
   let [keepAlive, isComplete] = [false, false];
-  /** The offset in memory at which the body's last chunk ends. Bytes after it belong to no request. */
-  let bodyEnd = -1;
+  /** Where it ends in the bytes that are parsed. Bytes after it belong to no request. */
+  let end = -1;
   /** What is collected of the body, at most `maxBufferedBytes`. */
   const collected: Buffer[] = [];
   let remaining = maxBufferedBytes;
@@ -305,27 +309,28 @@ function readResponse(
       keepAlive = shouldKeepAlive;
       receiveBody = (statusCode < 200 ? undefined : onHeaders(head)) ?? collect;
     }
+    return isHead && statusCode >= 200 ? 1 : 0; // 1: no body follows
   };
   parser[HTTPParser.kOnBody] = (buffer, offset, length) => {
     expectHttp(length >= 0); // of a chunk of a negative size, the parser would go back and read it for ever
-    const chunk = buffer.subarray(offset, offset + length);
     if (!isComplete) {
-      bodyEnd = chunk.byteOffset + chunk.length;
-      receiveBody(chunk);
+      receiveBody(buffer.subarray(offset, offset + length));
     }
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
     expectHttp(!Number.isNaN(Reflect.get(parser, "body_bytes"))); // the parser takes a chunk of an unknown size for the last one
-    isComplete ||= head.status >= 200; // 1xx: the final response follows
+    if (!isComplete && head.status >= 200) {
+      // 1xx: the final response follows
+      isComplete = true;
+      end = Number(Reflect.get(parser, "offset"));
+    }
   };
 
   return {
     read(bytes) {
-      bodyEnd = -1;
       const parsed = parser.execute(bytes);
       if (isComplete) {
-        const isLast = bodyEnd === bytes.byteOffset + bytes.length;
-        onEnd({ ...head, body: Buffer.concat(collected) }, keepAlive && isLast);
+        onEnd({ ...head, body: Buffer.concat(collected) }, keepAlive && end === bytes.length);
       } else {
         expectHttp(typeof parsed === "number");
       }

@@ -2,7 +2,7 @@ import { BrokenTransfer } from "../net/http-failures.js";
 import type { ObjectCall, ObjectFailure } from "../objects/protocol.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import { s3UriText } from "../spec/s3/s3-uri.js";
+import { objectUriText } from "../spec/object-uri.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** The actions of calls, as IAM names the permissions for them. */
@@ -136,7 +136,9 @@ function classifyResponse(
 
 function accessDenied(name: string, { act, action, object }: ObjectCall, found: string): ObjectFailure {
   if (name === "InvalidObjectState") {
-    return permanent(`${act}: ${s3UriText(object)} is archived`, { hint: "restore it, then run again" });
+    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, {
+      hint: "restore it, then run again",
+    });
   }
   const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
   const also =

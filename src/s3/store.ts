@@ -25,8 +25,8 @@ import type {
 } from "../objects/protocol.js";
 import { maxConcurrentRequests, type RequestOptions } from "../objects/requests.js";
 import { type ObjectStore, openObjectStore } from "../objects/store.js";
-import type { S3OutputSpec } from "../spec/parquet-spec.js";
-import { s3UriText } from "../spec/s3/s3-uri.js";
+import { objectUriText } from "../spec/object-uri.js";
+import type { StoreOutputSpec } from "../spec/parquet-spec.js";
 import { JobError } from "../util/errors.js";
 import { credentialsFrom } from "./credentials.js";
 import { classify } from "./failures.js";
@@ -38,7 +38,7 @@ export interface S3Settings {
   readonly pathStyle?: boolean | undefined;
   readonly requestPayer?: "requester" | undefined;
   /** Server-side encryption of objects that are written; undefined leaves it to the bucket. */
-  readonly encryption?: S3OutputSpec["sse"];
+  readonly encryption?: StoreOutputSpec["sse"];
 }
 
 /** How to reach one store, and how to send requests to it. */
@@ -112,7 +112,7 @@ type PutInput = Partial<
   >
 >;
 
-function encryptionInput(encryption: S3OutputSpec["sse"]): PutInput {
+function encryptionInput(encryption: StoreOutputSpec["sse"]): PutInput {
   if (encryption === undefined) {
     return {};
   }
@@ -273,7 +273,7 @@ async function putObject(
   abortSignal: AbortSignal,
 ): Promise<void> {
   if (sizeBytes > putLimitBytes) {
-    throw new JobError("USAGE", `writing ${s3UriText(object)}: it has ${sizeBytes} bytes`, {
+    throw new JobError("USAGE", `writing ${objectUriText({ scheme: "s3", ...object })}: it has ${sizeBytes} bytes`, {
       hint: "a store takes 5 GiB at once: score with a smaller commit_rows, in another folder or by --new-run",
     });
   }

@@ -3,7 +3,8 @@ import { bindingKeys, checkPlace, modelPath, modelSha256, type ModelSpec } from 
 import { isHttpUri } from "./model-uri.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
 import { postgresOutput, postgresProblems, splitTable } from "./postgres-spec.js";
-import type { Problem } from "./s3/s3-spec.js";
+import { isObjectUri, objectFolder, objectUriProblem } from "./object-uri.js";
+import type { Problem } from "./store-spec.js";
 import { server } from "./server/server-spec.js";
 
 /** A second model, whose predictions are compared with the champion's (`model`) and published nowhere. */
@@ -97,7 +98,10 @@ function isSameTable(one: string, other: string): boolean {
 
 /** A folder with one slash at its end, without segments that name the folder before them. */
 function withSlash(folder: string): string {
-  const [, scheme = "", path = ""] = /^(s3:\/\/)?(.*)$/.exec(folder) ?? [];
+  const [, scheme = "", path = ""] =
+    /^([a-z0-9]+:\/\/)?(.*)$/.exec(
+      isObjectUri(folder) && objectUriProblem(folder) === undefined ? objectFolder(folder) : folder,
+    ) ?? [];
   const segments = path.split("/").filter((segment, index) => segment !== "." && (segment !== "" || index === 0));
   return `${scheme}${segments.join("/")}/`;
 }

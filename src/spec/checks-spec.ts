@@ -34,7 +34,7 @@ export interface ChecksSpec {
 }
 
 export interface GoldenSpec {
-  /** A Parquet file, relative to the spec's folder, or in S3. */
+  /** A Parquet file, relative to the spec's folder, or in a store of objects. */
   readonly path: string;
   /** A number differs if it is further from the expected one than `atol + rtol * |expected|`. */
   readonly atol: number;
@@ -94,7 +94,7 @@ const golden = z.strictObject(
     path: text
       .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
       .describe(
-        "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in S3.",
+        "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in a store, as input.path.",
       ),
     atol: tolerance
       .default(1e-5)

@@ -1,9 +1,9 @@
 import { z } from "../util/zod.js";
-import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
+import { storeKeys, type StoreSpec } from "./store-spec.js";
 import { count, duration, name, text } from "./values.js";
 
-export interface InputSpec extends S3Spec {
-  /** Files or globs, relative to the spec's folder, or in S3. */
+export interface InputSpec extends StoreSpec {
+  /** Files or globs, relative to the spec's folder, or in a store of objects. */
   readonly path: readonly string[];
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
@@ -22,7 +22,7 @@ export interface InputSpec extends S3Spec {
   readonly where?: string | undefined;
   /** How shards are checked. It may differ between attempts. */
   readonly verify: "pinned" | "full";
-  /** The folder for bytes from S3 until they are read, and its size. It may differ between attempts. */
+  /** The folder for bytes from a store until they are read, and its size. It may differ between attempts. */
   readonly spool: { readonly path?: string | undefined; readonly max_mb: number };
 }
 
@@ -66,7 +66,7 @@ export const input = z.strictObject({
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
     .describe(
-      "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in S3 (s3://bucket/key).",
+      "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -105,20 +105,20 @@ export const input = z.strictObject({
     .enum(["pinned", "full"])
     .default("pinned")
     .describe(
-      "pinned checks that size and modification time (in S3: the ETag) of each shard stay as planned. full also checks its sha256 and the page checksums.",
+      "pinned checks that size and modification time (in a store: the ETag or generation) of each shard stay as planned. full also checks its sha256 and the page checksums.",
     ),
-  ...s3Keys,
+  ...storeKeys,
   spool: z
     .strictObject({
       path: text
         .optional()
         .describe(
-          "For input in S3: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
+          "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
       max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
-    .describe("For input in S3: where fetched bytes are kept until they are read."),
+    .describe("For input in a store: where fetched bytes are kept until they are read."),
 }) satisfies z.ZodType<InputSpec>;
 
 /** SQL does not tell names by case. */

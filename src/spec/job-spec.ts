@@ -12,7 +12,7 @@ import { postgresOutput, postgresProblems } from "./postgres-spec.js";
 import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
 import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
-import { inputProblems, modelProblems } from "./s3/s3-spec.js";
+import { inputProblems, modelProblems } from "./store-spec.js";
 import { autoOrCount, count, isTimeZone } from "./values.js";
 
 /** Version 1 of the job spec; keys are those of the YAML. */

@@ -1,11 +1,11 @@
 import type { LoadedSpec } from "./load.js";
 import type { JobSpec } from "./job-spec.js";
-import { isS3Uri } from "./s3/s3-uri.js";
+import { isObjectUri } from "./object-uri.js";
 
 /** A run of the first rows of a job into a folder of its own, which tries the job. */
 export interface LimitedRun {
   readonly rows: number;
-  /** An absolute path, or s3://bucket/folder. */
+  /** An absolute path, or the URI of a folder. */
   readonly folder: string;
 }
 
@@ -26,7 +26,7 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
     output: {
       columns,
       lineage,
-      parquet: { compression: "zstd", ...(isS3Uri(folder) ? parquet : {}), path: folder },
+      parquet: { compression: "zstd", ...(isObjectUri(folder) ? parquet : {}), path: folder },
     },
     report: { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout },
   };

@@ -2,12 +2,12 @@ import { z } from "../util/zod.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
 import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
 import { server, type ServerSpec } from "./server/server-spec.js";
-import { s3Keys, type S3Spec } from "./s3/s3-spec.js";
+import { storeKeys, type StoreSpec } from "./store-spec.js";
 import { withoutQuery } from "./secrets.js";
 import { tokenizerPath } from "./tokenizer-path.js";
 import { anyNumber, count, name, text } from "./values.js";
 
-export interface ModelSpec extends S3Spec, PromptKeys {
+export interface ModelSpec extends StoreSpec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
   readonly path?: string | undefined;
   readonly server?: ServerSpec | undefined;
@@ -92,7 +92,7 @@ const filled = z
     tokenizer: tokenizerPath
       .optional()
       .describe(
-        "The tokenizer: a tokenizer.json, relative to the spec; in S3 (s3://bucket/key); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json).",
+        "The tokenizer: a tokenizer.json, relative to the spec; in a store (s3://, gs://, az://); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json).",
       ),
     max: count(2, longestRow)
       .optional()
@@ -206,7 +206,7 @@ export const model = z
     path: modelPath
       .optional()
       .describe(
-        "ONNX file, relative to the spec; in S3 (s3://bucket/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
+        "ONNX file, relative to the spec; in a store (s3://bucket/key, gs://bucket/key, az://account/container/key); in MLflow's registry (models:/name@alias, models:/name/version); of an MLflow run (runs:/id/path); on the Hugging Face Hub (hf://org/repo[@revision]/path/model.onnx); or at a URL (https://…, with sha256).",
       ),
     server: server.optional(),
     ...promptKeys,
@@ -222,7 +222,7 @@ export const model = z
       .describe("The MLflow server for a path that starts with models:/ or runs:/. Default: MLFLOW_TRACKING_URI."),
     sha256: modelSha256.optional().describe("SHA-256 that the model file must have."),
     ...bindingKeys,
-    ...s3Keys,
+    ...storeKeys,
   })
   .superRefine(checkPlace("model"))
   .superRefine(({ path = "", sha256, registry }, context) => {

@@ -1,4 +1,4 @@
-import { isS3Uri, otherStoreProblem } from "./s3/s3-uri.js";
+import { isObjectUri, otherStoreProblem } from "./object-uri.js";
 
 /** Whether `model.path` is a URL, rightly written or not. */
 export function isHttpUri(path: string): boolean {
@@ -27,7 +27,7 @@ export function isServedUri(uri: string): boolean {
 
 /** Whether a model's path is a URI, not a file on this machine. */
 export function isModelUri(uri: string): boolean {
-  return isS3Uri(uri) || isRegistryUri(uri) || isServedUri(uri);
+  return isObjectUri(uri) || isRegistryUri(uri) || isServedUri(uri);
 }
 
 /** Whether a text is an HTTP URL without user and password. */
@@ -129,7 +129,7 @@ const others: readonly (readonly [RegExp, string])[] = [
 /** Parts of a query that are secrets. A URI becomes part of the plan, which is stored at the target. */
 const secretQuery = /(?:^|[?&])[^=&]*(?:sig|signature|token|key|secret|password|credential)[^=&]*=/i;
 
-/** What is wrong with `model.path` as a URI, or undefined. URIs in S3 are checked by `s3UriProblem`. */
+/** What is wrong with `model.path` as a URI, or undefined. URIs of objects are checked by `objectUriProblem`. */
 export function modelUriProblem(path: string): string | undefined {
   const [, registry] = others.find(([scheme]) => scheme.test(path)) ?? [];
   const problem = registry ?? otherStoreProblem(path);

@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import type { PostgresOutputSpec } from "./postgres-spec.js";
-import { needlessError, type Problem, s3Keys, type S3Spec } from "./s3/s3-spec.js";
-import { isS3Uri, otherStoreProblem, s3UriProblem } from "./s3/s3-uri.js";
+import { needlessKeys, type Problem, storeKeys, type StoreSpec } from "./store-spec.js";
+import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./object-uri.js";
 import { count, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
@@ -11,16 +11,16 @@ export interface TargetSpecs {
 }
 
 /** Files as the target. */
-export interface ParquetOutputSpec extends S3OutputSpec {
-  /** A folder, relative to the spec's, or in S3. */
+export interface ParquetOutputSpec extends StoreOutputSpec {
+  /** A folder, relative to the spec's, or in a store of objects. */
   readonly path: string;
   readonly compression: Compression;
 }
 
 export type Compression = "zstd" | "snappy" | "gzip" | "uncompressed";
 
-/** How an output in S3 is reached and written. */
-export interface S3OutputSpec extends Omit<S3Spec, "request_payer"> {
+/** How an output in a store of objects is reached and written. */
+export interface StoreOutputSpec extends Omit<StoreSpec, "request_payer"> {
   /** How the store is to encrypt; default: as the bucket says. */
   readonly sse?:
     | {
@@ -33,9 +33,9 @@ export interface S3OutputSpec extends Omit<S3Spec, "request_payer"> {
   readonly spool?: { readonly path: string } | undefined;
 }
 
-const { endpoint, region, path_style } = s3Keys;
+const { endpoint, region, path_style } = storeKeys;
 
-const s3OutputKeys = {
+const storeOutputKeys = {
   endpoint,
   region,
   path_style,
@@ -50,7 +50,7 @@ const s3OutputKeys = {
         .describe("Seconds for one request, which may send a whole part. Default: 300."),
     })
     .optional()
-    .describe("Time limits of requests to S3."),
+    .describe("Time limits of requests to a store."),
   sse: z
     .strictObject({
       algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256 is SSE-S3, aws:kms is SSE-KMS."),
@@ -63,26 +63,26 @@ const s3OutputKeys = {
         ),
     })
     .optional()
-    .describe("Server-side encryption of parts in S3. Default: the bucket's setting."),
+    .describe("For S3: server-side encryption of parts. Default: the bucket's setting."),
   spool: z
     .strictObject({
       path: text.describe("Folder for parts until they are sent, relative to the spec."),
     })
     .optional()
     .describe(
-      "For output in S3: where parts are kept until they are sent, two at a time. Default: the folder infer-batch-spool-<uid> in TMPDIR.",
+      "For output in a store: where parts are kept until they are sent, two at a time. Default: the folder infer-batch-spool-<uid> in TMPDIR.",
     ),
 };
 
 export const parquetOutput = z.strictObject({
   path: text.describe(
-    "Folder for the predictions, relative to the spec or in S3 (s3://bucket/folder). It belongs to one run, so put ${ds} into it.",
+    "Folder for the predictions, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). It belongs to one run, so put ${ds} into it.",
   ),
   compression: z
     .enum(["zstd", "snappy", "gzip", "uncompressed"])
     .default("zstd")
     .describe("Compression of the Parquet parts."),
-  ...s3OutputKeys,
+  ...storeOutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 
 /** With a longer path, the names of parts below it would exceed the limit. */
@@ -96,15 +96,12 @@ export function parquetProblems(output: ParquetOutputSpec): Problem[] {
   if (elsewhere !== undefined) {
     return [{ path: [...at, "path"], message: elsewhere }];
   }
-  if (!isS3Uri(path)) {
-    const needless = Object.keys(s3OutputKeys).filter((name) => output[name as keyof S3OutputSpec] !== undefined);
-    return needless.map((name) => ({ path: [...at, name], message: needlessError }));
-  }
-  const problems: Problem[] = [];
-  const found = s3UriProblem(path) ?? folderProblem(path);
+  const keys = Object.keys(storeOutputKeys).filter((name) => output[name as keyof StoreOutputSpec] !== undefined);
+  const found = isObjectUri(path) ? (objectUriProblem(path) ?? folderProblem(path)) : undefined;
   if (found !== undefined) {
-    problems.push({ path: [...at, "path"], message: found });
+    return [{ path: [...at, "path"], message: found }];
   }
+  const problems: Problem[] = needlessKeys(keys, [path]).map(({ key, message }) => ({ path: [...at, key], message }));
   if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
     problems.push({ path: [...at, "sse"], message: "kms_key and bucket_key go with algorithm: aws:kms" });
   }
@@ -112,16 +109,11 @@ export function parquetProblems(output: ParquetOutputSpec): Problem[] {
 }
 
 function folderProblem(path: string): string | undefined {
-  const key = s3Folder(path).slice("s3://".length).split("/").slice(1);
-  if (key.some((segment) => segment === "")) {
-    return "expected s3://bucket/folder without empty names between slashes";
+  const { key } = parseObjectUri(objectFolder(path));
+  if (key.split("/").includes("")) {
+    return "expected a folder without empty names between slashes";
   }
-  return new TextEncoder().encode(key.join("/")).length > folderLimitBytes
+  return new TextEncoder().encode(key).length > folderLimitBytes
     ? `expected a folder of at most ${folderLimitBytes} bytes`
     : undefined;
-}
-
-/** A folder in S3 without the slash at its end, if it has one. */
-export function s3Folder(path: string): string {
-  return path.replace(/\/$/, "");
 }

@@ -1,6 +1,6 @@
 import { timeOfDay } from "../util/time-of-day.js";
 import { z } from "../util/zod.js";
-import { isS3Uri } from "./s3/s3-uri.js";
+import { isObjectUri } from "./object-uri.js";
 import { secretFile } from "./secrets.js";
 import { count, text, textOrEmpty } from "./values.js";
 
@@ -31,7 +31,7 @@ export interface OpenLineageSpec {
   readonly token?: string | undefined;
 }
 
-const localFile = text.refine((path) => !isS3Uri(path), {
+const localFile = text.refine((path) => !isObjectUri(path), {
   error: "expected a path on this machine",
   params: { showFound: true },
 });

@@ -34,7 +34,9 @@ export function secretFile(value: string): string | undefined {
 
 /** Removes user and password of URLs from a text: any text may contain `postgres://user:secret@db/x`. */
 export function hideCredentials(text: string): string {
-  return text.replaceAll(/(:\/\/)[^\s"'`]*@/g, "$1***@").replaceAll(/([?&](?:ssl)?password=)[^\s"'`&]*/gi, "$1***");
+  return text
+    .replaceAll(/(?<!\b(?:abfss|wasbs))(:\/\/)[^\s"'`]*@/g, "$1***@")
+    .replaceAll(/([?&](?:ssl)?password=)[^\s"'`&]*/gi, "$1***");
 }
 
 /** A path without its query, which may have a secret. */

@@ -5,7 +5,7 @@ import { text } from "./values.js";
 export const tokenizerPath = text.superRefine((path, context) => {
   const message =
     isHttpUri(path) || isMlflowUri(path)
-      ? "expected a file, s3:// or hf://: a tokenizer is read from these only"
+      ? "expected a file, s3://, gs://, az:// or hf://: a tokenizer is read from these only"
       : modelUriProblem(path);
   if (message !== undefined) {
     context.addIssue({ code: "custom", message });

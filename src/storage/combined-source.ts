@@ -1,16 +1,16 @@
-import { isS3Uri } from "../spec/s3/s3-uri.js";
+import { isObjectUri } from "../spec/object-uri.js";
 import { joinListings } from "./join-listings.js";
 import type { Source } from "./port.js";
 
-/** Combines a disk source and an S3 source: each URI and pattern goes to the one that it names. */
-export function combineSources({ disk, s3 }: { readonly disk: Source; readonly s3: Source }): Source {
-  const of = (uri: string): Source => (isS3Uri(uri) ? s3 : disk);
+/** Combines a disk source and one of a store of objects: each URI and pattern goes to the one that it names. */
+export function combineSources({ disk, objects }: { readonly disk: Source; readonly objects: Source }): Source {
+  const of = (uri: string): Source => (isObjectUri(uri) ? objects : disk);
   return {
-    readAhead: s3.readAhead,
+    readAhead: objects.readAhead,
     async list(patterns) {
       const listings = [
-        await disk.list(patterns.filter((pattern) => !isS3Uri(pattern))),
-        ...(patterns.some(isS3Uri) ? [await s3.list(patterns.filter(isS3Uri))] : []),
+        await disk.list(patterns.filter((pattern) => !isObjectUri(pattern))),
+        ...(patterns.some(isObjectUri) ? [await objects.list(patterns.filter(isObjectUri))] : []),
       ];
       return joinListings(listings);
     },
@@ -19,7 +19,7 @@ export function combineSources({ disk, s3 }: { readonly disk: Source; readonly s
     open: (shard) => of(shard.uri).open(shard),
     async [Symbol.asyncDispose]() {
       await disk[Symbol.asyncDispose]();
-      await s3[Symbol.asyncDispose]();
+      await objects[Symbol.asyncDispose]();
     },
   };
 }

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { open, unlink } from "node:fs/promises";
 import type { ObjectName, StoredObject } from "../objects/protocol.js";
 import { creationIdOf, type ObjectCalls, type ObjectStore, writeAtOffset } from "../objects/store.js";
+import { parseObjectUri } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import { digestOfFile } from "../util/sha256.js";
@@ -264,7 +265,7 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
 
 /** The bucket and key of an object or folder; the folder may be the bucket itself. */
 function objectAt(uri: string): ObjectName {
-  const [, bucket = "", key = ""] = /^[a-z0-9]+:\/\/([^/]+)\/?(.*)$/s.exec(uri) ?? [];
+  const { bucket, key } = parseObjectUri(uri);
   return { bucket, key };
 }
 

@@ -8,10 +8,10 @@ import { JobError } from "#src/util/errors.js";
 import { openSpool } from "#src/util/spool.js";
 import { scratchFolder } from "../support/job.js";
 import { mayMount, smallDisk } from "../support/mounts.js";
-import { useS3 } from "../support/s3.js";
-import { s3Target } from "../support/s3-target.js";
+import { objectsAt, useStores } from "../support/clouds.js";
+import type { StoreServer } from "../support/s3.js";
 
-const s3 = useS3();
+const stores = useStores();
 
 /** A store, and the folder in it that a test has for itself. */
 interface StoreWorld extends AsyncDisposable {
@@ -43,18 +43,18 @@ async function diskWorld(): Promise<StoreWorld> {
   };
 }
 
-async function s3World(spoolAt?: string): Promise<StoreWorld> {
+async function objectsWorld(server: StoreServer, spoolAt?: string): Promise<StoreWorld> {
   const scratch = await scratchFolder();
-  const bucket = await s3.server().createBucket();
-  const objects = s3Target({ port: s3.server().port });
+  const bucket = await server.createBucket();
+  const objects = await objectsAt(server, bucket.uri);
   const writer = "host.1.abc";
   const isDead = (): boolean => false;
   const spool = openSpool({ root: spoolAt ?? scratch.path, writer, use: "out", isDead, maxBytes: 1e9 });
-  const root = `s3://${bucket.name}/lake/out`;
+  const root = `${bucket.uri}/lake/out`;
   return {
     store: openStoreOfObjects({ objects, spool, writer, isDead }),
     root,
-    put: (name, text) => bucket.put(name.slice(`s3://${bucket.name}/`.length), text),
+    put: (name, text) => bucket.put(name.slice(`${bucket.uri}/`.length), text),
     names: async () => (await bucket.keys()).map((key) => key.slice("lake/out/".length)).toSorted(),
     async [Symbol.asyncDispose]() {
       await spool[Symbol.asyncDispose]();
@@ -222,15 +222,44 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
 }
 
 storeContractOf("a folder on a disk", diskWorld);
-s3.describe("a prefix in S3", () => {
-  storeContractOf("as a store", s3World);
+for (const { name, describe: describeStore, server } of stores) {
+  describeStore(`a prefix in ${name}`, () => {
+    storeContractOf("as a store", () => objectsWorld(server()));
+    racesOf(() => objectsWorld(server()));
+  });
+}
 
+/** What all writers of a store of objects may do at once; on a disk each process has a store of its own. */
+function racesOf(open: () => Promise<StoreWorld>): void {
+  test("of 20 writers at once, one creates a name, and its bytes stay", async () => {
+    await using at = await open();
+    const { store, root } = at;
+    const texts = Array.from({ length: 20 }, (_, writer) => `rows of writer ${writer}`);
+    const created = await Promise.all(texts.map((text) => store.create(`${root}/part`, text, fenceAt(root))));
+    const winners = texts.filter((_, writer) => created[writer]?.outcome === "created");
+    expect(winners).toHaveLength(1);
+    expect(await store.readText(`${root}/part`)).toBe(winners[0]);
+    expect(await at.names()).toEqual(["part"]);
+  });
+
+  test("of 20 changes of a text at once, none is lost", async () => {
+    await using at = await open();
+    const { store, root } = at;
+    const fence = fenceAt(root);
+    const add = (text: string | undefined): string => String(Number(text ?? 0) + 1);
+    await Promise.all(Array.from({ length: 20 }, () => store.update(`${root}/count`, add, fence)));
+    expect(await store.readText(`${root}/count`)).toBe("20");
+  });
+}
+
+const [s3] = stores;
+s3?.describe("the spool of a store", () => {
   test.skipIf(!mayMount)(
     "a file that does not fit into the spool is an error of that disk, not of the store",
     async () => {
       await using scratch = await scratchFolder();
       await using disk = await smallDisk(join(scratch.path, "disk"), "size=64k");
-      await using at = await s3World(join(disk.path, "spool"));
+      await using at = await objectsWorld(s3.server(), join(disk.path, "spool"));
       await at.put(`${at.root}/large`, "x".repeat(1e6));
       const fetch = async (): Promise<void> => {
         for await (const _ of at.store.fetch([`${at.root}/large`], "whole").groups) {

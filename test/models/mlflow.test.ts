@@ -65,7 +65,7 @@ async function openWorld(more: Partial<MlflowModelOptions> = {}): Promise<World>
       signal: new AbortController().signal,
       findProxy: () => undefined,
       server: () => mlflowServer(uri, undefined, { MLFLOW_TRACKING_URI: `${mlflow.url}/`, ...env }),
-      openS3: () => Promise.reject(new Error("no S3 here")),
+      openStore: () => Promise.reject(new Error("no S3 here")),
       ...more,
     });
     return await source.resolve(uri, pinned);
@@ -142,7 +142,7 @@ describe("a model of MLflow", () => {
   test("files that the server keeps in a store of its own are read through the server", async () => {
     await using world = await openWorld();
     const { files } = world.mlflow.versions.get("7") ?? { files: new Map<string, Uint8Array>() };
-    world.mlflow.versions.set("7", { files, artifactUri: "gs://bucket/7" });
+    world.mlflow.versions.set("7", { files, artifactUri: "hdfs://cluster/7" });
     expect(await readFile((await world.resolve("models:/churn/7")).file.path)).toEqual(Buffer.from(world.model));
   });
 

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { openModelFile } from "#src/models/model-file.js";
 import type { ModelFile } from "#src/models/port.js";
 import { openModelCache } from "#src/models/cache.js";
-import { s3Models } from "#src/models/s3.js";
+import { objectModels } from "#src/models/objects.js";
 import { identity, lookup, refusalOf } from "../support/faulty.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
@@ -57,7 +57,11 @@ async function modelInS3(location?: string): Promise<World> {
     },
     async open(pinned, writer = "dead.as.an.earlier.container") {
       const store = storeAt({ port: proxy.port });
-      using models = s3Models({ store, endpoint: "test", cache: openModelCache({ folder: cache, writer, isDead }) });
+      using models = objectModels({
+        store,
+        endpoint: "test",
+        cache: openModelCache({ folder: cache, writer, isDead }),
+      });
       return (
         await models.resolve(
           `s3://${bucket.name}/models/net.onnx`,

@@ -100,7 +100,7 @@ s3.describe("shards in S3", () => {
     const run = await runInS3(["run", spec], { port: port(), ownProcess: true, ownCode: true, env });
     expect(run, run.stderr).toMatchObject({ code: 0 });
     expect(await readdir(join(cache, "infer-batch/code"), { recursive: true })).toContainEqual(
-      expect.stringMatching(/thread-entry-s3-worker\.js$/),
+      expect.stringMatching(/thread-entry-reader-worker\.js$/),
     );
   });
 

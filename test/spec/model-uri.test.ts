@@ -46,7 +46,7 @@ describe("model.path", () => {
     "runs:/r7/../secret",
     "azureml://registries/r/models/m/versions/1",
     "arn:aws:sagemaker:eu-west-1:1:model-package/m/1",
-    "gs://bucket/m.onnx",
+    "gcs://bucket/m.onnx",
     "s3a://bucket/m.onnx",
   ])("%s is refused, with what to write or do", (path) => {
     expect(modelUriProblem(path)).toMatchSnapshot();

@@ -1,15 +1,81 @@
 import { describe, expect, test } from "vitest";
-import { parseS3Uri, s3UriProblem, s3UriText } from "#src/spec/s3/s3-uri.js";
+import { parseObjectUri, objectUriProblem, objectUriText } from "#src/spec/object-uri.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const inS3 = minimalSpec.replace("in/", "s3://lake/in/");
+
+describe("paths in other stores", () => {
+  test.each([
+    ["gs://lake/in/a.parquet", "gs", "lake", "in/a.parquet"],
+    ["gs://example.com_1/dt=1/a b%20é", "gs", "example.com_1", "dt=1/a b%20é"],
+    ["az://account1/lake/in/a", "az", "account1/lake", "in/a"],
+    ["az://account1.blob.core.chinacloudapi.cn/lake/a", "az", "account1.blob.core.chinacloudapi.cn/lake", "a"],
+    ["az://account1/$root/a", "az", "account1/$root", "a"],
+  ])("%s is an object of its bucket", (path, scheme, bucket, key) => {
+    expect(objectUriProblem(path)).toBeUndefined();
+    expect(parseObjectUri(path)).toEqual({ scheme, bucket, key });
+    expect(objectUriText(parseObjectUri(path))).toBe(path);
+  });
+
+  test.each([
+    ["abfss://lake@account1.dfs.core.windows.net/in/a", "az://account1/lake/in/a"],
+    ["wasbs://lake@account1.blob.core.windows.net/in/a", "az://account1/lake/in/a"],
+    ["abfss://lake@account1.dfs.core.usgovcloudapi.net/a", "az://account1.blob.core.usgovcloudapi.net/lake/a"],
+  ])("%s is Hadoop's name of %s", (path, same) => {
+    expect(objectUriProblem(path)).toBeUndefined();
+    expect(objectUriText(parseObjectUri(path))).toBe(same);
+  });
+
+  test.each([
+    ["GS://lake/a", "expected gs://bucket/key, in lower case"],
+    ["gs://Lake/a", "small letters"],
+    ["gs://lake", "after the bucket the name of an object is missing"],
+    ["az://account1/lake", "after the container the name of an object is missing"],
+    ["az://account1", "expected az://account/container/key"],
+    ["az://lake/in/a/*.parquet", "expected az://account/container/key"],
+    ["az://account1/la*ke/a", "no wildcards"],
+    ["az://account1/lake/../a", "without . or .."],
+    ["abfss://account1.dfs.core.windows.net/lake/a", "expected az://account/container/key"],
+  ])("%s is refused", (path, said) => {
+    expect(objectUriProblem(path)).toContain(said);
+  });
+
+  test("a path names the container before an @, which is no secret", () => {
+    const path = "abfss://LAKE@account1.dfs.core.windows.net/a";
+    expect(specRefusal(minimalSpec.replace("in/*.parquet", path))).toContain(`found "${path}"`);
+  });
+
+  test.each(["region: eu-central-1", "path_style: true", "request_payer: requester"])("they do not take %s", (line) => {
+    for (const store of ["gs://lake/in/", "az://account1/lake/in/"]) {
+      const spec = minimalSpec.replace("in/", store).replace("input:", `input:\n  ${line}`);
+      expect(specRefusal(spec)).toContain("only a path that starts with s3:// can have this key");
+    }
+  });
+
+  test("they take endpoint and timeouts; a path on a disk does not", () => {
+    const keys = "input:\n  endpoint: http://127.0.0.1:10000/account1\n  timeouts: { silence: 5 }";
+    const spec = minimalSpec.replace("input:", keys);
+    expect(load(spec.replace("in/", "az://account1/lake/in/")).input).toMatchObject({
+      endpoint: "http://127.0.0.1:10000/account1",
+      timeouts: { connect: 10, silence: 5, request: 300 },
+    });
+    expect(specRefusal(spec)).toContain("only a path that starts with s3://, gs:// or az:// can have this key");
+  });
+
+  test("the input is in one store, beside a disk", () => {
+    const both = minimalSpec.replace("in/*.parquet", "[a.parquet, gs://lake/a, s3://lake/a]");
+    expect(specRefusal(both)).toContain(
+      'input.path[2]: found "s3://lake/a", expected a path on a disk or in the same store as input.path.1, which starts with gs://',
+    );
+  });
+});
 
 describe("paths in S3", () => {
   test.each(["s3://lake/a.parquet", "s3://lake/dt=1/a b%20é.parquet", "s3://my.bucket-1/x//y", "s3://lake/a?b#c"])(
     "%s is an object of its bucket, and nothing in it is escaped",
     (path) => {
-      expect(s3UriProblem(path)).toBeUndefined();
-      expect(s3UriText(parseS3Uri(path))).toBe(path);
+      expect(objectUriProblem(path)).toBeUndefined();
+      expect(objectUriText(parseObjectUri(path))).toBe(path);
     },
   );
 
@@ -26,7 +92,7 @@ describe("paths in S3", () => {
     ["s3://lake/a/./b", "without . or .."],
     [`s3://lake/${"é".repeat(513)}`, "1024 bytes"],
   ])("%s is refused", (path, said) => {
-    expect(s3UriProblem(path)).toContain(said);
+    expect(objectUriProblem(path)).toContain(said);
   });
 
   test("paths in S3 are refused with the place in the spec where they are wrong", () => {
@@ -51,7 +117,7 @@ describe("paths in S3", () => {
     });
   });
 
-  test.each(["endpoint: http://minio:9000", "region: eu-central-1", "path_style: true", "request_payer: requester"])(
+  test.each(["region: eu-central-1", "path_style: true", "request_payer: requester"])(
     "only paths in S3 take %s",
     (line) => {
       expect(specRefusal(minimalSpec.replace("input:", `input:\n  ${line}`))).toContain(
@@ -105,12 +171,12 @@ describe("an output in S3", () => {
   });
 });
 
-describe("a store that is neither a disk nor S3", () => {
+describe("a store that is not supported", () => {
   test.each([
     ["s3a://lake/x", "write s3:// in its place"],
     ["S3N://lake/x", "write s3:// in its place"],
-    ["gs://lake/x", "Google Cloud Storage is not supported yet; copy the files (gcloud storage cp)"],
-    ["abfss://c@a.dfs.core.windows.net/x", "Azure's storage is not supported yet; copy the files (azcopy)"],
+    ["gcs://lake/x", "write gs:// in its place"],
+    ["abfs://c@a.dfs.core.windows.net/x", "write az://account/container/path, or abfss://"],
     ["hdfs://n/x", "this file system is not supported; copy the files"],
     ["file:///lake/x", "expected a path without file://"],
   ])("%s is refused at each key that names a place, with what to do", (uri, said) => {

@@ -1,7 +1,8 @@
 // What tests and benchmarks install for themselves: made once, in a cache outside of the checkout.
-import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, statSync } from "node:fs";
 import { homedir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 
 export function cacheFolder(name) {
   return join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "infer-batch-tests", name);
@@ -29,6 +30,33 @@ export function buildOnce(made, build) {
     rmSync(making, { recursive: true, force: true });
     rmSync(lock, { recursive: true, force: true });
   }
+}
+
+/**
+ * Installs a program that Go builds from a module.
+ * @returns the `program`; or why it is `missing`
+ */
+export function installGo(module, version) {
+  const name = basename(module);
+  const folder = cacheFolder(`${name}-${version}`);
+  const program = join(folder, name);
+  if (existsSync(program)) {
+    return { program };
+  }
+  if (spawnSync("go", ["version"]).status !== 0) {
+    return { missing: `${name} is not there, nor Go, which would build it` };
+  }
+  const failed = buildOnce(program, (making) => {
+    console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
+    const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
+    const built = spawnSync("go", ["install", `${module}@${version}`], { env, encoding: "utf8" });
+    if (built.status !== 0) {
+      return `go install failed: ${built.stderr.slice(-300)}`;
+    }
+    renameSync(join(making, name), program); // another process may run it while this one builds
+    return undefined;
+  });
+  return failed === undefined ? { program } : { missing: failed };
 }
 
 /** A process that holds a lock for longer has died. */

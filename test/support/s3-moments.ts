@@ -15,7 +15,7 @@ const kindOf = (request: string): string =>
   request
     .replace(/bucket-\d+/, "")
     .replaceAll(/-r\d+/g, "")
-    .replaceAll(/probe\.[^? ]+|continuation-token=[^& ]+/g, "…")
+    .replaceAll(/probe\.[^?& ]+|(?:continuation-token|pageToken|marker)=[^& ]+/g, "…")
     .replaceAll(/\d+/g, "#");
 
 /** Numbers requests by their kinds, and says which are the last of their kind. */

@@ -43,12 +43,13 @@ export async function s3OutputJob(
   overrides: SpecOverrides & { readonly commit_rows?: number } = {},
 ): Promise<S3OutputJob> {
   const commitRows = overrides.commit_rows ?? usualRows;
-  useCredentials();
+  const { AWS_ENDPOINT_URL_S3: _, ...env } = bucket.env();
+  Object.assign(process.env, env);
   const fixture = fixtureNamed("diabetes-mlp");
-  const uri = `s3://${bucket.name}/${folderName}`;
+  const uri = `${bucket.uri}/${folderName}`;
   const expected = { golden: await goldenRows(fixture), commitRows };
   const write = async (where: string, to: number, { output, ...rest }: SpecOverrides = {}): Promise<string> => {
-    const parquet = { path: uri, endpoint: `http://127.0.0.1:${to}`, spool: { path: "spool" } };
+    const parquet = { path: uri, endpoint: bucket.endpointAt(to), spool: { path: "spool" } };
     return await writeSpec(where, fixture, {
       commit_rows: commitRows,
       output: { parquet: { ...parquet, ...output } },

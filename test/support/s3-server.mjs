@@ -1,11 +1,9 @@
 // A real S3 server, versitygw: where its program is, and how it is reached. Tests and benchmarks start it. Plain
 // JavaScript: the benchmarks are.
-import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, renameSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { buildOnce, cacheFolder } from "./build-once.mjs";
+import { installGo } from "./build-once.mjs";
 
 const version = "v1.8.0";
 const module = "github.com/versity/versitygw/cmd/versitygw";
@@ -14,28 +12,7 @@ export const credentials = { accessKeyId: "testkey", secretAccessKey: "testsecre
 /** Where the program is, built once by Go into a cache outside of the checkout; or why there is none. */
 export function findServer() {
   const given = process.env["INFER_BATCH_VERSITYGW"];
-  if (given !== undefined && given !== "") {
-    return { program: given };
-  }
-  const folder = cacheFolder(`versitygw-${version}`);
-  const program = join(folder, "versitygw");
-  if (existsSync(program)) {
-    return { program };
-  }
-  if (spawnSync("go", ["version"]).status !== 0) {
-    return { missing: "versitygw is not there (INFER_BATCH_VERSITYGW), nor Go, which would build it" };
-  }
-  const failed = buildOnce(program, (making) => {
-    console.warn(`building ${module}@${version} into ${folder}: once, about a minute`);
-    const env = { ...process.env, GOBIN: making, GOFLAGS: "-buildvcs=false", CGO_ENABLED: "0" };
-    const built = spawnSync("go", ["install", `${module}@${version}`], { env, encoding: "utf8" });
-    if (built.status !== 0) {
-      return `go install failed: ${built.stderr.slice(-300)}`;
-    }
-    renameSync(join(making, "versitygw"), program); // another process may run it while this one builds
-    return undefined;
-  });
-  return failed === undefined ? { program } : { missing: failed };
+  return given !== undefined && given !== "" ? { program: given } : installGo(module, version);
 }
 
 /** Waits until the server answers. */
@@ -43,7 +20,7 @@ export async function untilReady(child, port, log) {
   const deadline = performance.now() + 30_000;
   for (;;) {
     if (child.exitCode !== null || performance.now() > deadline) {
-      throw new Error(`the S3 server did not start: ${readFileSync(log, "utf8")}`);
+      throw new Error(`the server did not start: ${readFileSync(log, "utf8")}`);
     }
     try {
       await fetch(`http://127.0.0.1:${port}`);

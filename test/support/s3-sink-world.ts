@@ -8,14 +8,15 @@ import type { RunWriter, Sink } from "#src/sink/port.js";
 import { type HttpProxy, httpProxy } from "./http-proxy.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows } from "./output.js";
-import type { Bucket, S3Server } from "./s3.js";
+import { objectsAt } from "./clouds.js";
+import type { Bucket, StoreServer } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import type { BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, planFor, rejectOf, s3Sink, type S3SinkOptions, whole } from "./sinks.js";
 
-/** A target in S3 behind a proxy, and what a reader finds there. */
-export interface S3World extends AsyncDisposable {
-  readonly bucket: Bucket;
+/** A target in S3, or in another store, behind a proxy, and what a reader finds there. */
+export interface S3World<B extends Bucket = Bucket> extends AsyncDisposable {
+  readonly bucket: B;
   readonly proxy: HttpProxy;
   readonly uri: string;
   readonly folder: string;
@@ -33,26 +34,32 @@ const rowsOfRun = 25;
 /** The row that is rejected, in the last span, at whose part and rejects processes are killed. */
 const rejectedRow = 23;
 
-export async function s3World(server: S3Server): Promise<S3World> {
+export async function s3World<B extends Bucket>(
+  server: Omit<StoreServer, "createBucket"> & { createBucket(): Promise<B> },
+): Promise<S3World<B>> {
   const scratch = await scratchFolder();
   const proxy = await httpProxy(server.port);
   const bucket = await server.createBucket();
   const start = "lake/out/";
   const names = async (): Promise<string[]> =>
     (await bucket.keys()).filter((key) => key.startsWith(start)).map((key) => key.slice(start.length));
-  const uri = `s3://${bucket.name}/lake/out`;
+  const uri = `${bucket.uri}/lake/out`;
   const here = async (): Promise<string> => {
     const to = await mkdtemp(join(scratch.path, "mirror-"));
     await mirror(bucket, "lake/out", to);
     return to;
   };
-  const world: S3World = {
+  const world: S3World<B> = {
     bucket,
     proxy,
     uri,
     folder: scratch.path,
-    open: (options) =>
-      s3Sink({ port: proxy.port, uri, spool: join(scratch.path, "spool"), retrySeconds: 10, ...options }),
+    async open(options = {}) {
+      const { retrySeconds = 10, warn = () => undefined, target = {} } = options;
+      const setup = { port: proxy.port, retrySeconds, warn, ...(target.signal && { signal: target.signal }) };
+      const objects = uri.startsWith("s3:") ? {} : { objects: await objectsAt(server, uri, setup) };
+      return await s3Sink({ uri, spool: join(scratch.path, "spool"), ...setup, ...options, ...objects });
+    },
     names,
     get: async (name) => Buffer.from(await bucket.get(`${start}${name}`)).toString("utf8"),
     async faults(number = 1) {

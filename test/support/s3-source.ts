@@ -3,11 +3,11 @@ import { join } from "node:path";
 import type { RetryTools } from "#src/util/retry.js";
 import type { ObjectStore } from "#src/objects/store.js";
 import type { RequestLimits } from "#src/objects/requests.js";
-import { openReaderThread } from "#src/storage/s3/reader-thread.js";
-import { createReader } from "#src/storage/s3/reader.js";
+import { openReaderThread } from "#src/storage/objects/reader-thread.js";
+import { createReader } from "#src/storage/objects/reader.js";
 import { openS3Store, type S3Options, type S3Settings } from "#src/s3/store.js";
 import type { Source } from "#src/storage/port.js";
-import { s3Source } from "#src/storage/s3/source.js";
+import { objectSource } from "#src/storage/objects/source.js";
 import { openSpool } from "#src/util/spool.js";
 import { s3Env } from "./s3.js";
 
@@ -62,6 +62,8 @@ export function sourceAt(setup: S3SourceSetup): Source {
     isDead: () => false,
     maxBytes: setup.maxBytes ?? 1024 ** 3,
   });
-  const reader = setup.thread === true ? openReaderThread(optionsAt(setup)) : createReader(storeAt(setup));
-  return s3Source({ reader, spool });
+  const { settings, ...requests } = optionsAt(setup);
+  const reader =
+    setup.thread === true ? openReaderThread({ scheme: "s3", settings }, requests) : createReader(storeAt(setup));
+  return objectSource({ reader, spool });
 }

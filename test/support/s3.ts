@@ -15,30 +15,47 @@ import {
 import { afterAll, beforeAll, describe } from "vitest";
 import { credentials, findServer, freePort, s3Env, untilReady } from "./s3-server.mjs";
 
-/** A real server on this machine, over a folder. */
-export interface S3Server {
+/** A real server of a store of objects on this machine. */
+export interface StoreServer {
   readonly port: number;
-  readonly endpoint: string;
-  /** What a process needs to use it; `port`: of a proxy before it. */
+  /** Its URL; `port`: of a proxy before it. */
+  endpointAt(port?: number): string;
+  /** What a process needs to use it. */
   env(): Readonly<Record<string, string>>;
   /** An empty bucket, with a name of its own. */
   createBucket(name?: string): Promise<Bucket>;
-  start(): Promise<void>;
-  /** SIGKILL: as when the machine dies. */
-  kill(signal?: NodeJS.Signals): Promise<void>;
   stop(): Promise<void>;
 }
 
+/** Over a folder. */
+export interface S3Server extends StoreServer {
+  readonly endpoint: string;
+  createBucket(name?: string): Promise<S3Bucket>;
+  start(): Promise<void>;
+  /** SIGKILL: as when the machine dies. */
+  kill(signal?: NodeJS.Signals): Promise<void>;
+}
+
+/** A bucket, as a program that is not ours reads and writes it. */
 export interface Bucket {
   readonly name: string;
+  /** `s3://name` */
+  readonly uri: string;
+  /** That of its server. */
+  endpointAt(port?: number): string;
+  /** That of its server. */
+  env(): Readonly<Record<string, string>>;
   put(key: string, body: Uint8Array | string): Promise<void>;
   /** Copies a file into the bucket. */
   putFile(key: string, path: string): Promise<void>;
   get(key: string): Promise<Uint8Array>;
   remove(key: string): Promise<void>;
+  keys(): Promise<string[]>;
+}
+
+export interface S3Bucket extends Bucket {
   /** Copies an object, with its metadata. */
   copy(from: string, to: string): Promise<void>;
-  keys(): Promise<string[]>;
   /** Keeps the versions of objects that are put from now on. */
   keepVersions(): Promise<void>;
 }
@@ -82,11 +99,12 @@ async function startServer(program: string): Promise<S3Server> {
   return {
     port,
     endpoint,
+    endpointAt: (at = port) => `http://127.0.0.1:${at}`,
     env: () => s3Env(port),
     async createBucket(name = `bucket-${buckets + 1}`) {
       buckets += 1;
       await client.send(new CreateBucketCommand({ Bucket: name }));
-      return bucketOf(client, name);
+      return bucketOf(client, name, port);
     },
     start,
     kill,
@@ -99,13 +117,16 @@ async function startServer(program: string): Promise<S3Server> {
   };
 }
 
-function bucketOf(client: S3Client, name: string): Bucket {
+function bucketOf(client: S3Client, name: string, port: number): S3Bucket {
   const put = async (key: string, body: Uint8Array | string): Promise<void> => {
     const bytes = Buffer.from(body);
     await client.send(new PutObjectCommand({ Bucket: name, Key: key, Body: bytes, ContentLength: bytes.length }));
   };
   return {
     name,
+    uri: `s3://${name}`,
+    endpointAt: (at = port) => `http://127.0.0.1:${at}`,
+    env: () => s3Env(port),
     put,
     putFile: (key, path) => put(key, readFileSync(path)),
     async get(key) {
@@ -155,17 +176,28 @@ function describing(one: (name: string, tests: () => void) => void): Describe {
   return Object.assign(one, { each });
 }
 
+/** A server for the tests of a file. */
+export interface UsedServer<T> {
+  readonly server: () => T;
+  readonly describe: Describe;
+}
+
+/** Starts the S3 server for the tests of this file, as `useServer`. */
+export function useS3(): UsedServer<S3Server> {
+  return useServer("S3", findServer(), startServer);
+}
+
 /**
  * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
  * skipped, and say why: they never pass without a server.
  */
-export function useS3(): {
-  readonly server: () => S3Server;
-  readonly describe: Describe;
-} {
-  const found = findServer();
+export function useServer<T extends { stop(): Promise<void> }>(
+  what: string,
+  found: { readonly program: string } | { readonly missing: string },
+  start: (program: string) => Promise<T>,
+): UsedServer<T> {
   if ("missing" in found) {
-    console.warn(`SKIPPED, no S3 server: ${found.missing}`);
+    console.warn(`SKIPPED, no ${what} server: ${found.missing}`);
     return {
       server() {
         throw new Error(found.missing);
@@ -176,9 +208,9 @@ export function useS3(): {
     };
   }
   // Not before there is a test that runs: of a file that skips all of them, no hook would stop it again.
-  let server: S3Server | undefined;
+  let server: T | undefined;
   beforeAll(async () => {
-    server = await startServer(found.program);
+    server = await start(found.program);
   });
   afterAll(() => server?.stop());
   return {

@@ -10,6 +10,8 @@ import { openParquetSink } from "#src/sink/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/span-record.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
+import type { ObjectStore } from "#src/objects/store.js";
+import { objectUriText, parseObjectUri } from "#src/spec/object-uri.js";
 import { openStoreOfObjects } from "#src/stores/objects.js";
 import { openSpool } from "#src/util/spool.js";
 import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
@@ -107,6 +109,8 @@ export interface S3SinkOptions {
   readonly retrySeconds?: number;
   readonly warn?: (message: string) => void;
   readonly target?: Partial<TargetSetup>;
+  /** The store that `uri` is in, at this port. Default: one in S3. */
+  readonly objects?: ObjectStore;
   readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
 }
@@ -116,7 +120,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { otherRunFolders = [], isDead = () => false } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
-  const objects = s3Target({ port, retrySeconds, warn, ...target });
+  const { objects = s3Target({ port, retrySeconds, warn, ...target }) } = options;
   const outgoing = openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 });
   return Promise.resolve(
     openParquetSink({
@@ -127,7 +131,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
       failure: "OBJECT_STORE",
       compression: "zstd",
-      otherRunFolders: { root: `s3://${uri.split("/")[2]}`, pattern: otherRunFolders },
+      otherRunFolders: { root: objectUriText({ ...parseObjectUri(uri), key: "" }), pattern: otherRunFolders },
       async close() {
         await outgoing[Symbol.asyncDispose]();
         objects[Symbol.dispose]();

@@ -7,7 +7,7 @@ import type { Worker } from "../../plan/worker-shares.js";
 import { makeFolder, nodeFileSystem, replaceFile } from "../../stores/disk.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { isS3Uri } from "../../spec/s3/s3-uri.js";
+import { isObjectUri } from "../../spec/object-uri.js";
 import { isWorkerFile, workerFile } from "../../report/worker-file.js";
 
 /** Absolute paths. */
@@ -41,7 +41,7 @@ export async function refuseAmongPredictions(
   { output: { parquet } }: JobSpec,
   { folder, path, doing }: { readonly folder: string; readonly path: string; readonly doing: string },
 ): Promise<void> {
-  if (parquet === undefined || isS3Uri(parquet.path)) {
+  if (parquet === undefined || isObjectUri(parquet.path)) {
     return;
   }
   const output = await realPath(resolve(folder, parquet.path));

@@ -4,7 +4,7 @@ import type { SourceColumn } from "../../columnar/types.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import type { SpecDraft } from "../../spec/draft.js";
 import { isModelUri } from "../../spec/model-uri.js";
-import { otherStoreProblem } from "../../spec/s3/s3-uri.js";
+import { otherStoreProblem } from "../../spec/object-uri.js";
 import { JobError } from "../../util/errors.js";
 
 /** The options of `init` that say where things are. */

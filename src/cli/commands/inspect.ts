@@ -9,7 +9,7 @@ import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
-import { isS3Uri, s3UriProblem } from "../../spec/s3/s3-uri.js";
+import { isObjectUri, objectUriProblem } from "../../spec/object-uri.js";
 import { attemptServices } from "../../app/attempt-services.js";
 import { resolveModel } from "../../app/open-model.js";
 import { fileError } from "../../app/reading/given-files.js";
@@ -23,7 +23,7 @@ export async function inspectCommand(
   { json = false }: { readonly json?: boolean },
   io: SafeIo,
 ): Promise<void> {
-  const problem = modelUriProblem(file) ?? (isS3Uri(file) ? s3UriProblem(file) : undefined);
+  const problem = modelUriProblem(file) ?? (isObjectUri(file) ? objectUriProblem(file) : undefined);
   if (problem !== undefined || isModelUri(file)) {
     await inspectRemote(file, { problem, json }, io);
     return;

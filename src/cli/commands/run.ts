@@ -7,7 +7,7 @@ import { reportText } from "../../report/report-text.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
-import { isS3Uri } from "../../spec/s3/s3-uri.js";
+import { isObjectUri } from "../../spec/object-uri.js";
 import { JobError } from "../../util/errors.js";
 import { runJob } from "../../run/run.js";
 import { chooseProgress } from "../choose-progress.js";
@@ -162,5 +162,5 @@ function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): Li
       hint: "such as --limit 1000 --output /tmp/try; a whole run writes to the output of the spec",
     });
   }
-  return { rows: limit, folder: isS3Uri(output) ? output : resolve(output) };
+  return { rows: limit, folder: isObjectUri(output) ? output : resolve(output) };
 }

@@ -3,6 +3,7 @@ import type { HttpEndpoint } from "../../net/http-endpoint.js";
 import type { FindProxy } from "../../net/proxy.js";
 import type { TlsSettings } from "../../net/request.js";
 import { parseMlflowUri } from "../../spec/model-uri.js";
+import { isObjectUri, objectFolder, objectUriProblem } from "../../spec/object-uri.js";
 import { JobError } from "../../util/errors.js";
 import type { RetryTools } from "../../util/retry.js";
 import type { ModelCache } from "../cache.js";
@@ -31,8 +32,8 @@ export interface MlflowModelOptions {
   readonly findProxy: FindProxy;
   /** Finds the server and the login. Called only when a request is needed. @throws JobError SPEC_INVALID */
   readonly server: () => Promise<MlflowServer>;
-  /** Opens a folder of files in S3. @param model the model as messages name it */
-  readonly openS3: (uri: string, model: string) => Promise<Artifacts>;
+  /** Opens a folder of files in a store of objects. @param model the model as messages name it */
+  readonly openStore: (uri: string, model: string) => Promise<Artifacts>;
 }
 
 /**
@@ -103,7 +104,7 @@ interface ArtifactPlace {
 
 /** Opens the folder of a model's files at the URI that the server returned. */
 async function openArtifacts(
-  { openS3 }: MlflowModelOptions,
+  { openStore }: MlflowModelOptions,
   { registry: { url, place }, located: { artifactUri, servedAt }, model }: ArtifactPlace,
 ): Promise<Artifacts> {
   const [, host, root] = /^mlflow-artifacts:(?:\/\/([^/]*))?\/*(.*?)\/*$/.exec(artifactUri) ?? [];
@@ -113,8 +114,8 @@ async function openArtifacts(
     }
     return proxiedArtifacts({ url, place, root });
   }
-  if (artifactUri.startsWith("s3://")) {
-    return await openS3(artifactUri.replace(/\/+$/, ""), model);
+  if (isObjectUri(artifactUri) && objectUriProblem(artifactUri) === undefined) {
+    return await openStore(objectFolder(artifactUri).replace(/\/+$/, ""), model);
   }
   if (servedAt === undefined) {
     throw unreadable(place, artifactUri);

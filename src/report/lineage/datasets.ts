@@ -1,5 +1,5 @@
 import type { JobSpec } from "../../spec/job-spec.js";
-import { isS3Uri, parseS3Uri } from "../../spec/s3/s3-uri.js";
+import { bucketName, isObjectUri, parseObjectUri } from "../../spec/object-uri.js";
 
 /** A dataset as OpenLineage names it: https://openlineage.io/docs/spec/naming */
 export interface DatasetName {
@@ -24,8 +24,8 @@ export function inputDatasets({ input }: JobSpec, absolute: (path: string) => st
  * that change from run to run: wildcards, `dt=2026-11-22` and dates. So the runs of all dates have the same dataset.
  */
 export function filesDataset(path: string, absolute: (path: string) => string): DatasetName {
-  const { bucket, key } = isS3Uri(path) ? parseS3Uri(path) : { bucket: undefined, key: absolute(path) };
-  const segments = key.split("/");
+  const uri = isObjectUri(path) ? parseObjectUri(path) : undefined;
+  const segments = (uri?.key ?? absolute(path)).split("/");
   const wildcard = segments.findIndex((segment) => /[*?[\]{}]/.test(segment));
   const fixed = wildcard < 0 ? segments : segments.slice(0, wildcard);
   if (fixed.length > 2 && /\.\w+$/.test(fixed.at(-1) ?? "") && isOfOneRun(fixed.at(-2) ?? "")) {
@@ -35,7 +35,7 @@ export function filesDataset(path: string, absolute: (path: string) => string): 
     fixed.pop();
   }
   const name = fixed.join("/") || "/";
-  return bucket === undefined ? { namespace: "file", name } : { namespace: `s3://${bucket}`, name };
+  return { namespace: uri === undefined ? "file" : bucketName(uri), name };
 }
 
 function isOfOneRun(segment: string): boolean {

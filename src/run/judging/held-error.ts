@@ -10,6 +10,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { isModelUri } from "../../spec/model-uri.js";
+import { isObjectUri } from "../../spec/object-uri.js";
 import { JobError } from "../../util/errors.js";
 import { messageOf } from "../../util/errors.js";
 import { withSeparators } from "../../util/shown-numbers.js";
@@ -33,7 +34,7 @@ export async function changesSince(context: JobContext, plan: Plan, run: RunSink
   const { spec, signal, log } = context;
   const lost = (await lostSpans(context, plan, run))?.message;
   const isModelHere = !isModelUri(modelUri(spec.model)) && spec.model.sha256 === undefined; // with it, no other file is scored
-  const isInputHere = !plan.input.shards.some(({ uri }) => uri.startsWith("s3://"));
+  const isInputHere = !plan.input.shards.some(({ uri }) => isObjectUri(uri));
   const files: string[] = [];
   for (const changes of [...(isModelHere ? [modelChanges] : []), ...(isInputHere ? [inputChanges] : [])]) {
     try {

@@ -90,7 +90,7 @@ export const prompt = z
     tokenizer: tokenizerPath
       .optional()
       .describe(
-        "The model's tokenizer, with which plan counts the tokens of prompts; without it, plan takes four bytes for a token. A tokenizer.json, relative to the spec; in S3 (s3://bucket/key); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json). Only plan and validate read it.",
+        "The model's tokenizer, with which plan counts the tokens of prompts; without it, plan takes four bytes for a token. A tokenizer.json, relative to the spec; in a store (s3://, gs://, az://); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json). Only plan and validate read it.",
       ),
     answer_columns: z
       .array(z.enum(answerColumns))

@@ -3,8 +3,8 @@ import { closeSync, constants, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { openReaderThread } from "#src/storage/s3/reader-thread.js";
-import type { S3Reader } from "#src/storage/s3/reader.js";
+import { openReaderThread } from "#src/storage/objects/reader-thread.js";
+import type { ObjectReader } from "#src/storage/objects/reader.js";
 import { httpProxy } from "../../support/http-proxy.js";
 import { scratchFolder } from "../../support/job.js";
 import { useS3 } from "../../support/s3.js";
@@ -16,7 +16,7 @@ const s3 = useS3();
 const bytes = randomBytes(3_000_000);
 
 interface World extends AsyncDisposable {
-  readonly reader: S3Reader;
+  readonly reader: ObjectReader;
   readonly proxy: Awaited<ReturnType<typeof httpProxy>>;
   readonly warnings: string[];
   readonly etag: string;
@@ -33,7 +33,8 @@ async function world(setup: Partial<S3SourceSetup> = {}): Promise<World> {
   const bucket = await s3.server().createBucket();
   await bucket.put("in/a", bytes);
   const warnings: string[] = [];
-  const reader = openReaderThread(optionsAt({ port: proxy.port, warnings, retrySeconds: 20, ...setup }));
+  const { settings, ...requests } = optionsAt({ port: proxy.port, warnings, retrySeconds: 20, ...setup });
+  const reader = openReaderThread({ scheme: "s3", settings }, requests);
   const object = { bucket: bucket.name, key: "in/a" };
   const path = join(scratch.path, "a");
   const fd = openSync(path, "wx+");

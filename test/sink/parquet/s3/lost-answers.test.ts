@@ -2,35 +2,44 @@ import { expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import { spanAt } from "#src/plan/spans.js";
 import { holdFirst, s3Error } from "../../../support/http-proxy.js";
+import { useAzurite, useFakeGcs } from "../../../support/clouds.js";
 import { useS3 } from "../../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
 import { begun, idsOf, outputOf, rejectOf, whole } from "../../../support/sinks.js";
 import { rowsOf } from "#src/publish/span-record.js";
 
 const s3 = useS3();
+const clouds = [
+  { name: "Google Cloud Storage", ...useFakeGcs() },
+  { name: "Azure", ...useAzurite() },
+];
 const world = () => s3World(s3.server());
-const isWrite = (request: string): boolean => /^(PUT|DELETE) /.test(request);
+const isWrite = (request: string): boolean => /^(PUT|POST|DELETE) /.test(request);
 
-s3.describe("an attempt in S3 whose answers are lost", () => {
-  test("an attempt in S3 whose answers are lost recognises each of its writes as its own", async () => {
-    await using at = await world();
-    await using sink = await at.open();
-    for (const number of [1, 2]) {
-      const lost = new Set<string>();
-      at.proxy.twist = (request) => {
-        if (!isWrite(request) || lost.has(request)) {
-          return undefined;
-        }
-        lost.add(request);
-        return { kind: "lose" };
-      };
-      await carryOutS3(sink, number);
-      expect(lost.size).toBeGreaterThan(9);
-      at.proxy.twist = undefined;
-      expect(await at.faults(number)).toEqual([]);
-    }
+for (const { name, describe, server } of [{ name: "S3", ...s3 }, ...clouds]) {
+  describe(`an attempt in ${name} whose answers are lost`, () => {
+    test("an attempt whose answers are lost recognises each of its writes as its own", async () => {
+      await using at = await s3World(server());
+      await using sink = await at.open();
+      for (const number of [1, 2]) {
+        const lost = new Set<string>();
+        at.proxy.twist = (request) => {
+          if (!isWrite(request) || lost.has(request)) {
+            return undefined;
+          }
+          lost.add(request);
+          return { kind: "lose" };
+        };
+        await carryOutS3(sink, number);
+        expect(lost.size).toBeGreaterThan(9);
+        at.proxy.twist = undefined;
+        expect(await at.faults(number)).toEqual([]);
+      }
+    });
   });
+}
 
+s3.describe("an attempt in S3 whose answers say less than was done", () => {
   test("an attempt in S3 counts a part as its own when its own earlier try has the key: 412", async () => {
     await using at = await world();
     await using sink = await at.open();

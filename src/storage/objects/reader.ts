@@ -1,17 +1,16 @@
-import type { S3Uri } from "../../spec/s3/s3-uri.js";
+import type { StorePlace } from "../../objects/open.js";
 import type { RequestLimits } from "../../objects/requests.js";
-import type { S3Settings } from "../../s3/store.js";
-import type { ListedObject, ReadRequest, StoredObject } from "../../objects/protocol.js";
+import type { ListedObject, ObjectName, ReadRequest, StoredObject } from "../../objects/protocol.js";
 import { type ListOptions, type ObjectCalls, type ObjectStore, writeAtOffset } from "../../objects/store.js";
 import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
-/** A store as an S3 source needs it: it fetches into files, and may run in another thread. */
-export interface S3Reader extends AsyncDisposable {
+/** A store as a source of shards needs it: it fetches into files, and may run in another thread. */
+export interface ObjectReader extends AsyncDisposable {
   /** Lists objects, as `ObjectStore.list` does. */
   list(bucket: string, prefix: string, options?: ListOptions): AsyncIterable<ListedObject>;
   /** Returns an object's ETag and size, as `ObjectStore.head` does. */
-  stat(object: S3Uri): Promise<StoredObject | undefined>;
+  stat(object: ObjectName): Promise<StoredObject | undefined>;
   /**
    * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.
    * @throws JobError as `ObjectStore.read`; the error of a failed write
@@ -22,7 +21,7 @@ export interface S3Reader extends AsyncDisposable {
 }
 
 /** Makes a reader that runs in the calling thread. */
-export function createReader(store: ObjectStore): S3Reader {
+export function createReader(store: ObjectStore): ObjectReader {
   const until = (stop: AbortSignal | undefined): ObjectCalls => (stop === undefined ? store : store.until(stop));
   return {
     list: (bucket, prefix, options) => store.list(bucket, prefix, options),
@@ -45,7 +44,7 @@ export function createReader(store: ObjectStore): S3Reader {
 
 /** Settings of the reader thread, passed as `workerData`. */
 export interface ReaderSettings {
-  readonly store: S3Settings;
+  readonly place: StorePlace;
   readonly timeouts: RequestLimits;
   readonly retrySeconds: number;
 }
@@ -69,7 +68,7 @@ interface FetchCall extends ReadCall {
 
 const isListCall = (value: unknown): value is ListCall =>
   isRecord(value) && typeof value["bucket"] === "string" && typeof value["prefix"] === "string";
-const isUri = (value: unknown): value is S3Uri => isRecord(value) && typeof value["key"] === "string";
+const isUri = (value: unknown): value is ObjectName => isRecord(value) && typeof value["key"] === "string";
 const isReadCall = (value: unknown): value is ReadCall => isRecord(value) && isRecord(value["request"]);
 const isFetchCall = (value: unknown): value is FetchCall => isReadCall(value) && "fd" in value && isInteger(value.fd);
 const isListed = (value: unknown): value is ListedObject[] => Array.isArray(value);
@@ -77,7 +76,7 @@ const isStat = (value: unknown): value is StoredObject | undefined => value === 
 const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
 const isText = (value: unknown): value is string => typeof value === "string";
 
-/** The calls between the main thread and the reader thread, one for each method of `S3Reader`. */
+/** The calls between the main thread and the reader thread, one for each method of `ObjectReader`. */
 export const readerProtocol = {
   calls: {
     /** The items are pages of the listing. */

@@ -1,5 +1,5 @@
-import type { S3Reader } from "./reader.js";
-import { parseS3Uri } from "../../spec/s3/s3-uri.js";
+import type { ObjectReader } from "./reader.js";
+import { parseObjectUri } from "../../spec/object-uri.js";
 import type { OutputFolder } from "../output-folder.js";
 import type { Source } from "../port.js";
 import { listPatterns, listNames } from "./listing.js";
@@ -18,16 +18,16 @@ const aheadBytes = 256 * 1024 * 1024;
 /** Memory for cached footers. */
 const tailBytes = 64 * 1024 * 1024;
 
-/** What a source of shards in S3 needs. */
-export interface S3SourceOptions {
-  readonly reader: S3Reader;
+/** What a source of shards in a store needs. */
+export interface ObjectSourceOptions {
+  readonly reader: ObjectReader;
   readonly spool: Spool;
   /** The job's own output, when it is in this store. */
   readonly output?: OutputFolder | undefined;
 }
 
-/** Opens a source of shards in S3. Only the bytes that a decoder asks for are fetched. URIs are as in the spec. */
-export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
+/** Opens a source of shards in a store of objects. Only the bytes that a decoder asks for are fetched. URIs are as `objectUriText` writes them. */
+export function objectSource({ reader, spool, output }: ObjectSourceOptions): Source {
   const context = { reader, spool, tails: createTailCache(tailBytes) };
   return {
     readAhead: {
@@ -41,7 +41,7 @@ export function s3Source({ reader, spool, output }: S3SourceOptions): Source {
       return { ...(await listPatterns(reader, patterns, output)), folders: [spool.folder] };
     },
     listNames: async (folder) => await listNames(reader, folder),
-    exists: async (uri) => (await reader.stat(parseS3Uri(uri))) !== undefined,
+    exists: async (uri) => (await reader.stat(parseObjectUri(uri))) !== undefined,
     open: (shard) => openSpooledShard(context, shard),
     async [Symbol.asyncDispose]() {
       await reader[Symbol.asyncDispose]();

@@ -1,23 +1,23 @@
 import { setMaxListeners } from "node:events";
 import { Worker } from "node:worker_threads";
 import type { ListedObject } from "../../objects/protocol.js";
-import type { S3Options } from "../../s3/store.js";
+import type { StorePlace } from "../../objects/open.js";
+import type { RequestOptions } from "../../objects/requests.js";
 import { untilExit } from "../../util/worker-port.js";
 import { notifyServer, openRpcClient, type RpcCall } from "../../util/rpc/client.js";
-import { readerProtocol, type ReaderSettings, type S3Reader } from "./reader.js";
+import { readerProtocol, type ReaderSettings, type ObjectReader } from "./reader.js";
 
 /** How long a thread may take to end by itself. */
 const endTimeoutMs = 1000;
 /** The `threadId` of a worker that has ended. */
 const endedThreadId = -1;
 
-/** Starts a worker thread that reads from a store. It starts at once, because the SDK takes a while to load. */
-export function openReaderThread(options: S3Options): S3Reader {
-  const { settings: store, timeouts, retry, signal } = options;
-  const settings: ReaderSettings = { store, timeouts, retrySeconds: retry.maxSeconds };
-  const worker = new Worker(new URL("./s3-worker.js", import.meta.url), { workerData: settings, name: "s3" });
+/** Starts a worker thread that reads from a store. It starts at once, because its code takes a while to load. */
+export function openReaderThread(place: StorePlace, { timeouts, retry, signal }: RequestOptions): ObjectReader {
+  const settings: ReaderSettings = { place, timeouts, retrySeconds: retry.maxSeconds };
+  const worker = new Worker(new URL("./reader-worker.js", import.meta.url), { workerData: settings, name: "reader" });
   const client = openRpcClient(worker, readerProtocol, {
-    doing: "reading from S3",
+    doing: "reading from the store",
     onNotice: {
       warning(message) {
         retry.warn(message);

@@ -1,41 +1,38 @@
 /**
- * The worker thread of `openReaderThread`. It loads the SDK, and writes fetched bytes to disk straight from the socket's
+ * The worker thread of `openReaderThread`. It loads the code of the store, and writes fetched bytes to disk straight from the socket's
  * buffer, so that the main thread, which is busy with rows, handles none of them.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import type { ListedObject } from "../../objects/protocol.js";
-import { openS3Store } from "../../s3/store.js";
+import { openStoreAt } from "../../objects/open.js";
 import { createReader, type ReaderSettings, readerProtocol } from "./reader.js";
 import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 
 const port = parentPort;
 if (port === null) {
-  throw new Error("s3-worker runs in a worker thread only");
+  throw new Error("reader-worker runs in a worker thread only");
 }
 
-const { store, timeouts, retrySeconds } = workerData as ReaderSettings;
+const { place, timeouts, retrySeconds } = workerData as ReaderSettings;
 /** Objects of a listing in one message; a page of the store has as many. */
 const objectsPerMessage = 1000;
 
 const job = new AbortController();
-const reader = createReader(
-  openS3Store({
-    settings: store,
-    timeouts,
-    retry: {
-      maxSeconds: retrySeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => sleep(ms, undefined, { signal: job.signal }),
-      warn: (message) => {
-        server.notify("warning", { body: message });
-      },
-      warnedMs: new Map(),
+const opening = openStoreAt(place, {
+  timeouts,
+  retry: {
+    maxSeconds: retrySeconds,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms) => sleep(ms, undefined, { signal: job.signal }),
+    warn: (message) => {
+      server.notify("warning", { body: message });
     },
-    signal: job.signal,
-  }),
-);
+    warnedMs: new Map(),
+  },
+  signal: job.signal,
+}).then(createReader);
 
 /** A signal that is aborted when the call is cancelled. */
 function signalOf(context: RpcContext<never>): AbortSignal {
@@ -50,6 +47,7 @@ const server = serveRpc(port, readerProtocol, {
   calls: {
     async list({ bucket, prefix, options }, { send }) {
       let objects: ListedObject[] = [];
+      const reader = await opening;
       for await (const object of reader.list(bucket, prefix, options)) {
         objects.push(object);
         if (objects.length === objectsPerMessage) {
@@ -60,13 +58,13 @@ const server = serveRpc(port, readerProtocol, {
       send({ body: objects });
       return { body: undefined };
     },
-    stat: async (object) => ({ body: await reader.stat(object) }),
+    stat: async (object) => ({ body: await (await opening).stat(object) }),
     async fetchIntoFile({ act, request, fd }, context) {
-      await reader.fetchIntoFile(act, request, fd, signalOf(context));
+      await (await opening).fetchIntoFile(act, request, fd, signalOf(context));
       return { body: undefined };
     },
     async readBytes({ act, request }, context) {
-      const bytes = await reader.readBytes(act, request, signalOf(context));
+      const bytes = await (await opening).readBytes(act, request, signalOf(context));
       return { body: bytes, transfer: [bytes.buffer] };
     },
   },

@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { type FileHandle, open, unlink } from "node:fs/promises";
 import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
-import type { S3Reader } from "./reader.js";
-import { parseS3Uri, type S3Uri } from "../../spec/s3/s3-uri.js";
+import type { ObjectReader } from "./reader.js";
+import { parseObjectUri, type ObjectUri } from "../../spec/object-uri.js";
 import type { OpenShard } from "../port.js";
 import type { ObjectRange } from "../../objects/protocol.js";
 import { normalizeRanges, planRequests, subtractRanges } from "./ranges.js";
@@ -13,7 +13,7 @@ import { writeAll } from "../../util/write-all.js";
 
 /** What all shards of a source share. */
 export interface ShardContext {
-  readonly reader: S3Reader;
+  readonly reader: ObjectReader;
   readonly spool: Spool;
   readonly tails: TailCache;
 }
@@ -54,12 +54,12 @@ export async function openSpooledShard(context: ShardContext, shard: ListedShard
 }
 
 interface Pinned {
-  readonly object: S3Uri;
+  readonly object: ObjectUri;
   readonly etag: string;
 }
 
 function pinned({ uri, fingerprint }: ListedShard): Pinned {
-  return { object: parseS3Uri(uri), etag: fingerprint.slice(fingerprintStart.length) };
+  return { object: parseObjectUri(uri), etag: fingerprint.slice(fingerprintStart.length) };
 }
 
 interface SpooledBytes extends NonNullable<OpenShard["remote"]> {
@@ -144,7 +144,7 @@ function mib(bytes: number): string {
   return `${Math.ceil(bytes / 1024 / 1024)} MiB`;
 }
 
-async function digestOf(reader: S3Reader, shard: ListedShard, signal: AbortSignal): Promise<string> {
+async function digestOf(reader: ObjectReader, shard: ListedShard, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
   const ranges = planRequests(normalizeRanges([{ start: 0, end: shard.sizeBytes }], shard.sizeBytes));
   const reading: Promise<Uint8Array>[] = [];

@@ -2,13 +2,13 @@ import { open } from "node:fs/promises";
 import { normalize } from "node:path";
 import type { ObjectVersion, StoredObject } from "../objects/protocol.js";
 import { type ObjectStore, splitRange, writeAtOffset } from "../objects/store.js";
-import { parseS3Uri, type S3Uri, s3UriText } from "../spec/s3/s3-uri.js";
+import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 import type { ModelCache } from "./cache.js";
 import type { ModelSource, ResolvedModel } from "./port.js";
 import { type Artifacts, cachedOrFetched, findPinned } from "./remote.js";
 
-export interface S3ModelOptions {
+export interface ObjectModelOptions {
   /** The store, which is closed with the source. */
   readonly store: ObjectStore;
   /** Identifies the store in the cache: the same key is another object in another store. */
@@ -16,8 +16,10 @@ export interface S3ModelOptions {
   readonly cache: ModelCache;
 }
 
-/** Opens the source of models in S3. Each model is fetched once to this machine, with its external data. */
-export function s3Models(options: S3ModelOptions): ModelSource {
+type VersionUri = ObjectUri & ObjectVersion;
+
+/** Opens the source of models in a store of objects. Each model is fetched once to this machine, with its external data. */
+export function objectModels(options: ObjectModelOptions): ModelSource {
   const { cache, store } = options;
   return {
     resolve: async (uri, pinned) =>
@@ -29,16 +31,16 @@ export function s3Models(options: S3ModelOptions): ModelSource {
 }
 
 /**
- * Opens a folder in S3, for a registry that stores its files there.
+ * Opens a folder in a store, for a registry that stores its files there.
  * @param store closed with the folder
  * @param what the model as messages name it: "model s3://…"
  */
-export function s3Artifacts(
-  { store, endpoint }: Pick<S3ModelOptions, "store" | "endpoint">,
+export function objectArtifacts(
+  { store, endpoint }: Pick<ObjectModelOptions, "store" | "endpoint">,
   uri: string,
   what: string,
 ): Artifacts {
-  const objectOf = (path: string): S3Uri => parseS3Uri(`${uri}/${path}`);
+  const objectOf = (path: string): ObjectUri => parseObjectUri(`${uri}/${path}`);
   return {
     place: `${endpoint} ${uri}`,
     stateOf: async (path) => (await store.head(objectOf(path)))?.etag,
@@ -60,7 +62,7 @@ export function s3Artifacts(
 
 /** @param planned the version of the object that a plan pins */
 async function findObject(
-  { store, endpoint, cache }: S3ModelOptions,
+  { store, endpoint, cache }: ObjectModelOptions,
   uri: string,
   planned: string | undefined,
 ): Promise<ResolvedModel> {
@@ -90,29 +92,33 @@ async function findVersion(
   store: ObjectStore,
   { uri, what }: { readonly uri: string; readonly what: string },
   planned: string | undefined,
-): Promise<{ readonly object: ObjectVersion; readonly model: StoredObject }> {
-  const object = parseS3Uri(uri);
+): Promise<{ readonly object: VersionUri; readonly model: StoredObject }> {
+  const object = parseObjectUri(uri);
   const current = await store.head(object);
   if (planned !== undefined && current?.versionId !== planned) {
     const version = { ...object, versionId: planned };
-    return { object: version, model: await lookAt(store, version, what) };
+    const model = await store.head(version);
+    if (model !== undefined) {
+      return { object: version, model };
+    }
+    // It is no longer kept: the digest of the current one tells that the model has changed.
   }
   return { object, model: current ?? (await lookAt(store, object, what)) };
 }
 
-async function lookAt(store: ObjectStore, object: ObjectVersion, what: string): Promise<StoredObject> {
+async function lookAt(store: ObjectStore, object: VersionUri, what: string): Promise<StoredObject> {
   return (await store.head(object)) ?? missing(object, what);
 }
 
-function missing(object: S3Uri, what: string): never {
-  throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${s3UriText(object)}`, {
+function missing(object: ObjectUri, what: string): never {
+  throw new JobError("FILE_MISSING", `loading ${what}: there is no object ${objectUriText(object)}`, {
     hint: "set model.path to one object; external data is at the same place, under the names that the model uses",
   });
 }
 
-function externalDataUri({ bucket, key }: S3Uri, location: string): S3Uri {
+function externalDataUri({ key, ...place }: ObjectUri, location: string): ObjectUri {
   const folder = key.slice(0, key.lastIndexOf("/") + 1);
-  return { bucket, key: `${folder}${normalize(location)}` };
+  return { ...place, key: `${folder}${normalize(location)}` };
 }
 
 /** Downloads an object into the new file `path`, which is not fsynced. */

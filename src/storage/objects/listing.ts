@@ -2,8 +2,8 @@ import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { type LakeTable, lakeTables } from "../../plan/lake-tables.js";
 import type { ListedObject } from "../../objects/protocol.js";
-import type { S3Reader } from "./reader.js";
-import { parseS3Uri, type S3Uri, s3UriText } from "../../spec/s3/s3-uri.js";
+import type { ObjectReader } from "./reader.js";
+import { parseObjectUri, type ObjectUri, objectUriText } from "../../spec/object-uri.js";
 import {
   compileGlob,
   folderGlob,
@@ -23,9 +23,9 @@ import { fingerprintOf } from "./shard.js";
 /** How many folders above a pattern are checked for a table's log; each costs one to three requests. */
 const maxRootsAbove = 12;
 
-/** Lists the shards that patterns name in S3. @throws JobError as `Source.list` does */
+/** Lists the shards that patterns name in a store of objects. @throws JobError as `Source.list` does */
 export async function listPatterns(
-  reader: S3Reader,
+  reader: ObjectReader,
   patterns: readonly string[],
   output: OutputFolder | undefined,
 ): Promise<Listing> {
@@ -47,8 +47,8 @@ export async function listPatterns(
 }
 
 /** Lists the names directly below a folder, of the store's first page; none when they may not be listed. */
-export async function listNames(reader: S3Reader, folder: string): Promise<string[]> {
-  const { bucket, key } = parseS3Uri(folder);
+export async function listNames(reader: ObjectReader, folder: string): Promise<string[]> {
+  const { bucket, key } = parseObjectUri(folder);
   const names: string[] = [];
   try {
     for await (const object of reader.list(bucket, `${key}/`, { folder: true, firstPage: true })) {
@@ -66,19 +66,20 @@ export async function listNames(reader: S3Reader, folder: string): Promise<strin
 
 /** Lists what one pattern names. `missingFolders` is left out: a store has no folders. */
 async function expandPattern(
-  reader: S3Reader,
+  reader: ObjectReader,
   pattern: string,
   output: OutputFolder | undefined,
 ): Promise<Partial<Listing>> {
-  const { bucket, key } = parseS3Uri(pattern);
+  const object = parseObjectUri(pattern);
+  const { key } = object;
   if (hasWildcards(key)) {
     const start = literalPrefix(key);
     const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
     return await matchesOf(reader, { pattern, glob: compileGlob(key), start, inOneFolder }, output);
   }
-  const stat = key.endsWith("/") ? undefined : await reader.stat({ bucket, key });
+  const stat = key.endsWith("/") ? undefined : await reader.stat(object);
   if (stat !== undefined) {
-    return { shards: [shardOf({ bucket, key }, stat)] };
+    return { shards: [shardOf(object, stat)] };
   }
   const start = key.endsWith("/") ? key : `${key}/`;
   const found = await matchesOf(reader, { pattern, glob: folderGlob(start), start, inOneFolder: false }, output);
@@ -95,24 +96,24 @@ interface Search {
 
 /** Lists what matches a pattern, or is below a folder. */
 async function matchesOf(
-  reader: S3Reader,
+  reader: ObjectReader,
   { pattern, glob, start, inOneFolder }: Search,
   output: OutputFolder | undefined,
 ): Promise<Partial<Listing>> {
-  const { bucket, key } = parseS3Uri(pattern);
+  const { scheme, bucket, key } = parseObjectUri(pattern);
   rejectOutput(pattern, glob, output);
-  const uriOf = (one: string): string => (one === "" ? `s3://${bucket}` : s3UriText({ bucket, key: one }));
+  const uriOf = (one: string): string => objectUriText({ scheme, bucket, key: one });
   const matched: Matched = { objects: [], folders: new Set(), slashed: [], logged: new Set() };
   const collect = createCollector(matched, glob);
   for await (const object of reader.list(bucket, start, { folder: inOneFolder })) {
     if (object.key === key && hasWildcards(key)) {
-      return { shards: [shardOf({ bucket, key }, object)] }; // the key itself contains a wildcard
+      return { shards: [shardOf({ scheme, bucket, key }, object)] }; // the key itself contains a wildcard
     }
     collect(object);
   }
   const { objects } = matched;
   return {
-    shards: objects.map((object) => shardOf({ bucket, key: object.key }, object)),
+    shards: objects.map((object) => shardOf({ scheme, bucket, key: object.key }, object)),
     unmatched: objects.length === 0 ? [pattern] : [],
     unreadable: unreadableOf(matched, glob, uriOf).map(({ path, finding, hint }) => ({ pattern, path, finding, hint })),
     tableRoots: tableRootsOf(matched, start).map((root) => ({ pattern, folder: uriOf(root) })),
@@ -197,14 +198,19 @@ function rejectOutput(pattern: string, glob: Glob, output: OutputFolder | undefi
   if (output === undefined) {
     return;
   }
-  const to = parseS3Uri(`${output.folder}/${output.part}`);
-  if (parseS3Uri(pattern).bucket === to.bucket && glob.matches(to.key)) {
-    throw new JobError("SPEC_INVALID", `${pattern} matches what is written to output.parquet.path: ${s3UriText(to)}`, {
-      hint: outputHint,
-    });
+  const to = parseObjectUri(`${output.folder}/${output.part}`);
+  const from = parseObjectUri(pattern);
+  if (from.scheme === to.scheme && from.bucket === to.bucket && glob.matches(to.key)) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `${pattern} matches what is written to output.parquet.path: ${objectUriText(to)}`,
+      {
+        hint: outputHint,
+      },
+    );
   }
 }
 
-function shardOf(object: S3Uri, { etag, sizeBytes }: { etag: string; sizeBytes: number }): ListedShard {
-  return { uri: s3UriText(object), sizeBytes, fingerprint: fingerprintOf(etag) };
+function shardOf(object: ObjectUri, { etag, sizeBytes }: { etag: string; sizeBytes: number }): ListedShard {
+  return { uri: objectUriText(object), sizeBytes, fingerprint: fingerprintOf(etag) };
 }

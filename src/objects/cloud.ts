@@ -1,0 +1,369 @@
+/**
+ * What stores share whose requests are plain HTTP: requests over pooled connections, tokens that are renewed before they
+ * expire, and the meaning of a status.
+ */
+import type { Readable } from "node:stream";
+import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
+import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { connectionErrors } from "../util/retry.js";
+import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
+import type { ObjectCall, ObjectFailure } from "./protocol.js";
+import type { RequestOptions } from "./requests.js";
+
+/** How to reach one store. */
+export interface CloudOptions extends RequestOptions {
+  /** URL of a store that is not the cloud's own. */
+  readonly endpoint: string | undefined;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** A request that may still lack what authorizes it. */
+export interface CloudRequest {
+  readonly method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
+  /** Its path may be the beginning of the request's. */
+  readonly base: URL;
+  /** Percent-encoded. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string>>;
+  /** Names in lower case. */
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array;
+}
+
+export interface CloudResponse {
+  readonly status: number;
+  /** Names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+/**
+ * Sends one request with what authorizes it.
+ * @param expected statuses that are an answer, beside 2xx
+ * @param onHeaders as in `Exchange`: then the body of a success is not collected
+ * @throws Refusal; what a connection throws; CredentialsError
+ */
+export type Ask = (
+  request: CloudRequest,
+  signal: AbortSignal,
+  options?: { readonly expected?: readonly number[]; readonly onHeaders?: Exchange["onHeaders"] },
+) => Promise<CloudResponse>;
+
+/** What a store authorizes requests by. */
+export interface Authority {
+  /** Adds what authorizes a request. `ask` sends requests for tokens. */
+  readonly authorize: (request: CloudRequest, ask: AskPlainly) => Promise<CloudRequest>;
+  /** Forgets tokens, since they were refused. */
+  readonly forget: () => void;
+}
+
+/** Sends a request as it is, whatever its status. */
+export type AskPlainly = (request: CloudRequest, timeoutMs?: number) => Promise<CloudResponse>;
+
+/** A response that is no success. */
+export class Refusal extends Error {
+  readonly status: number;
+  /** The store's name of the error; "" where it has none. */
+  readonly code: string;
+
+  constructor(status: number, code: string, said: string) {
+    super(said);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
+export class CredentialsError extends Error {
+  readonly hint: string | undefined;
+
+  constructor(message: string, hint?: string) {
+    super(message);
+    this.hint = hint;
+  }
+}
+
+/** Opens the way to a store. @param readError reads the name of an error and the text about it */
+export function openCloud(
+  { timeouts, signal }: CloudOptions,
+  authority: Authority,
+  readError: (response: CloudResponse) => { readonly code: string; readonly said: string },
+): { readonly ask: Ask } & Disposable {
+  const pool = openConnectionPool(timeouts.connectMs);
+  return {
+    async ask(request, ended, { expected = [], onHeaders } = {}) {
+      const authorized = await authority.authorize(
+        request,
+        (plain, timeoutMs = timeouts.silenceMs) => exchange(pool, plain, signal, { timeoutMs }), // others wait for the token, too: it does not end with this call
+      );
+      const response = await exchange(pool, authorized, ended, { silenceMs: timeouts.silenceMs, onHeaders });
+      if ((response.status >= 200 && response.status < 300) || expected.includes(response.status)) {
+        return response;
+      }
+      const { code, said } = readError(response);
+      throw new Refusal(response.status, code, said);
+    },
+    [Symbol.dispose]: () => pool[Symbol.dispose](),
+  };
+}
+
+/** Sends one request and collects its response, the whole of it. */
+async function exchange(
+  pool: ConnectionPool,
+  { method, base, path, query = {}, headers = {}, body }: CloudRequest,
+  signal: AbortSignal,
+  {
+    onHeaders,
+    silenceMs,
+    timeoutMs,
+  }: {
+    readonly onHeaders?: Exchange["onHeaders"] | undefined;
+    readonly silenceMs?: number;
+    readonly timeoutMs?: number;
+  },
+): Promise<CloudResponse> {
+  const fields = Object.entries(query).map(([name, value]) => `${percentEncode(name)}=${percentEncode(value)}`);
+  const target = `${base.pathname.replace(/\/$/, "")}${path}${fields.length === 0 ? "" : `?${fields.join("&")}`}`;
+  const isSending = method === "POST" || method === "PUT";
+  const head = requestHead(method, target, {
+    host: base.host,
+    ...headers,
+    ...(isSending ? { "content-length": String(body?.length ?? 0) } : {}),
+  });
+  // What is sent is not seen leaving: a body has the time of the whole request.
+  using silence = silenceMs === undefined || isSending ? undefined : startSilenceTimeout(signal, silenceMs);
+  const pieces: Buffer[] = [];
+  let expected: number | undefined;
+  const response = await pool.exchange(originOf(base), {
+    head,
+    ...(body === undefined ? {} : { body: [body] }),
+    onHeaders(answered) {
+      silence?.reset();
+      expected = lengthOf(method, answered);
+      return (
+        onHeaders?.(answered) ??
+        ((chunk) => {
+          silence?.reset();
+          pieces.push(Buffer.from(chunk));
+        })
+      );
+    },
+    signal: silence?.signal ?? signal,
+    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    mayResend: !isSending, // a store may have carried it out
+  });
+  const whole = Buffer.concat(pieces);
+  if (onHeaders === undefined && expected !== undefined && whole.length !== expected) {
+    throw new BrokenTransfer(`a body of ${expected} bytes ended after ${whole.length}`);
+  }
+  return { status: response.status, headers: response.headers, body: whole };
+}
+
+function lengthOf(method: string, { headers }: Pick<CloudResponse, "headers">): number | undefined {
+  const length = headers["content-length"];
+  return method === "HEAD" || length === undefined ? undefined : Number(length);
+}
+
+/** Percent-encodes all that RFC 3986 reserves. */
+export function percentEncode(text: string): string {
+  return encodeURIComponent(text).replaceAll(/[!'()*]/g, (one) => `%${one.codePointAt(0)?.toString(16).toUpperCase()}`);
+}
+
+/** Tells what a failed call means. @param needs says what these credentials need, where the store refuses them */
+export function classifyCloud(error: unknown, call: ObjectCall, needs: string): ObjectFailure {
+  if (error instanceof BrokenTransfer) {
+    return { kind: "transient", found: error.message };
+  }
+  if (error instanceof CredentialsError) {
+    return error.hint === undefined
+      ? { kind: "transient", found: error.message }
+      : permanent(error.message, error.hint);
+  }
+  return error instanceof Refusal ? classifyStatus(error, call, needs) : classifyConnection(error, call);
+}
+
+function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): ObjectFailure {
+  const { status, code, message } = refusal;
+  const found = saidBy(refusal);
+  if ([408, 409, 425, 429].includes(status) || (status >= 500 && status !== 501)) {
+    return { kind: "transient", found };
+  }
+  switch (status) {
+    case 404:
+      return { kind: "missing" };
+    case 304:
+    case 412:
+      return call.action === "write" ? { kind: "exists" } : { kind: "changed", found: "it has changed" };
+    case 416:
+      return { kind: "changed", found: "it is shorter than planned" };
+    case 401:
+    case 403: {
+      const said = message === "" ? "" : `: ${message}`;
+      const hint = status === 401 ? "check the credentials, and this machine's clock" : needs;
+      const error = new JobError("PERMISSION", `${call.act}: access denied: ${found}${said}`, { hint });
+      return { kind: "credentials", expired: /expired/i.test(code), found, error };
+    }
+    default:
+      return permanent(`${call.act}: ${found}: ${message}`, "check the path and endpoint");
+  }
+}
+
+export function saidBy({ status, code }: Refusal): string {
+  return `the store says ${code === "" ? "" : `${code}, `}${status}`;
+}
+
+/** What ends a call for good, and is not the job's. */
+export function permanent(
+  message: string,
+  hint: string,
+  code: "PERMISSION" | "FILE_MISSING" = "PERMISSION",
+): ObjectFailure {
+  return { kind: "permanent", error: new JobError(code, message, { hint }) };
+}
+
+function classifyConnection(error: unknown, call: ObjectCall): ObjectFailure {
+  // The host name has several addresses, and none could be reached.
+  if (error instanceof AggregateError && error.errors.length > 0) {
+    return classifyConnection(error.errors[0], call);
+  }
+  const errno = errnoOf(error) ?? "";
+  if (connectionErrors.has(errno)) {
+    return { kind: "transient", found: errno === "ECONNRESET" ? "the connection was lost" : messageOf(error) };
+  }
+  if (isCertificateError(errno)) {
+    return permanent(
+      `${call.act}: the store's certificate is not trusted: ${messageOf(error)}`,
+      "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
+    );
+  }
+  return isTlsProtocolError(errno)
+    ? permanent(
+        `${call.act}: the store does not speak TLS as this program does (${errno})`,
+        "an endpoint that serves plain HTTP begins with http://",
+      )
+    : { kind: "bug" };
+}
+
+/** What authorizes requests for some time. */
+export interface Token {
+  readonly text: string;
+  readonly expiresMs: number;
+}
+
+/** A token is renewed so long before it expires; services give out a new one by then. */
+const renewBeforeMs = 225_000;
+
+/** Makes a function that returns a token: the last one until shortly before it expires. */
+export function renewed(
+  find: (ask: AskPlainly) => Promise<Token>,
+): ((ask: AskPlainly) => Promise<string>) & { readonly forget: () => void } {
+  let last: Promise<Token> | undefined;
+  let expiresMs = 0;
+  const token = async (ask: AskPlainly): Promise<string> => {
+    if (last !== undefined && Date.now() <= expiresMs - renewBeforeMs) {
+      return (await last).text;
+    }
+    const finding = find(ask);
+    last = finding;
+    expiresMs = Number.POSITIVE_INFINITY; // who comes meanwhile waits for it
+    try {
+      const found = await finding;
+      expiresMs = found.expiresMs;
+      return found.text;
+    } catch (error) {
+      last = undefined;
+      throw error;
+    }
+  };
+  return Object.assign(token, {
+    forget() {
+      last = undefined;
+    },
+  });
+}
+
+/** A request for a token. */
+export interface TokenRequest {
+  /** Names the service in messages. */
+  readonly service: string;
+  readonly url: string;
+  /** What is sent: fields of a form, or JSON; nothing: a GET. */
+  readonly form?: Readonly<Record<string, string>>;
+  readonly json?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly timeoutMs?: number;
+  /** What to do when it is refused. */
+  readonly hint: string;
+}
+
+/** Sends a request for a token, and returns the fields of the JSON that comes back. @throws CredentialsError, or what a connection throws */
+export async function askForToken(ask: AskPlainly, request: TokenRequest): Promise<Readonly<Record<string, unknown>>> {
+  const { service, url, form, json, headers = {}, timeoutMs, hint } = request;
+  if (!URL.canParse(url)) {
+    throw new CredentialsError(`the address of ${service} is none: ${url}`, hint);
+  }
+  const { origin, pathname, searchParams } = new URL(url);
+  const text = form === undefined ? JSON.stringify(json) : new URLSearchParams(form).toString();
+  const type = form === undefined ? "application/json" : "application/x-www-form-urlencoded";
+  const response = await ask(
+    {
+      method: text === undefined ? "GET" : "POST",
+      base: new URL(origin),
+      path: pathname,
+      query: Object.fromEntries(searchParams),
+      headers: { ...headers, ...(text === undefined ? {} : { "content-type": type }) },
+      ...(text === undefined ? {} : { body: Buffer.from(text) }),
+    },
+    timeoutMs,
+  );
+  const { status, body } = response;
+  const fields = fieldsOfJson(body.toString("utf8"));
+  if (status === 200) {
+    return fields;
+  }
+  if (status >= 500 || status === 429 || status === 408) {
+    throw new CredentialsError(`no credentials: ${service} answers ${status}`);
+  }
+  const said = [fields["error_description"], fields["error"]].find((field) => typeof field === "string");
+  throw new CredentialsError(
+    `looking for credentials: ${service} refuses: ${status}${said === undefined ? "" : `: ${said.split("\r\n")[0]}`}`,
+    hint,
+  );
+}
+
+/** The fields of a JSON text; none of a text that is no JSON. */
+export function fieldsOfJson(text: string): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** Larger bodies are sent in pieces of this size. Google Cloud Storage takes multiples of 256 KiB. */
+export const pieceBytes = 8 * 1024 * 1024;
+
+/** Cuts a body into pieces of `pieceBytes`; the last one may be smaller. A buffer is one piece. */
+export async function* piecesOf(body: Buffer | Readable): AsyncGenerator<Buffer> {
+  if (Buffer.isBuffer(body)) {
+    yield body;
+    return;
+  }
+  let chunks: Buffer[] = [];
+  let sizeBytes = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    sizeBytes += chunk.length;
+    if (sizeBytes >= pieceBytes) {
+      const bytes = Buffer.concat(chunks);
+      yield bytes.subarray(0, pieceBytes);
+      chunks = [bytes.subarray(pieceBytes)];
+      sizeBytes -= pieceBytes;
+    }
+  }
+  if (sizeBytes > 0) {
+    yield Buffer.concat(chunks);
+  }
+}
