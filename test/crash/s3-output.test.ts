@@ -9,7 +9,7 @@ import { useStores } from "../support/clouds.js";
 import type { StoreServer } from "../support/s3.js";
 import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
 import { scoreHere, workerOf } from "../support/score.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 
 const stores = useStores();
 const parallelRuns = 2;
@@ -63,7 +63,7 @@ for (const { name, describe, server } of stores) {
 }
 
 function killsOf(server: () => StoreServer): void {
-  test.each(moments)(
+  test.each(firstOf(moments))(
     "a process that is killed at %s (%s) leaves a run that the same command finishes",
     async (pattern, when) => {
       await using world = await worldOf(server());

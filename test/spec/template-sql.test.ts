@@ -128,7 +128,7 @@ describe("as DuckDB reads it", () => {
           expect(await treeOf(fill(text, { p: given })), text).toEqual(replaced(tree, plain, given));
         }
       }),
-      { numRuns: torture ? 6000 : 500 },
+      { numRuns: torture ? 6000 : 1500 },
     );
     expect(told).toBeGreaterThan(25);
   });
