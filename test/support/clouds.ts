@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { openStoreAt, type StorePlace } from "#src/objects/open.js";
 import type { RequestOptions } from "#src/objects/requests.js";
 import type { ObjectStore } from "#src/objects/store.js";
@@ -77,7 +77,16 @@ function requestsOf({
 async function startAzurite(script: string): Promise<StoreServer> {
   const port = await freePort();
   const args = ["--blobHost", "127.0.0.1", "--blobPort", String(port), "--inMemoryPersistence", "--disableTelemetry"];
-  const stop = await startProgram(process.execPath, [script, ...args, "--silent"], port);
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-azurite-"));
+  // Every ten minutes it removes bytes that no blob has, also those of blobs that are created at that moment.
+  const constants = join(dirname(script), "utils/constants.js");
+  const neverSweep = join(scratch, "never-sweep.cjs");
+  writeFileSync(neverSweep, `require(${JSON.stringify(constants)}).DEFAULT_GC_INTERVAL_MS = 2 ** 31 - 1;`);
+  const end = await startProgram(process.execPath, ["--require", neverSweep, script, ...args, "--silent"], port);
+  const stop = async (): Promise<void> => {
+    await end();
+    rmSync(scratch, { recursive: true, force: true });
+  };
   const endpointAt = (at = port): string => `http://127.0.0.1:${at}/${azureAccount}`;
   const sas = azureSas();
   const url = (path: string, query = ""): string => `${endpointAt()}/${path}?${query}${sas}`;
