@@ -6,7 +6,8 @@ import { type AnswersWorld, answersContractOf } from "../support/answers-contrac
 import { memoryTarget } from "../support/memory-target.js";
 import { outputRows } from "../support/output.js";
 import { usePostgres } from "../support/postgres.js";
-import { useS3 } from "../support/s3.js";
+import { objectsAt, useStores } from "../support/clouds.js";
+import type { StoreServer } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
 import { findingContractOf } from "../support/finding-contract.js";
@@ -18,7 +19,7 @@ import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
-const s3 = useS3();
+const stores = useStores();
 
 /** A part of each of three spans, the rejects of one, the manifest and the mark of the end. */
 const pruningFiles = { keepsPrunedRows: false, prunes: { files: 6 } };
@@ -37,13 +38,16 @@ async function parquetWorld(): Promise<AnswersWorld> {
   };
 }
 
-async function s3World(): Promise<AnswersWorld> {
+async function objectsWorld(server: StoreServer): Promise<AnswersWorld> {
   const scratch = await scratchFolder();
-  const bucket = await s3.server().createBucket();
+  const bucket = await server.createBucket();
   let looks = 0;
   return {
-    open: () =>
-      s3Sink({ port: s3.server().port, uri: `s3://${bucket.name}/lake/out`, spool: join(scratch.path, "spool") }),
+    async open() {
+      const uri = `${bucket.uri}/lake/out`;
+      const objects = await objectsAt(server, uri);
+      return await s3Sink({ port: server.port, uri, objects, spool: join(scratch.path, "spool") });
+    },
     async ids() {
       looks += 1;
       const here = join(scratch.path, `look-${looks}`);
@@ -114,18 +118,23 @@ findingContractOf("the Parquet sink, finding", parquetWorld);
 historyContractOf("the Parquet sink, history", parquetWorld);
 answersContractOf("the Parquet sink, answers", parquetWorld);
 pruneContractOf("the Parquet sink, pruning", parquetWorld);
-s3.describe("the S3 sink", () => {
-  contractOf("over S3", s3World);
-  stagingContractOf("over S3, staging", s3World);
-  if (torture) {
-    // The same code reads these from a disk.
-    notesContractOf("over S3, notes", s3World);
-    findingContractOf("over S3, finding", s3World);
-    historyContractOf("over S3, history", s3World);
-  }
-  answersContractOf("over S3, answers", s3World);
-  pruneContractOf("over S3, pruning", s3World);
-});
+for (const { name, describe, server } of stores) {
+  describe(`the Parquet sink in ${name}`, () => {
+    const world = (): Promise<AnswersWorld> => objectsWorld(server());
+    contractOf("over it", world);
+    if (torture || name === "S3") {
+      stagingContractOf("over it, staging", world);
+      answersContractOf("over it, answers", world);
+      pruneContractOf("over it, pruning", world);
+    }
+    if (torture) {
+      // The same code reads these from a disk.
+      notesContractOf("over it, notes", world);
+      findingContractOf("over it, finding", world);
+      historyContractOf("over it, history", world);
+    }
+  });
+}
 postgres.describe("the Postgres sink", () => {
   contractOf("append", () => postgresWorld("append"));
   contractOf("upsert", () => postgresWorld("upsert"));

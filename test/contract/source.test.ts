@@ -6,10 +6,8 @@ import { JobError } from "#src/util/errors.js";
 import type { OpenShard, Source } from "#src/storage/port.js";
 import { diskSource } from "#src/storage/local/disk.js";
 import { scratchFolder } from "../support/job.js";
-import { useS3 } from "../support/s3.js";
-import { sourceAt } from "../support/s3-source.js";
-
-const s3 = useS3();
+import { sourceIn, useStores } from "../support/clouds.js";
+import type { StoreServer } from "../support/s3.js";
 
 /** A place where shards are. */
 interface World extends AsyncDisposable {
@@ -35,13 +33,13 @@ async function diskWorld(): Promise<World> {
   };
 }
 
-async function s3World(): Promise<World> {
+async function objectsWorld(server: StoreServer): Promise<World> {
   const scratch = await scratchFolder();
-  const bucket = await s3.server().createBucket();
-  const source = sourceAt({ port: s3.server().port, spool: scratch.path, thread: true });
+  const bucket = await server.createBucket();
+  const source = sourceIn(server, bucket.uri, scratch.path);
   return {
     source,
-    uri: (key) => `s3://${bucket.name}/${key}`,
+    uri: (key) => `${bucket.uri}/${key}`,
     put: (key, text) => bucket.put(key, text),
     remove: (key) => bucket.remove(key),
     async [Symbol.asyncDispose]() {
@@ -235,6 +233,6 @@ function never(): never {
 }
 
 contractOf("disk", diskWorld);
-s3.describe("s3", () => {
-  contractOf("s3", s3World);
-});
+for (const { name, describe: describeStore, server } of useStores()) {
+  describeStore(name, () => contractOf("as a source", () => objectsWorld(server())));
+}

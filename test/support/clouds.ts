@@ -1,10 +1,15 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { openStoreAt } from "#src/objects/open.js";
+import { dirname, join } from "node:path";
+import { openStoreAt, type StorePlace } from "#src/objects/open.js";
+import type { RequestOptions } from "#src/objects/requests.js";
 import type { ObjectStore } from "#src/objects/store.js";
 import { parseObjectUri } from "#src/spec/object-uri.js";
+import { openReaderThread } from "#src/storage/objects/reader-thread.js";
+import { objectSource } from "#src/storage/objects/source.js";
+import type { Source } from "#src/storage/port.js";
+import { openSpool } from "#src/util/spool.js";
 import { freePort, untilReady } from "./s3-server.mjs";
 import { type Bucket, type StoreServer, type UsedServer, useS3, useServer } from "./s3.js";
 import { azureAccount, azureKey, azureSas, findAzurite, findFakeGcs } from "./store-servers.mjs";
@@ -25,28 +30,15 @@ export function useStores(): readonly (UsedServer<StoreServer> & { readonly name
 }
 
 /** Opens the store that `uri` is in. The environment has its credentials from then on. */
-export async function objectsAt(
-  server: StoreServer,
-  uri: string,
-  { port, retrySeconds = 0, warn = () => undefined, signal = new AbortController().signal }: ObjectsSetup = {},
-): Promise<ObjectStore> {
-  const { AWS_ENDPOINT_URL_S3: _, ...env } = server.env();
-  Object.assign(process.env, env);
-  return await openStoreAt(
-    { scheme: parseObjectUri(uri).scheme, settings: { endpoint: server.endpointAt(port) } },
-    {
-      timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
-      retry: {
-        maxSeconds: retrySeconds,
-        nowMs: () => performance.now(),
-        random: Math.random,
-        sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-        warn,
-        warnedMs: new Map(),
-      },
-      signal,
-    },
-  );
+export async function objectsAt(server: StoreServer, uri: string, setup: ObjectsSetup = {}): Promise<ObjectStore> {
+  return await openStoreAt(placeIn(server, uri, setup), requestsOf(setup));
+}
+
+/** Opens a source of shards in the store that `uri` is in, which reads in a thread of its own, as the command does. */
+export function sourceIn(server: StoreServer, uri: string, spoolRoot: string): Source {
+  const reader = openReaderThread(placeIn(server, uri, {}), requestsOf({}));
+  const spool = openSpool({ use: "in", root: spoolRoot, writer: "test.1", isDead: () => false, maxBytes: 1024 ** 3 });
+  return objectSource({ reader, spool });
 }
 
 export interface ObjectsSetup {
@@ -57,10 +49,44 @@ export interface ObjectsSetup {
   readonly signal?: AbortSignal;
 }
 
+function placeIn(server: StoreServer, uri: string, { port }: ObjectsSetup): StorePlace {
+  const { AWS_ENDPOINT_URL_S3: _, ...env } = server.env();
+  Object.assign(process.env, env);
+  return { scheme: parseObjectUri(uri).scheme, settings: { endpoint: server.endpointAt(port) } };
+}
+
+function requestsOf({
+  retrySeconds = 0,
+  warn = () => undefined,
+  signal = new AbortController().signal,
+}: ObjectsSetup): RequestOptions {
+  return {
+    timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
+    retry: {
+      maxSeconds: retrySeconds,
+      nowMs: () => performance.now(),
+      random: Math.random,
+      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
+      warn,
+      warnedMs: new Map(),
+    },
+    signal,
+  };
+}
+
 async function startAzurite(script: string): Promise<StoreServer> {
   const port = await freePort();
   const args = ["--blobHost", "127.0.0.1", "--blobPort", String(port), "--inMemoryPersistence", "--disableTelemetry"];
-  const stop = await startProgram(process.execPath, [script, ...args, "--silent"], port);
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-azurite-"));
+  // Every ten minutes it removes bytes that no blob has, also those of blobs that are created at that moment.
+  const constants = join(dirname(script), "utils/constants.js");
+  const neverSweep = join(scratch, "never-sweep.cjs");
+  writeFileSync(neverSweep, `require(${JSON.stringify(constants)}).DEFAULT_GC_INTERVAL_MS = 2 ** 31 - 1;`);
+  const end = await startProgram(process.execPath, ["--require", neverSweep, script, ...args, "--silent"], port);
+  const stop = async (): Promise<void> => {
+    await end();
+    rmSync(scratch, { recursive: true, force: true });
+  };
   const endpointAt = (at = port): string => `http://127.0.0.1:${at}/${azureAccount}`;
   const sas = azureSas();
   const url = (path: string, query = ""): string => `${endpointAt()}/${path}?${query}${sas}`;

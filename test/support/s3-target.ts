@@ -66,6 +66,6 @@ async function get(bucket: Bucket, key: string): Promise<Uint8Array | undefined>
     if (basename(key).startsWith(probeStart) && !(await bucket.keys()).includes(key)) {
       return undefined;
     }
-    throw new Error(`copying ${key}`, { cause: error });
+    throw new Error(`copying ${key}: ${String(error)}`, { cause: error });
   }
 }
