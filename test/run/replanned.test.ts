@@ -25,7 +25,7 @@ describe("an output folder that another attempt plans again during a run", () =>
     "rename _SUCCESS #1",
     "sync control/tmp/part-00001-parquet #1",
     "link part-00005 #1",
-    "create control/tmp/_manifest-json #1",
+    "write control/tmp/_manifest-json #1",
   ];
 
   test.each(firstOf(ofFinished, 3))(
@@ -50,7 +50,7 @@ describe("an output folder that another attempt plans again during a run", () =>
 
   const ofUnfinished = [
     "sync control/tmp/part-00001-parquet #1",
-    "create control/tmp/_manifest-json #1",
+    "write control/tmp/_manifest-json #1",
     "link part-00002 #1",
     "link part-00005 #1",
   ];
