@@ -225,7 +225,7 @@ test("a process that finds its new run planned and finished by another has nothi
   const held = join(scratch.path, "held");
   const slow = await holdRun(job.spec, {
     out: job.out,
-    call: "create control/tmp/plan-json #1",
+    call: "write control/tmp/plan-json #1",
     held,
     args: ["--new-run"],
   });
