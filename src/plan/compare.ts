@@ -3,7 +3,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isModelUri, isServedUri } from "../spec/model-uri.js";
 import { bindingRequest, challengerRequest } from "./make-plan.js";
-import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
+import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {
@@ -54,6 +54,29 @@ export function reuseShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
 
 function isSamePlannedShard(one: PlannedShard, other: PlannedShard | undefined): boolean {
   return other !== undefined && isSameShard(one, other) && one.rows === other.rows && one.sha256 === other.sha256;
+}
+
+/** How the target of a spec differs from a planned one. */
+export interface TargetDifference {
+  /** A line for each setting. */
+  readonly lines: readonly string[];
+  /** Whether the planned rows are elsewhere: another job may have the same name. */
+  readonly isElsewhere: boolean;
+}
+
+/** Settings of a target that may change while a run is unfinished: a server, a checkout or a volume may move. */
+const movable: ReadonlySet<string> = new Set(["kind", "server", "uri"]);
+
+/** Compares the target that a spec names with the planned one. */
+export function compareTargets(planned: PlanTarget, asked: PlanTarget): TargetDifference {
+  const settings = Object.keys(asked).filter((name) => !movable.has(name));
+  return {
+    lines: settings.flatMap((name) => {
+      const key = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+      return difference(`output.${asked.kind}.${key}`, planned[name], asked[name]);
+    }),
+    isElsewhere: planned["table"] !== asked["table"],
+  };
 }
 
 /** Compares the spec with the plan, except for its target; returns a line for each key that differs. */
@@ -143,7 +166,7 @@ function challengerDifference({ challenger: planned }: Plan, { challenger: now }
 }
 
 /** Compares one key of the spec with the plan; returns one line when it differs, else none. */
-export function difference(key: string, planned: unknown, requested: unknown): string[] {
+function difference(key: string, planned: unknown, requested: unknown): string[] {
   const was = JSON.stringify(planned);
   const is = JSON.stringify(requested);
   return was === is ? [] : [`${key} is ${is}, planned ${was}`];

@@ -22,22 +22,25 @@ const maxStolenSpans = 4;
 /**
  * The spans to take over from another worker: the last pending ones of the share with the most pending spans,
  * because its owner works from the front. Among equal shares each worker picks a different one.
- * @param committed a flag for each span
  */
-export function spansToSteal(committed: Uint8Array, worker: Worker): SpanRange | undefined {
-  let best: { readonly range: SpanRange; readonly pending: number } | undefined;
+export function spansToSteal(
+  spans: number,
+  committed: Pick<ReadonlyMap<number, unknown>, "has">,
+  worker: Worker,
+): SpanRange | undefined {
+  let best: { readonly from: number; readonly pending: readonly number[] } | undefined;
   for (let step = 1; step <= worker.count; step += 1) {
     const index = (worker.index + step) % worker.count;
-    const range = shareOf(committed.length, { index, count: worker.count });
-    const pending = committed.subarray(range.from, range.to).reduce((sum, flag) => sum + 1 - flag, 0);
-    if (pending > (best?.pending ?? 0)) {
-      best = { range, pending };
+    const { from, to } = shareOf(spans, { index, count: worker.count });
+    const pending = Array.from({ length: to - from }, (_, at) => from + at).filter((span) => !committed.has(span));
+    if (pending.length > (best?.pending.length ?? 0)) {
+      best = { from, pending };
     }
   }
   if (best === undefined) {
     return undefined;
   }
-  const to = committed.lastIndexOf(0, best.range.to - 1) + 1;
-  const wanted = Math.min(maxStolenSpans, Math.ceil(best.pending / 2));
-  return { from: Math.max(best.range.from, to - wanted), to };
+  const to = (best.pending.at(-1) ?? 0) + 1;
+  const wanted = Math.min(maxStolenSpans, Math.ceil(best.pending.length / 2));
+  return { from: Math.max(best.from, to - wanted), to };
 }

@@ -33,9 +33,14 @@ export type RunState =
   | { readonly kind: "held"; readonly verdict: RunVerdict }
   /** Publishing is under way or was killed: any attempt continues it. */
   | { readonly kind: "approved"; readonly decision: Decision }
-  | { readonly kind: "published" }
+  /** @property rolledBack whether a person has put back the table that it had replaced; default: no */
+  | { readonly kind: "published"; readonly rolledBack?: boolean }
   | { readonly kind: "discarded"; readonly decision: Decision }
   | { readonly kind: "superseded"; readonly decision: Decision };
+
+export function isRolledBack(state: RunState): boolean {
+  return state.kind === "published" && state.rolledBack === true;
+}
 
 /** What is stored of a run. */
 export interface StoredFacts {

@@ -5,7 +5,7 @@ import { type Decision, decisionText } from "./decision.js";
 import { logicalDateOf } from "./published-run.js";
 import type { Pruning } from "./pruned-run.js";
 import type { RunVerdict } from "./run-verdict.js";
-import type { RunState } from "./lifecycle.js";
+import { type RunState, stateOf } from "./lifecycle.js";
 import { resultLines } from "./verdict-text.js";
 
 /**
@@ -109,6 +109,8 @@ export function isInFrontOfReaders({
 /** The runs of a job that are asked for. */
 export interface HistoryRequest {
   readonly job: string;
+  /** Only this run of the target's own params. Default: runs of any params. */
+  readonly runId?: RunId | undefined;
   /** How many, at most: the latest. */
   readonly last: number;
   /** A folder that this user may not read is an error. Default: it is left out. */
@@ -125,15 +127,31 @@ export interface OtherRuns {
   readonly tables: Map<string, Readonly<Record<string, string>>>;
 }
 
-/** The status of a run. `isOver`: a later run was opened. `hasStopped`: no attempt got further since the last failure. */
-export function statusOfRun(
-  state: RunState["kind"],
-  { isOver, hasStopped }: { readonly isOver: boolean; readonly hasStopped: boolean },
-): RunStatus {
-  if (isOver && (state === "unfinished" || state === "approved")) {
-    return "abandoned";
-  }
-  return state === "unfinished" && hasStopped ? "failed" : state;
+/** What a target has stored of a planned run. */
+export interface StoredRecords extends Omit<RecordedRun, "status" | "plan" | "at"> {
+  readonly plan: Plan;
+  /** When it was published; null: it is not known. undefined: it was not. */
+  readonly publishedAt?: string | null | undefined;
+  /** When its last span was committed. Default: it is not known. */
+  readonly committedAt?: string | null;
+  /** Whether a later run was opened. */
+  readonly isOver: boolean;
+}
+
+/** The record that this makes. A run has failed if no attempt got further since its last failure. */
+export function recordedRun({ publishedAt, committedAt = null, isOver, ...run }: StoredRecords): RecordedRun {
+  const { plan, verdict, decision, failure, spansCommitted } = run;
+  const isErasure = plan.erasure !== undefined;
+  const { kind } = stateOf({ published: publishedAt !== undefined, staged: plan.staged, isErasure, verdict, decision });
+  const at = decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? committedAt;
+  const status = (): RunStatus => {
+    if (isOver && (kind === "unfinished" || kind === "approved")) {
+      return "abandoned";
+    }
+    const hasStopped = failure !== undefined && spansCommitted !== null && failure.spansCommitted >= spansCommitted;
+    return kind === "unfinished" && hasStopped ? "failed" : kind;
+  };
+  return { ...run, status: status(), at: publishedAt === undefined ? at : publishedAt };
 }
 
 /** Rows and rejected rows that the checks counted; null without a verdict. */

@@ -1,6 +1,6 @@
 import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/run-values.js";
 import type { ExitCode } from "../util/errors.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/span-record.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";
 import { fitTable, sameValueFirst } from "./table.js";
 

@@ -1,7 +1,7 @@
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import type { AttemptRecord } from "./attempt-record.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/span-record.js";
 import type { RunReport } from "./report.js";
 
 /** The report of an attempt that found all spans of a run committed, and scored none. */

@@ -1,4 +1,4 @@
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/span-record.js";
 import { lostText } from "./spending/spending-text.js";
 import { checksText, count, rate, type RunReport, showCount, showRate, spentText } from "./report.js";
 

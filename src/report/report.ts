@@ -1,5 +1,5 @@
 import type { ChallengerResult } from "../publish/challenger-result.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import type { RowsOfRun } from "../publish/span-record.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
 import { challengerFields } from "./agreement/fields.js";

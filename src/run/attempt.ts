@@ -7,7 +7,7 @@ import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { RunNote } from "../sink/ledger.js";
 import type { RunId } from "../plan/plan.js";
-import type { AttemptFacts } from "../publish/committed-by.js";
+import type { AttemptFacts } from "../publish/span-record.js";
 import { bestEffort } from "../util/best-effort.js";
 import { firstError, JobError, messageOf } from "../util/errors.js";
 import { addNote, recordFailure, timeOfNote } from "./notes.js";
@@ -137,5 +137,5 @@ export function recordLateness(context: JobContext, runId: RunId): void {
 }
 
 export function countCommitted(run: RunSink): number {
-  return run.committed.reduce((sum, flag) => sum + flag, 0);
+  return run.spans.size;
 }

@@ -9,6 +9,7 @@ import { requireColumns } from "./judging/require-columns.js";
 import { digestsIfThere, digestsOf, openPinnedModel, plannedModel } from "./model.js";
 import { checkPins, checkSpec } from "./resume.js";
 import { isIdle } from "./score-and-finish.js";
+import { spanCount } from "../plan/spans.js";
 
 /** A run that is planned, with its input as it is now. */
 export interface PlannedRun {
@@ -19,7 +20,11 @@ export interface PlannedRun {
 
 /** What is known of a run that decides what becomes of it. */
 export function latestRun({ stored, run }: Omit<PlannedRun, "listing">): LatestRun {
-  return { state: run.state, isErasure: stored.plan.erasure !== undefined, isWhole: !run.committed.includes(0) };
+  return {
+    state: run.state,
+    isErasure: stored.plan.erasure !== undefined,
+    isWhole: run.spans.size === spanCount(stored.plan),
+  };
 }
 
 /** What an attempt that resumes a run needs to know. */

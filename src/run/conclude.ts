@@ -5,7 +5,7 @@ import { spanCount } from "../plan/spans.js";
 import { byChecks } from "../publish/decision.js";
 import { requireApproved } from "../publish/require-approved.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/lifecycle.js";
+import { isRolledBack, type RunState } from "../publish/lifecycle.js";
 import { columnNotes, resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
@@ -22,6 +22,7 @@ import { challengerOfRun } from "./challenger/challenger-result.js";
 import { finishKept } from "./challenger/keep-predictions.js";
 import { addingHint, decidedReport, refusedText, verdictReport } from "./held-or-discarded.js";
 import { verdictOn } from "./review.js";
+import { rowsOf } from "../publish/span-record.js";
 
 /** A run whose share of this worker is committed. */
 export interface EndingRun {
@@ -84,7 +85,7 @@ function attemptReport(
     ...end,
     rowsPlanned: plan.input.rows,
     ...counts,
-    rowsOfRun: run.rows,
+    rowsOfRun: rowsOf(run.spans),
     spansPlanned: spanCount(plan),
     spansCommitted: committed,
     spansResumed: committed - spansCommitted,
@@ -213,7 +214,7 @@ async function decidedState(
   const at = new Date(dateMs()).toISOString();
   // A fault on a date that was expected to differ must not pass on the next one.
   const asBaseline = !verdict.verdict.results.some(({ isExcused }) => isExcused === true);
-  const decision = await run.decide({ kind: "approved", by: byChecks, at, reason: null, asBaseline });
+  const decision = await run.create(decisionDocument, { kind: "approved", by: byChecks, at, reason: null, asBaseline });
   return { kind: decision.kind, decision };
 }
 
@@ -222,7 +223,7 @@ async function decidedState(
  * @throws JobError TOO_MANY_REJECTS
  */
 export function checkRejects({ spec }: JobContext, plan: Plan, run: RunSink): void {
-  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: run.rows.rejected }));
+  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(run.spans).rejected }));
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
@@ -233,7 +234,7 @@ export async function alreadyComplete(
   const { plan } = stored;
   await run.tidy();
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: run.rows, output: context.sink.target }),
-    rolledBack: run.rolledBack === true ? await rolledBackReport(context, plan) : undefined,
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOf(run.spans), output: context.sink.target }),
+    rolledBack: isRolledBack(run.state) ? await rolledBackReport(context, plan) : undefined,
   };
 }

@@ -75,7 +75,8 @@ async function storePlan(
   }
   const { stored } = held;
   const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
-  return (await sink.createInPlace(plan, { runId: stored.plan.runId, decision })) ?? { approved: stored };
+  const next = await sink.create(plan, { runId: stored.plan.runId, decision });
+  return next.plan.runId === stored.plan.runId ? { approved: stored } : next;
 }
 
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {

@@ -5,9 +5,9 @@ import { spanCount } from "../plan/spans.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import { prunedError } from "../publish/pruned-run.js";
 import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
-import { approveStep, discardStep } from "../publish/lifecycle.js";
+import { approveStep, discardStep, isRolledBack } from "../publish/lifecycle.js";
 import { count } from "../report/report.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
@@ -68,7 +68,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     const decision = (stored.plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
     await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
     const held = await heldOthers(context, stored.plan);
-    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: run.rows, decision };
+    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: rowsOf(run.spans), decision };
     return { runId, state: "published", already: true, carriedOut: false, ...facts };
   }
   if (step === "refuse") {
@@ -85,14 +85,14 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   }
   const asked = decisionOf(context, "approved", request);
   const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
-    run.decide(asked),
+    run.create(decisionDocument, asked),
   );
   return await publishIfApproved(context, { stored, run, decision, already: false, request });
 }
 
 /** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
 function refuseRolledBack({ command, sink }: JobContext, act: string, { stored: { plan }, run }: OpenedRun): void {
-  if (run.rolledBack === true) {
+  if (isRolledBack(run.state)) {
     throw new JobError(
       "ALREADY_DECIDED",
       `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${sink.target}`,
@@ -126,7 +126,7 @@ async function publishIfApproved(
   const facts = {
     isNeighbour: isNeighbour(stored.plan, decision),
     held: [],
-    rows: run.rows,
+    rows: rowsOf(run.spans),
     decision,
   };
   return { runId, state: "published", already, carriedOut: true, ...facts };
@@ -188,7 +188,9 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
       : await notDiscarded(context, { stored, run });
   }
   const decision =
-    state.kind === "discarded" ? state.decision : await run.decide(decisionOf(context, "discarded", request));
+    state.kind === "discarded"
+      ? state.decision
+      : await run.create(decisionDocument, decisionOf(context, "discarded", request));
   if (decision.kind !== "discarded") {
     throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
   }
@@ -196,7 +198,7 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const already = step === "tell";
   const readers = await readersLine(context, stored.plan);
   const { newRun } = await decidingCommands(context, stored.plan);
-  const facts = { isNeighbour: false, held: [], rows: run.rows, readers, newRun, decision };
+  const facts = { isNeighbour: false, held: [], rows: rowsOf(run.spans), readers, newRun, decision };
   return { runId, state: "discarded", already, carriedOut: !already, ...facts };
 }
 

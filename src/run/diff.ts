@@ -153,10 +153,7 @@ export async function openDiffSide(context: JobContext, key: readonly string[]):
     const found = committed < spans ? `${committed} of ${count(spans, "span")} are committed` : `it is ${kind}`;
     throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
   }
-  const rows = run.parts?.() ?? (await sink.readTable?.(stored, key));
-  if (rows === undefined) {
-    throw new JobError("USAGE", `${doing}: ${sink.target} has no rows to compare`);
-  }
+  const rows = await run.read(key);
   return { name: plan.runId, rows, ofRun: columnsOfRun(plan) };
 }
 
@@ -176,7 +173,7 @@ function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
  * @throws JobError USAGE where the target is no database
  */
 export async function openDiffTable({ sink }: JobContext, table: string, key: readonly string[]): Promise<DiffSide> {
-  const rows = await sink.readTable?.(table, key);
+  const rows = await sink.table?.read(table, key);
   if (rows === undefined) {
     throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {
       hint: "to compare two folders: infer-batch diff out/new --against out/old --key customer_id",

@@ -1,4 +1,3 @@
-import { splitRunId } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { Decision } from "../publish/decision.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
@@ -25,6 +24,9 @@ import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
+import { rowsOf } from "../publish/span-record.js";
+import { spanCount } from "../plan/spans.js";
+import { stripVerdicts } from "../run/erasing/strip-verdicts.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -81,7 +83,7 @@ async function commandsFor(
   return {
     ...(await decidingCommands(context, plan)),
     rejects,
-    isEmpty: run.rows.output === 0 && !run.committed.includes(0),
+    isEmpty: run.spans.size === spanCount(plan) && rowsOf(run.spans).output === 0,
   };
 }
 
@@ -153,20 +155,16 @@ export async function reportDecided(
   const since = state.kind === "held" ? await changesSince(context, plan, run) : undefined;
   const end = await decidedReport(context, { plan, run, state, verdict, since });
   return {
-    ...idleReport(context.record, { plan, rowsOfRun: run.rows, output: context.sink.target }),
+    ...idleReport(context.record, { plan, rowsOfRun: rowsOf(run.spans), output: context.sink.target }),
     ...end,
   };
 }
 
-/** Refuses a pruned run, except with `--new-run`. Returns what logs that the next run is opened. @throws JobError PRUNED */
-export function refusePruned({ newRun, command, log }: JobContext, pruned: Pruning): () => void {
-  const { runId, params } = pruned.plan;
+/** Refuses a pruned run, except with `--new-run`. @throws JobError PRUNED */
+export function refusePruned({ newRun, command }: JobContext, pruned: Pruning): void {
   if (!newRun) {
-    throw prunedError(pruned, `${command(params)} --new-run`);
+    throw prunedError(pruned, `${command(pruned.plan.params)} --new-run`);
   }
-  return () => {
-    log.info(`planning a new run after ${runId}, which was pruned`);
-  };
 }
 
 /** Publishes an approved run. Needs neither its model nor its input. */
@@ -184,7 +182,7 @@ export async function publishApproved(
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await sink.stripVerdicts?.(splitRunId(plan.runId).base);
+    await stripVerdicts(sink, plan.runId);
   }
   await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
@@ -192,7 +190,7 @@ export async function publishApproved(
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...idleReport(record, { plan, rowsOfRun: run.rows, output: sink.target }),
+    ...idleReport(record, { plan, rowsOfRun: rowsOf(run.spans), output: sink.target }),
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     seconds: record.seconds,

@@ -2,7 +2,7 @@ import type { RunId } from "../plan/plan.js";
 import { type AttemptFailure, withBegun, withFailure } from "../publish/attempt-failure.js";
 import type { RecordedSpending } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
-import { errorsDocument, noteDocument, type RunNote, spendingDocument } from "../sink/ledger.js";
+import { type DocumentKind, errorsDocument, noteDocument, type RunNote, spendingDocument } from "../sink/ledger.js";
 import type { Sink } from "../sink/port.js";
 import { bestEffort } from "../util/best-effort.js";
 import type { JobError } from "../util/errors.js";
@@ -30,28 +30,35 @@ export async function timeOfNote(
   return (await sink.ledger.read(runId, noteDocument(note)))?.at;
 }
 
+/** Changes a document that only informs people. Never fails, and takes a few seconds at most. */
+async function inform<T>(
+  { ledger }: Sink,
+  runId: RunId,
+  kind: DocumentKind<T>,
+  next: (known: T | undefined) => T | undefined,
+): Promise<void> {
+  await bestEffort((stop) => ledger.change(runId, kind, next, stop));
+}
+
 /** The last error that an attempt has recorded. */
 export async function lastFailure({ ledger }: Sink, runId: RunId): Promise<AttemptFailure | undefined> {
   return (await ledger.read(runId, errorsDocument))?.errors.at(-1);
 }
 
-/** Records the error that an attempt ends with, unless the target is out of reach. Never fails. */
+/** Records the error that an attempt ends with. Never fails. */
 export async function recordFailure(
   { sink, writer, dateMs }: Attempt,
   runId: RunId,
   { error: { code, message }, spansCommitted }: { readonly error: JobError; readonly spansCommitted: number },
 ): Promise<void> {
-  if (code === sink.ledger.failure && code !== "DISK") {
-    return;
-  }
   const at = new Date(dateMs()).toISOString();
   const failure = { at, writer, code, message, spansCommitted };
-  await sink.ledger.note(runId, errorsDocument, (known = untold) => withFailure(known, failure));
+  await inform(sink, runId, errorsDocument, (known = untold) => withFailure(known, failure));
 }
 
 /** Records that an attempt resumes a run of which an error is recorded: only then somebody asks. Never fails. */
 export async function recordBegun({ sink, writer }: Attempt, runId: RunId): Promise<void> {
-  await sink.ledger.note(runId, errorsDocument, (known = untold) =>
+  await inform(sink, runId, errorsDocument, (known = untold) =>
     known.errors.length === 0 ? undefined : withBegun(known, writer),
   );
 }
@@ -65,8 +72,8 @@ export async function isWorkedOn(
 }
 
 /** Records what a run has paid for, as an attempt knows it: it may not know the answers of other workers. Never fails. */
-export async function recordSpending({ ledger }: Sink, runId: RunId, spending: RecordedSpending): Promise<void> {
-  await ledger.note(runId, spendingDocument, (known) =>
+export async function recordSpending(sink: Sink, runId: RunId, spending: RecordedSpending): Promise<void> {
+  await inform(sink, runId, spendingDocument, (known) =>
     spending.answers > (known?.answers ?? 0) ? spending : undefined,
   );
 }

@@ -18,7 +18,6 @@ import { keptContext } from "./challenger/keep-predictions.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
-import type { Sink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 
 /** What became of the old runs of some params. */
@@ -87,7 +86,6 @@ interface PruneCommand {
 
 /** The runs of a job's series, and how they are pruned. */
 interface Series {
-  readonly prune: Required<Sink>["prune"];
   readonly groups: readonly RunGroup[];
   /** The runs whose profiles open runs of the job are compared with. */
   readonly pins: ReadonlyMap<string, RunId>;
@@ -96,15 +94,12 @@ interface Series {
 
 /** Finds the runs of this series. @param isMeant as of `recordedGroups` */
 async function seriesOf({ spec, sink }: JobContext, isMeant?: (plan: Plan) => boolean): Promise<Series> {
-  if (sink.prune === undefined || sink.history === undefined) {
-    throw new JobError("USAGE", `pruning ${sink.target}: this target keeps no runs`);
-  }
   const all = await recordedGroups({ spec, sink }, { last: everyRun }, isMeant);
   const groups = all.filter((group) => {
     const plan = planOf(group);
     return plan !== undefined && sameSeries(plan.params, spec.params);
   });
-  return { prune: sink.prune.bind(sink), groups, pins: pinnedRuns(all) };
+  return { groups, pins: pinnedRuns(all) };
 }
 
 /**
@@ -114,21 +109,21 @@ async function seriesOf({ spec, sink }: JobContext, isMeant?: (plan: Plan) => bo
 async function pruneSeries(
   context: JobContext,
   { retention, dryRun }: PruneCommand,
-  { prune, groups, ...options }: Series,
+  { groups, ...options }: Series,
 ): Promise<SeriesReport> {
   const { sink, log } = context;
   const old: PrunedRun[] = [];
   const choices = choosePruned(groups, retention, options);
   for (const choice of choices) {
     context.signal.throwIfAborted();
-    const run = await pruneRun(context, prune, { choice, dryRun });
+    const run = await pruneRun(context, { choice, dryRun });
     old.push(...(run === undefined ? [] : [run]));
   }
   const tables: PreviousTable[] = [];
-  for (const table of choosePrevious((await sink.previousTables?.()) ?? [], retention, groups)) {
+  for (const table of choosePrevious((await sink.table?.previous()) ?? [], retention, groups)) {
     if (dryRun && table.keptBy !== undefined) {
       log.warn(`table ${table.name} is no longer needed, and could not be dropped: ${table.keptBy}`);
-    } else if (dryRun || (await sink.dropPrevious?.(table.name)) === true) {
+    } else if (dryRun || (await sink.table?.drop(table.name)) === true) {
       tables.push(table);
     }
   }
@@ -138,7 +133,6 @@ async function pruneSeries(
 /** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */
 async function pruneRun(
   context: JobContext,
-  prune: Required<Sink>["prune"],
   { choice, dryRun }: { readonly choice: GroupChoice; readonly dryRun: boolean },
 ): Promise<PrunedRun | undefined> {
   if (choice.kind === "keep") {
@@ -150,7 +144,9 @@ async function pruneRun(
   if (choice.kind === "retain") {
     return { ...about, removed: nothingRemoved, retained: choice.why };
   }
-  const outcome = await orRetained(() => prune({ place, latest: runId, pruning: pruningOf(context, group), dryRun }));
+  const outcome = await orRetained(() =>
+    context.sink.prune({ place, latest: runId, pruning: pruningOf(context, group), dryRun }),
+  );
   if (outcome.kind === "retained") {
     return { ...about, removed: nothingRemoved, retained: outcome.why };
   }

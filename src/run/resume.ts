@@ -1,6 +1,6 @@
 import { countCommitted } from "./attempt.js";
 import { exitCodes, JobError } from "../util/errors.js";
-import { compareListing, compareSpec, type ListedShard, type ListingChange } from "../plan/compare.js";
+import { compareListing, compareSpec, compareTargets, type ListedShard, type ListingChange } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
 import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
@@ -22,7 +22,7 @@ export function isPublished({ state }: Pick<RunSink, "state">): boolean {
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
   const { spec, sink } = context;
-  const { lines, isElsewhere } = sink.compareTarget(plan.target);
+  const { lines, isElsewhere } = compareTargets(plan.target, sink.planTarget);
   const differences = [...compareSpec(plan, spec), ...lines];
   if (differences.length > 0) {
     throw new JobError(
@@ -59,7 +59,7 @@ export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "
 
 /** Refuses a run of the same name whose rows are elsewhere. @throws JobError PLAN_CHANGED */
 export function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
-  if (context.sink.compareTarget(plan.target).isElsewhere) {
+  if (compareTargets(plan.target, context.sink.planTarget).isElsewhere) {
     checkSpec(context, plan, run);
   }
 }
@@ -110,7 +110,7 @@ export async function hasOnlyFailed(context: JobContext, plan: Plan, run: RunSin
     countCommitted(run) === 0 &&
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
-    sink.compareTarget(plan.target).lines.length === 0 &&
+    compareTargets(plan.target, sink.planTarget).lines.length === 0 &&
     isCorrectable(await lastFailure(sink, plan.runId)) &&
     !(await isWorkedOn(context, plan.runId))
   );
@@ -150,9 +150,7 @@ export function checkPins(
   }
   checkTokenizers(context, plan, run, found);
   const change = compareListing(plan, found.listed);
-  const broken = isPublished(run)
-    ? { ...change, missing: [] }
-    : { ...pendingOf(plan, run.committed, change), added: [] };
+  const broken = isPublished(run) ? { ...change, missing: [] } : { ...pendingOf(plan, run.spans, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
     throw changedInput(context, { plan, run, broken, listed: found.listed });
   }
@@ -243,7 +241,7 @@ function newRunCommand(
 /** Keeps the changes that concern rows that are not committed yet. */
 function pendingOf(
   plan: Plan,
-  committed: Uint8Array,
+  committed: RunSink["spans"],
   change: ListingChange,
 ): Pick<ListingChange, "missing" | "changed"> {
   const pending = pendingShards(plan, committed, [...change.missing, ...change.changed]);
@@ -254,15 +252,19 @@ function pendingOf(
 }
 
 /** Returns the shards with rows that are not committed yet. */
-function pendingShards(plan: Plan, committed: Uint8Array, shards: readonly PlannedShard[]): ReadonlySet<PlannedShard> {
+function pendingShards(
+  plan: Plan,
+  committed: RunSink["spans"],
+  shards: readonly PlannedShard[],
+): ReadonlySet<PlannedShard> {
   const asked = new Set(shards);
   const pending = new Set<PlannedShard>();
   let start = 0;
   for (const shard of plan.input.shards) {
     const end = start + shard.rows;
     if (asked.has(shard) && shard.rows > 0) {
-      const spans = committed.subarray(Math.floor(start / plan.commitRows), Math.ceil(end / plan.commitRows));
-      if (spans.includes(0)) {
+      const [from, to] = [Math.floor(start / plan.commitRows), Math.ceil(end / plan.commitRows)];
+      if (Array.from({ length: to - from }, (_, at) => from + at).some((span) => !committed.has(span))) {
         pending.add(shard);
       }
     }

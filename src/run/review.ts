@@ -19,6 +19,7 @@ import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { runsOfPage } from "./judging/page-runs.js";
 import { requireColumns } from "./judging/require-columns.js";
 import { warnOfSlices } from "./slices.js";
+import { rowsOf } from "../publish/span-record.js";
 
 /** A run whose spans are all committed. */
 interface CommittedRun {
@@ -51,7 +52,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   warnOfSlices(context, profile);
   const runs = await readBaseline(context, plan.checks);
   const judged = {
-    run: runProfileOf(plan, { profile, ...run.rows }),
+    run: runProfileOf(plan, { profile, ...rowsOf(run.spans) }),
     earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
     limits: limitsOf(checks, plan),
     others: await otherResults(context, { plan, run, profile }),
@@ -59,7 +60,7 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
   if (checks.on_fail === "hold" && !plan.staged) {
     context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
-  const verdict = await run.judge({
+  const verdict = await run.create(verdictDocument, {
     verdict: await judgeRun(context, plan, judged),
     dates: {
       ...Object.fromEntries(baseline.map(({ runId, date }) => [runId, date])),
@@ -100,7 +101,7 @@ export async function reviewForReports(
       verdict === undefined || plan.checks === null
         ? []
         : (await readBaseline(context, plan.checks)).slice(-comparedNights);
-    const profile = runProfileOf(plan, { profile: found, ...run.rows });
+    const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
     const challenger = verdict?.challenger ?? resultOf(plan, found);
     record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
   } catch (error) {
@@ -111,11 +112,11 @@ export async function reviewForReports(
 /** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
-  { stored, run, kept }: CommittedRun,
+  { stored, kept }: CommittedRun,
   { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
 ): Promise<RunReview> {
   const { plan } = stored;
-  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, run, verdict });
+  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, verdict });
   return {
     kept,
     challenger: verdict?.challenger,

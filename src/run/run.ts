@@ -24,6 +24,7 @@ import { checkPins, checkSpec, hasOnlyFailed, refuseElsewhere, refuseKept } from
 import { recordBegun } from "./notes.js";
 import { spellOut } from "./spell-out.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { compareTargets } from "../plan/compare.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
@@ -39,7 +40,9 @@ export async function runJob(context: JobContext): Promise<RunReport> {
       refuseKept(stored.plan);
     }
     if (stored?.pruned !== undefined) {
-      return await startNext(context, stored.pruned.tombstone, refusePruned(context, stored.pruned));
+      refusePruned(context, stored.pruned);
+      context.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
+      return await startRun(context, nextRunId(stored.pruned.tombstone));
     }
     return stored === undefined ? await startRun(context, base) : await takeUp(context, stored);
   } catch (thrown) {
@@ -62,23 +65,14 @@ function damageOf({ newRun, record }: JobContext, error: unknown): Damage | unde
 
 async function abandon(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
   context.record.setReview(undefined); // the next run has none yet
-  return await startNext(context, runId, () =>
-    context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`),
-  );
-}
-
-/** Starts the run after `runId`. @param logReason logs why, once the target admits it */
-async function startNext(context: JobContext, runId: RunId, logReason: () => void, held?: HeldRun): Promise<RunReport> {
-  const next = nextRunId(runId);
-  await context.sink.admitNewRun?.(next);
-  logReason();
-  return await startRun(context, next, held);
+  context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`);
+  return await startRun(context, nextRunId(runId));
 }
 
 /** Starts the run after `runId`. @param state what became of that run: "was discarded" @param held that run, whose place it takes */
 function startAfter(context: JobContext, runId: RunId, state: string, held?: HeldRun): Promise<RunReport> {
-  const reason = `planning a new run after ${runId}, which ${state}`;
-  return startNext(context, runId, () => context.log.info(reason), held);
+  context.log.info(`planning a new run after ${runId}, which ${state}`);
+  return startRun(context, nextRunId(runId), held);
 }
 
 type OpenedRun = Pick<IdleRun, "stored" | "run">;
@@ -226,7 +220,7 @@ async function publish(
   if (approve) {
     await approveErasure(context, { plan: stored.plan, run });
   }
-  const differences = context.sink.compareTarget(target).lines;
+  const differences = compareTargets(target, context.sink.planTarget).lines;
   if (context.newRun && differences.length > 0) {
     return await abandon(context, runId, differences.join("; "));
   }

@@ -26,6 +26,7 @@ import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/worker-shares.js";
 import { verifyingSource } from "./planning/verify.js";
 import { measureEngine } from "../scoring/warm-up.js";
+import { rowsOf } from "../publish/span-record.js";
 
 /** A run, with the decoder and the engine that carry it out. */
 export interface RunParts {
@@ -53,14 +54,14 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   const share = shareOf(spanCount(plan), worker);
   recordLateness(context, plan.runId);
   takeUpRejects(context, plan, run);
-  const pending = pendingRows(plan, run.committed, share);
+  const pending = pendingRows(plan, run.spans, share);
   await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pending }),
   );
   signal.throwIfAborted();
-  await using paying = await beginPaying(context, { engine, writer, runId: plan.runId });
+  await using paying = await beginPaying(context, { engine, run, runId: plan.runId });
   record.startScoring(engineFacts(engine, sizer));
   await askAhead(context, parts, share);
   await using aggregates = await aggregatesOf(context, plan);
@@ -113,7 +114,7 @@ export function isIdle(
   { stored: { plan }, run }: Omit<IdleRun, "shardsUnplanned">,
 ): boolean {
   const share = shareOf(spanCount(plan), worker);
-  return pendingRows(plan, run.committed, steal ? { from: 0, to: spanCount(plan) } : share) === 0;
+  return pendingRows(plan, run.spans, steal ? { from: 0, to: spanCount(plan) } : share) === 0;
 }
 
 /** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
@@ -136,9 +137,10 @@ async function finishCommitted(context: JobContext, parts: IdleRun): Promise<Run
 /** Checks the rejected rows of earlier attempts before anything is scored. */
 function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   checkRejects(context, plan, run);
-  if (context.spec.on_bad_row === "fail" && run.rows.rejected > 0) {
+  const { rejected } = rowsOf(run.spans);
+  if (context.spec.on_bad_row === "fail" && rejected > 0) {
     context.log.warn(
-      `${count(run.rows.rejected, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
+      `${count(rejected, "row")} stay rejected: an earlier attempt with on_bad_row: reject committed them`,
     );
   }
 }
@@ -156,21 +158,22 @@ async function scoreShares(
   const source = verifyingSource(context, { plan, decoder, digests });
   const reuse = await openReuse(context, { plan, run, share });
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
-  const tools: ScoringOptions = { plan, reader, reuse, ...scoring };
-  const spans = spansOf(plan);
-  progress.start(pendingRows(plan, run.committed, share));
+  const score = async (range: SpanRange): Promise<void> => {
+    const tools = { plan, reader, reuse, rejectedRows: rowsOf(run.spans).rejected, ...scoring };
+    await scoreSpans({ ...context, source }, tools, pendingRanges(spansOf(plan), run.spans, range));
+    requireCommitted(plan, run, range);
+  };
+  progress.start(pendingRows(plan, run.spans, share));
   try {
-    await scoreSpans({ ...context, source }, tools, pendingRanges(spans, run.committed, share));
-    requireCommitted(plan, run, share);
+    await score(share);
     if (worker.count === 1) {
       return;
     }
     await run.refresh();
-    for (let next = stolen(context, run); next !== undefined; next = stolen(context, run)) {
+    for (let next = stolen(context, plan, run); next !== undefined; next = stolen(context, plan, run)) {
       signal.throwIfAborted();
       log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await scoreSpans({ ...context, source }, tools, pendingRanges(spans, run.committed, next));
-      requireCommitted(plan, run, next);
+      await score(next);
       await run.refresh();
     }
   } finally {
@@ -178,13 +181,13 @@ async function scoreShares(
   }
 }
 
-function stolen({ steal, worker }: JobContext, { committed }: RunSink): SpanRange | undefined {
-  return steal ? spansToSteal(committed, worker) : undefined;
+function stolen({ steal, worker }: JobContext, plan: Plan, { spans }: RunSink): SpanRange | undefined {
+  return steal ? spansToSteal(spanCount(plan), spans, worker) : undefined;
 }
 
 /** Throws if a span of a share that was scored is not committed: that would be a bug. */
 function requireCommitted(plan: Plan, run: RunSink, share: SpanRange): void {
-  const missing = pendingRows(plan, run.committed, share);
+  const missing = pendingRows(plan, run.spans, share);
   if (missing > 0) {
     throw new Error(
       `all rows of spans ${share.from} to ${share.to - 1} came, and ${missing} of them are not committed`,
@@ -192,10 +195,10 @@ function requireCommitted(plan: Plan, run: RunSink, share: SpanRange): void {
   }
 }
 
-function pendingRows(plan: Plan, committed: Uint8Array, { from, to }: SpanRange): number {
+function pendingRows(plan: Plan, committed: RunSink["spans"], { from, to }: SpanRange): number {
   let rows = 0;
   for (let index = from; index < to; index += 1) {
-    if (committed[index] === 0) {
+    if (!committed.has(index)) {
       rows += Math.min(plan.commitRows, plan.input.rows - index * plan.commitRows);
     }
   }

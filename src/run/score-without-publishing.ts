@@ -57,6 +57,9 @@ export async function scoreWithoutPublishing(
       return Promise.resolve("adopted" as const);
     },
   };
-  const run = { rows: { rejected: rejectedRows ?? 0 } };
-  await scoreSpans(quiet, { plan, run, writer, decoder, reader, engine, sizer, batchLimit, reuse }, ranges);
+  await scoreSpans(
+    quiet,
+    { plan, rejectedRows: rejectedRows ?? 0, writer, decoder, reader, engine, sizer, batchLimit, reuse },
+    ranges,
+  );
 }

@@ -5,11 +5,11 @@ import type { AttemptFailure } from "../publish/attempt-failure.js";
 import type { ChallengerResult } from "../publish/challenger-result.js";
 import type { Decision } from "../publish/decision.js";
 import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
+import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
-import type { CommittedBy } from "../publish/committed-by.js";
+import type { CommittedBy } from "../publish/span-record.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted } from "./attempt.js";
@@ -22,6 +22,7 @@ import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import { lastFailure as lastFailureOf } from "./notes.js";
 import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
+import { isRolledBack } from "../publish/lifecycle.js";
 
 export interface RunState {
   readonly runId: RunId;
@@ -126,15 +127,15 @@ export async function runState(context: JobContext, isDetailed = false): Promise
     ...nothing,
     ...planned,
     ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
-    status: run.rolledBack === true ? "rolled_back" : run.state.kind,
+    status: isRolledBack(run.state) ? "rolled_back" : run.state.kind,
     ...(await reviewOf(context, plan, run)),
     ...(lost !== undefined ? {} : await continuing(context, plan, { run, lastFailure })),
     paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, run) : undefined,
     lastFailure,
     spansCommitted: countCommitted(run),
     rowsCommitted: rowsCommitted(plan, run),
-    rowsOfRun: run.rows,
-    attempts: countByAttempt(run.committedBy),
+    rowsOfRun: rowsOf(run.spans),
+    attempts: countByAttempt(run.spans),
     ...about,
   };
 }
@@ -179,7 +180,7 @@ async function continuing(
 }
 
 async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
-  return context.lookAtPaid && (await paidReport(context.lookAtPaid, run.keptAnswers()));
+  return context.lookAtPaid && (await paidReport(context.lookAtPaid, run.answers().read()));
 }
 
 /** What the checks say of a run, and what was decided on it. */
@@ -206,9 +207,9 @@ async function reviewOf(
 async function decidingTexts(
   context: JobContext,
   plan: Plan,
-  { state, rolledBack }: RunSink,
+  { state }: RunSink,
 ): Promise<Pick<RunState, "readers" | "commands" | "purpose">> {
-  if (rolledBack === true) {
+  if (isRolledBack(state)) {
     const { readersHave, newRun } = await rolledBackReport(context, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
   }
@@ -260,16 +261,15 @@ function damagedBy(
   };
 }
 
-function rowsCommitted(plan: Plan, { committed }: RunSink): number {
-  return committed.reduce((sum, flag, index) => {
-    const { rowStart, rowEnd } = spanAt(plan, index);
-    return flag === 0 ? sum : sum + rowEnd - rowStart;
-  }, 0);
+function rowsCommitted(plan: Plan, { spans }: RunSink): number {
+  return [...spans.keys()]
+    .map((index) => spanAt(plan, index))
+    .reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
 }
 
-function countByAttempt(committedBy: ReadonlyMap<number, CommittedBy>): (CommittedBy & { spans: number })[] {
+function countByAttempt(spans: RunSink["spans"]): (CommittedBy & { spans: number })[] {
   const counted = new Map<string, CommittedBy & { spans: number }>();
-  for (const [, attempt] of [...committedBy].toSorted(([one], [other]) => one - other)) {
+  for (const [, { maker: attempt }] of [...spans].toSorted(([one], [other]) => one - other)) {
     const key = `${attempt.worker}/${attempt.workers} ${attempt.writer}`;
     counted.set(key, { ...attempt, spans: (counted.get(key)?.spans ?? 0) + 1 });
   }

@@ -15,6 +15,7 @@ import { resultOf } from "./challenger/challenger-result.js";
 import { ofAll } from "./judging/baseline.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
+import { rowsOf } from "../publish/span-record.js";
 
 /**
  * Reads the profiles of a run: of the latest run of these params, or of the run `runId`, which may be any published run of
@@ -55,7 +56,7 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
   }
   const found = await run.profile();
   const { kind: state } = run.state;
-  const profile = runProfileOf(plan, { profile: found, ...run.rows });
+  const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
   return { profile, earlier: await earlierNights(context, profile), challenger: resultOf(plan, found), state };
 }
 

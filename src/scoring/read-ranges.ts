@@ -43,10 +43,14 @@ export function rangesOfRows(rows: readonly number[]): RowRange[] {
 }
 
 /** Neighbouring spans of a share that are not committed, as ranges of rows: one query reads each, across span ends. */
-export function pendingRanges(spans: Spans, committed: Uint8Array, share: SpanRange): RowRange[] {
+export function pendingRanges(
+  spans: Spans,
+  committed: Pick<ReadonlyMap<number, unknown>, "has">,
+  share: SpanRange,
+): RowRange[] {
   const ranges: { rowStart: number; rowEnd: number }[] = [];
   for (let index = share.from; index < share.to; index += 1) {
-    if (committed[index] === 1) {
+    if (committed.has(index)) {
       continue;
     }
     const { rowStart, rowEnd } = spans.at(index);

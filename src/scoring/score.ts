@@ -12,7 +12,6 @@ import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
 import { commitConcurrency } from "../sink/port.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
@@ -32,7 +31,7 @@ import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-p
 export interface ScoringOptions {
   readonly plan: Plan;
   /** Rows that were rejected before count, too. */
-  readonly run: { readonly rows: Pick<RowsOfRun, "rejected"> };
+  readonly rejectedRows: number;
   readonly writer: SpanTarget;
   readonly decoder: Decoder;
   readonly reader: SliceReader;
@@ -55,7 +54,8 @@ export async function scoreSpans(
 ): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, run, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } = tools;
+  const { plan, rejectedRows, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } =
+    tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
@@ -64,7 +64,7 @@ export async function scoreSpans(
   const projection = challenger?.shared.projection ?? contract;
   const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
   const features = featurePlanOf(plan, keyColumns(spec));
-  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: run.rows.rejected });
+  const limit = runRejectLimit(spec, { rows: plan.input.rows, already: rejectedRows });
   await scorePieces(
     context,
     {

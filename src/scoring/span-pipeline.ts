@@ -42,7 +42,7 @@ export interface SpanPipeline {
 }
 
 /** Where spans are committed. Without `spill`, the rows of a span are held in memory until it is complete. */
-export type SpanTarget = Pick<RunWriter, "unfit" | "commit"> & Partial<Pick<RunWriter, "spill">>;
+export type SpanTarget = Pick<RunWriter, "commit"> & Partial<Pick<RunWriter, "spill" | "unfit">>;
 
 export interface SpanPipelineOptions {
   readonly engine: Engine;

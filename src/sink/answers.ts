@@ -7,7 +7,7 @@ export interface KeptAnswer {
 }
 
 /** The answers of a run that its attempts have kept at the target. A cache: losing it costs money, never rows. */
-export interface AnswerJournal extends AsyncDisposable {
+export interface AnswerJournal {
   /** How long an answer waits for others before it is written, in milliseconds, unless the spec says otherwise: longer where a write is dear. */
   readonly pauseMs: number;
   /**
@@ -15,6 +15,9 @@ export interface AnswerJournal extends AsyncDisposable {
    * request, all of their answers. Damaged records are left out.
    */
   read(): AsyncIterable<KeptAnswer>;
-  /** Makes answers durable; resolves when they are. Calls never overlap. @throws JobError DISK, OBJECT_STORE, DATABASE */
+  /**
+   * Makes answers durable; resolves when they are. Calls never overlap. Called with none before anything is paid for: a
+   * target that cannot keep answers says so then. @throws JobError DISK, OBJECT_STORE, DATABASE; PLAN_CHANGED, DISCARDED
+   */
   keep(answers: readonly KeptAnswer[]): Promise<void>;
 }

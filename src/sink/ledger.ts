@@ -3,13 +3,10 @@ import { type AttemptNotes, parseNotes } from "../publish/attempt-failure.js";
 import { type Decision, parseDecision } from "../publish/decision.js";
 import { parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
 import { parseRunVerdict, type RunVerdict } from "../publish/run-verdict.js";
-import type { ErrorCode } from "../util/errors.js";
 import { z } from "../util/zod.js";
 
 /** The documents of runs at a target: a file for each in a store, a row for each in a table. */
 export interface Ledger {
-  /** The code of the error when the target is out of reach. */
-  readonly failure: ErrorCode;
   /** Reads a document; undefined: there is none. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
   read<T>(runId: RunId, kind: DocumentKind<T>): Promise<T | undefined>;
   /**
@@ -18,11 +15,17 @@ export interface Ledger {
    */
   create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
   /**
-   * Changes a document that only informs people. Never fails, and takes a few seconds at most; a change that comes at the
-   * same moment may be lost, and so is one of a run that is not planned.
-   * @param change the new document for the known one; undefined: it stays
+   * Changes a document on which no decision depends. A change that comes at the same moment may be lost, and so is one of
+   * a run that is not planned.
+   * @param next the new document for the known one; undefined: it stays
+   * @param stop ends it, where it would take too long
    */
-  note<T>(runId: RunId, kind: DocumentKind<T>, change: (known: T | undefined) => T | undefined): Promise<void>;
+  change<T>(
+    runId: RunId,
+    kind: DocumentKind<T>,
+    next: (known: T | undefined) => T | undefined,
+    stop?: AbortSignal,
+  ): Promise<void>;
 }
 
 /** What a document is: plain JSON. */

@@ -12,11 +12,10 @@ import type { ReadersView, RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { RowsOfRun } from "../publish/rows-of-run.js";
 import type { SpanFile } from "../publish/span-file.js";
-import type { AnswerJournal, KeptAnswer } from "./answers.js";
-import type { Ledger } from "./ledger.js";
-import type { AttemptFacts, CommittedBy } from "../publish/committed-by.js";
+import type { AnswerJournal } from "./answers.js";
+import type { DocumentKind, Ledger } from "./ledger.js";
+import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -28,8 +27,8 @@ export interface StoredPlan {
 }
 
 /**
- * The write end of a job: it stores plans, publishes spans, and knows which are committed. What only some targets can
- * do, or need to be asked, is optional. `test/support/memory-target.ts` is one with nothing that is optional.
+ * The write end of a job: it stores plans, publishes spans, and knows which are committed.
+ * `test/support/memory-target.ts` is one.
  */
 export interface Sink extends AsyncDisposable {
   /** Name of the target in messages. */
@@ -40,14 +39,14 @@ export interface Sink extends AsyncDisposable {
   readonly newRunAdds: boolean;
   /** The documents of the runs here. */
   readonly ledger: Ledger;
-  /** Says how the spec's target differs from the planned one. */
-  compareTarget(planned: PlanTarget): TargetDifference;
+  /** undefined: rows are not in a table. */
+  readonly table: TargetTable | undefined;
   /**
-   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); of a
-   * pruned run too. Writes nothing.
-   * @throws JobError OUTPUT_FOREIGN when the target holds files or rows of something else
+   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); or of the
+   * run with this number. Of a pruned run too. undefined: it was never planned. Writes nothing.
+   * @throws JobError OUTPUT_FOREIGN when the target of the latest run holds files or rows of something else
    */
-  find(base: RunId): Promise<StoredPlan | undefined>;
+  find(base: RunId, number?: number): Promise<StoredPlan | undefined>;
   /** Finds the job's unfinished runs with other params whose rows are here: a bounded number, the newest last. Writes nothing. */
   unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /**
@@ -56,12 +55,6 @@ export interface Sink extends AsyncDisposable {
    */
   expect(): void;
   /**
-   * Asks whether a run may be opened after another one, which it abandons or scores again. Not asked for a run that is
-   * planned already. Default: it may.
-   * @throws JobError USAGE if rows of earlier runs would stay with its own; OUTPUT_NEWER if it would replace later dates
-   */
-  admitNewRun?(runId: RunId): Promise<void>;
-  /**
    * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
    * carried out, a line each. Changes nothing.
    * @param state.isPlanned whether the run has a plan already, and attempts may be working on it
@@ -69,13 +62,15 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError the errors of `create` and `begin`
    */
   rehearse(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
-  /** Stores a plan unless there is one. Returns the stored plan, which is the first writer's. */
-  create(plan: Plan): Promise<StoredPlan>;
   /**
-   * As `create`; stores the decision on the held run in whose place the plan comes, too: both or neither. undefined: the
-   * held run is approved, and nothing is stored. Where two records cannot be stored at once, the decision comes first.
+   * Stores a plan unless there is one. Returns the stored plan, which is the first writer's.
+   * @param insteadOf the held run in whose place the plan comes, with the decision that says so: both are stored or
+   * neither, and where two records cannot be stored at once, the decision comes first. Of a run that is approved, returns
+   * its own plan, and stores nothing
+   * @throws JobError PLAN_CHANGED when a later run came first; of a new run, USAGE if rows of earlier runs would stay with
+   * its own, OUTPUT_NEWER if it would replace later dates
    */
-  createInPlace(plan: Plan, held: SupersededRun): Promise<StoredPlan | undefined>;
+  create(plan: Plan, insteadOf?: SupersededRun): Promise<StoredPlan>;
   /**
    * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
    * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
@@ -89,8 +84,6 @@ export interface Sink extends AsyncDisposable {
   published(series: Series): Promise<readonly PublishedRun[]>;
   /** Finds whose rows readers find where those of a plan go; undefined: it is not known. */
   visible(plan: Plan): Promise<ReadersView | undefined>;
-  /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. Default: there is none. */
-  newer?(plan: Plan): Promise<string | undefined>;
   /**
    * Reads the profile of a published run, as `runProfileText` wrote it.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
@@ -102,51 +95,35 @@ export interface Sink extends AsyncDisposable {
    */
   readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
   /**
-   * Offers rows as files on this machine: those of a run whose spans are all committed, or of the table with this name.
-   * Offered where rows are in tables.
-   * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
-   * @throws JobError USAGE where there is no such table, or the rows cannot be told from those of other runs
-   */
-  readTable?(what: StoredPlan | string, key: readonly string[]): Promise<StoredTable>;
-  /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
    * any order. Writes nothing.
    */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
-  /** Reads the plan of a run by its id; undefined: it was never planned. */
-  stored(runId: RunId): Promise<StoredPlan | undefined>;
-  /**
-   * Removes what the stored verdicts on the runs of some params say of single rows, such as keys that repeat. Offered
-   * where rows are in files. Safe to repeat.
-   */
-  stripVerdicts?(base: RunId): Promise<void>;
   /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params. Rows
    * that a table holds are never removed. Safe to repeat, and to run several times at once.
    */
   prune(request: PruneRequest): Promise<PruneOutcome>;
-  /**
-   * Deletes the rows of some keys from a table, and from the tables that keep its earlier rows. Offered for tables. Safe to repeat.
-   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
-   */
-  erase?(request: TableErasure): Promise<readonly ErasedTable[]>;
-  /** Finds the tables that keep what runs replaced, the newest first. Default: there are none. Writes nothing. */
-  previousTables?(): Promise<readonly PreviousTable[]>;
-  /** Drops one of the previous tables, and returns whether it is gone. Offered where `previousTables` is. */
-  dropPrevious?(table: string): Promise<boolean>;
-  /**
-   * Restores what the last finished run replaced. Default: the target keeps nothing that a run replaces.
-   * @throws JobError USAGE when there is nothing to restore
-   */
-  rollback?(): Promise<RolledBack>;
 }
 
-export interface TargetDifference {
-  /** A line for each setting. */
-  readonly lines: readonly string[];
-  /** Whether the planned rows are elsewhere: another job may have the same name. */
-  readonly isElsewhere: boolean;
+/** What only a table can do. */
+export interface TargetTable {
+  /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
+  read(table: string, key: readonly string[]): Promise<StoredTable>;
+  /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. */
+  newer(plan: Plan): Promise<string | undefined>;
+  /**
+   * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase(request: TableErasure): Promise<readonly ErasedTable[]>;
+  /** Finds the tables that keep what runs replaced, the newest first. Writes nothing. */
+  previous(): Promise<readonly PreviousTable[]>;
+  /** Drops one of the previous tables, and returns whether it is gone. */
+  drop(table: string): Promise<boolean>;
+  /** Restores what the last finished run replaced. @throws JobError USAGE when there is nothing to restore */
+  rollBack(): Promise<RolledBack>;
 }
 
 export interface UnfinishedRun {
@@ -171,26 +148,24 @@ export type CommitOutcome = "committed" | "adopted";
 export interface RunSink {
   /** The state when the run was opened. */
   readonly state: RunState;
-  /** Whether a person has put back the table that this published run had replaced. Default: no. */
-  readonly rolledBack?: boolean | undefined;
-  /** One byte for each span of the plan: 1 means committed. `commit` and `refresh` update it. */
-  readonly committed: Uint8Array;
-  /** What became of the rows of all committed spans, as `committed` knows them. */
-  readonly rows: RowsOfRun;
-  /** How long the rows were scored, for which the target has its own clock. Default: what the verdict says. */
-  scoredSeconds?(): Promise<number | undefined>;
-  /** The attempt that committed each span, by span. */
-  readonly committedBy: ReadonlyMap<number, CommittedBy>;
-  /** Offers the rows of all committed spans as Parquet files on this machine. Default: they are not in files. */
-  parts?(): LocalParts;
+  /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
+  readonly spans: ReadonlyMap<number, SpanRecord>;
   /**
-   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is
-   * requested. Offered where `parts` is.
-   * @param isWanted which spans; default: all
+   * Offers the rows of a run whose spans are all committed as files on this machine.
+   * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
+   * @throws JobError USAGE where the rows cannot be told from those of other runs
    */
-  spanFiles?(isWanted?: (span: number) => boolean): AsyncIterable<SpanFile>;
-  /** Yields the answers that attempts of the run have paid for, as `AnswerJournal.read` does. */
-  keptAnswers(): AsyncIterable<KeptAnswer>;
+  read(key: readonly string[]): Promise<StoredTable | LocalParts>;
+  /**
+   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is requested.
+   * Never called where rows are in a table, which erases them in place.
+   */
+  spanFiles(): AsyncIterable<SpanFile>;
+  /**
+   * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
+   * run, `prune`, and a later run of the same params.
+   */
+  answers(): AnswerJournal;
   /** Yields the rejected rows of committed spans, in span order. */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
@@ -208,15 +183,11 @@ export interface RunSink {
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
   /**
-   * Stores the verdict on a run whose spans are all committed, unless there is one. Returns the stored verdict, which is
-   * the first writer's. Durable when it returns. Never called for a plan without checks.
+   * Stores the verdict on a run whose spans are all committed, or the decision on a staged run, unless there is one.
+   * Returns the stored one, which is the first writer's. Durable when it returns.
+   * @throws JobError DISCARDED, PLAN_CHANGED for a run that was superseded; those of `finish` for an approval
    */
-  judge(verdict: RunVerdict): Promise<RunVerdict>;
-  /**
-   * Stores the decision on a staged run, unless there is one. Returns the stored decision, which is the first writer's.
-   * Durable when it returns.
-   */
-  decide(decision: Decision): Promise<Decision>;
+  create<T extends RunVerdict | Decision>(kind: DocumentKind<T>, value: T): Promise<T>;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there
@@ -241,10 +212,9 @@ export interface UnfitValue {
 /** A run that has begun, for writing. */
 export interface RunWriter {
   /**
-   * Finds values that the target cannot hold, at most one a row. Such rows must not be committed. Default: the target
-   * holds every value.
+   * Finds values that the target cannot hold, at most one a row. Such rows must not be committed.
    */
-  unfit?(rows: OutputRows): Promise<readonly UnfitValue[]>;
+  unfit(rows: OutputRows): Promise<readonly UnfitValue[]>;
   /**
    * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
    * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
@@ -267,11 +237,6 @@ export interface RunWriter {
    * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
    */
   finish(attempt?: AttemptJson): Promise<void>;
-  /**
-   * Opens the journal of the answers that attempts of this run have paid for. The end of the run removes it: `finish`,
-   * `tidy` of a discarded run, `prune`, and a later run of the same params.
-   */
-  answers(): Promise<AnswerJournal>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

@@ -28,8 +28,8 @@ function fewestFiles(): number {
 }
 
 const shards = [0, 1, 2, 3, 4].map((part) => join(projectFolder, `fixtures/data/wine/part-0000${part}.parquet`));
-/** The short form: each fourth of them. */
-const firstFew = Array.from({ length: 16 }, (_, index) => index).filter((more) => torture || more % 4 === 0);
+/** The short form: each eighth of them. */
+const firstFew = Array.from({ length: 16 }, (_, index) => index).filter((more) => torture || more % 8 === 0);
 
 describe.runIf(process.platform === "linux")("a command with a low limit of open files exits with 0 or 75", () => {
   const fewest = fewestFiles();

@@ -63,6 +63,6 @@ test("discard of a run without a date says once that nothing of it is published:
 
   const said = `${String(runId)}: discarded; nothing of this run is published\n`;
   expect([discarded.stdout, again.stdout]).toEqual([said, said]);
-  expect(decided).toContain("<h1>DISCARDED. By ana. Nothing of this run is published.</h1>");
+  expect(decided).toContain("<h1>DISCARDED. Discarded by ana. Nothing of this run is published.</h1>");
   expect(await page()).toContain("<h1>DISCARDED. Nothing of this run is published.</h1>");
 });

@@ -7,6 +7,7 @@ import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson, nightAt, type Night, type Nights, nightlyJob } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { watchCommand } from "../support/watched.js";
+import { firstOf } from "../support/torture.js";
 
 const date = "2026-01-01";
 const key = 5;
@@ -108,7 +109,7 @@ test("an erasure finds the published run behind a discarded run and a run withou
   await expectErased(erasing);
 });
 
-test.each([lastSpan, decision])(
+test.each(firstOf([decision, lastSpan]))(
   "an erasure that was killed before %s and discarded gives way to a new run and to another erasure",
   async (call) => {
     const erasing = await published(scratch.path);

@@ -6,7 +6,7 @@ import { holdCommand } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { lastJson, nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 import { callsOf, watchCommand } from "../support/watched.js";
 
 const date = "2026-01-01";
@@ -76,15 +76,17 @@ async function expectErasedByRepeating({ night, first, second }: Erasures): Prom
 }
 
 /** The calls to stand still before: all in the long form, else every so many, from the first or a later one, and the last. */
-function stopsOf(calls: readonly string[], { every = 14, from = 0 } = {}): string[] {
+function stopsOf(calls: readonly string[], { every = 9, from = 0 } = {}): string[] {
   const changing = calls.filter((call) => torture || !call.startsWith("sync "));
   return changing.filter((_, index, { length }) => torture || index % every === from || index === length - 1);
 }
 
-test.each([
-  { checks: undefined, of: "a run without checks", from: 0 },
-  { checks: {}, of: "a run that passed its checks", from: 7 },
-])(
+test.each(
+  firstOf([
+    { checks: {}, of: "a run that passed its checks", from: 4 },
+    { checks: undefined, of: "a run without checks", from: 0 },
+  ]),
+)(
   "while an erasure of $of stands still at any durable call, another one is refused or erases its key; repeated, both do",
   {
     timeout: 900_000,
@@ -126,7 +128,7 @@ test.each([
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 10 });
+    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 8 });
     expect(stops.length).toBeGreaterThan(3);
     const codes = new Set<string>();
     for (const [index, later] of stops.entries()) {

@@ -7,7 +7,7 @@ import { partNames } from "../support/output.js";
 import { scoreHere } from "../support/score.js";
 import { copyOf, expectNew, look, type TwoRuns, twoRuns } from "../support/two-runs.js";
 import { callsOf, type Kill, killsAt, killsOrCopies, leftAt, runWatched } from "../support/watched.js";
-import { tellingCalls, torture } from "../support/torture.js";
+import { firstOf, tellingCalls, torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: more spans, and kills after each call as well as before it. */
 const commitRows = torture ? 80 : 240;
@@ -105,7 +105,7 @@ const damages = [
   { what: "whose plans are all lost", old: 3, lost: () => Promise.resolve("_infer-batch") },
 ];
 
-test.each(damages)(
+test.each(firstOf(damages.toReversed()))(
   "a new run over one $what that is killed at any durable call is finished by the same command",
   {
     timeout: 900_000,

@@ -164,12 +164,18 @@ async function watched(op, path, work, { tear, half } = {}) {
 }
 
 async function install() {
-  const { link, rename, unlink, mkdir, rm, open } = promises;
+  const { link, rename, unlink, mkdir, rm, open, writeFile: writeWhole } = promises;
   promises.link = (from, to) => watched("link", to, () => link(from, to));
   promises.rename = (from, to) => watched("rename", to, () => rename(from, to));
   promises.unlink = (path) => watched("unlink", path, () => unlink(path));
   promises.mkdir = (path, options) => watched("mkdir", path, () => mkdir(path, options));
   promises.rm = (path, options) => watched("rm", path, () => rm(path, options));
+
+  promises.writeFile = (path, data, options) => {
+    const half = data.slice(0, Math.floor(data.length / 2));
+    const tear = () => writeWhole(path, half, options);
+    return watched("write", path, () => writeWhole(path, data, options), { tear, half });
+  };
 
   const paths = new WeakMap();
   promises.open = async (path, flags, mode) => {

@@ -6,15 +6,17 @@ import { outputRows } from "../support/output.js";
 import { randomOf } from "../support/random.js";
 import { reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
 import { runSpec } from "../support/score.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 
 const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
 const rounds = torture ? 20 : 1;
 
-test.each([
-  ["of the night before", []],
-  ["of the run that it replaces", ["--new-run", "--reuse"]],
-])(
+test.each(
+  firstOf([
+    ["of the night before", []],
+    ["of the run that it replaces", ["--new-run", "--reuse"]],
+  ] as const),
+)(
   "a process that is killed while it reuses predictions %s leaves each row to be published once, and right",
   async (_, args) => {
     const rows = args.length === 0 ? second : third;

@@ -121,7 +121,7 @@ test.each(momentsOf([2]))(
 );
 
 s3.describe("spilled rows of open spans", () => {
-  test.each(momentsOf([2]))(
+  test.runIf(torture).each(momentsOf([2]))(
     "a process that is killed with spilled rows of span %i, before S3, leaves a run that has each row once",
     async (spans) => {
       const bucket = await s3.server().createBucket();

@@ -16,7 +16,7 @@ import { readParts } from "./read-output.js";
 /** INFER_BATCH_SEED=17: that case only, or so many from it as INFER_BATCH_CASES says. In torture each time others. */
 const firstSeed = process.env["INFER_BATCH_SEED"];
 const first = Number(firstSeed ?? (torture ? Date.now() % 1_000_000_000 : 1));
-const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 8) : 1));
+const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 5) : 1));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
 
 function about({ seed, rows, shards, model, settings, way, columns, computed, filter }: Case): string {

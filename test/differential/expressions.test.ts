@@ -21,7 +21,7 @@ import { type Writers, writeShard } from "./writers.js";
 /** INFER_BATCH_SEED=17: that case only, or so many from it as INFER_BATCH_CASES says. In torture each time others. */
 const firstSeed = process.env["INFER_BATCH_SEED"];
 const first = Number(firstSeed ?? (torture ? Date.now() % 1_000_000_000 : 1));
-const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 6) : 1));
+const count = Number(process.env["INFER_BATCH_CASES"] ?? (firstSeed === undefined ? (torture ? 500 : 4) : 1));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
 
 /** A DuckDB over tables in memory, whose statistics are its own, and that takes nothing out of TRY. */

@@ -24,7 +24,7 @@ function missingFiles(text: string): string[] {
   );
 }
 
-/** `crash/any-moment`, as tables of tests name a file below test/. */
+/** `crash/every-call`, as tables of tests name a file below test/. */
 function missingTests(text: string): string[] {
   const named = [...text.matchAll(/`((?:[a-z0-9-]+\/)+[a-z0-9-]+)`/g)].map(([, path = ""]) => path);
   const folders = new Set(files.map((path) => path.split("/").slice(0, 2).join("/")));

@@ -11,6 +11,7 @@ import { holdRun } from "../support/faulty.js";
 import { until } from "../support/waiting.js";
 import { type OwnJob, ownJob } from "../support/world.js";
 import { cases, commitRows, id, partOf, plan, unfinished } from "../support/damage-cases.js";
+import { torture } from "../support/torture.js";
 
 async function jobIn(folder: string): Promise<OwnJob> {
   return await ownJob(folder, "cancer-logistic", { commit_rows: commitRows });
@@ -33,7 +34,7 @@ async function expectWhole(job: OwnJob, number: number): Promise<void> {
 }
 
 describe("a damaged output", () => {
-  test.each(cases)(
+  test.each(cases.filter((_, index) => torture || index % 2 === 0))(
     "a damaged output is refused by run, reported by status, and replaced by --new-run: $what",
     async (one) => {
       const job = await jobIn(scratch.path);

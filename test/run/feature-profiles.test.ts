@@ -8,6 +8,7 @@ import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../suppor
 import type { SmallModel } from "../support/onnx.js";
 import { watchCommand } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";
+import { firstOf } from "../support/torture.js";
 
 type Profiles = readonly (readonly [string, Readonly<Record<string, unknown>>])[];
 
@@ -95,7 +96,7 @@ describe("profiles of the features of a run", () => {
     expect(found.get("a")?.["rows"]).toBe(rows / 8); // of each eight rows one is sampled
   });
 
-  test.each(Object.keys(ways))(
+  test.each(firstOf(Object.keys(ways), 3))(
     "profiles of the features of a run are those of one plain attempt with %s",
     async (name) => {
       expect(await profilesOf(ways[name] ?? {})).toEqual(await wholeRun());
@@ -122,7 +123,7 @@ describe("profiles of the features of a run whose filter keeps few rows", () => 
   let alone: Promise<Profiles> | undefined;
   const plainRun = (): Promise<Profiles> => (alone ??= profilesOf(filtered({}, where)));
 
-  test.each(["three workers", "a killed attempt and another", "an Arrow stream"])(
+  test.each(firstOf(["three workers", "a killed attempt and another", "an Arrow stream"]))(
     "profiles of the features of filtered rows are those of one plain attempt with %s",
     async (name) => {
       const plain = await plainRun();
@@ -135,7 +136,7 @@ describe("profiles of the features of a run whose filter keeps few rows", () => 
   );
 });
 
-test.each(["penguins-pipeline", "embedding-mlp", "sentences-mean"])(
+test.each(firstOf(["penguins-pipeline", "embedding-mlp", "sentences-mean"], 2))(
   "profiles of features that are texts, whole numbers or lists do not depend on the format: %s",
   async (name) => {
     const fixture = fixtureNamed(name);

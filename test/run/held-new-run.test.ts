@@ -7,7 +7,7 @@ import type { SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const s3 = useS3();
@@ -228,19 +228,21 @@ describe("a held run on a disk", () => {
 
 s3.describe("a held run in S3", () => {
   // What is decided meanwhile, crash/remote-races.test.ts tries there.
-  lostSpans(inS3);
-  if (torture) {
-    newRunsThatFail(inS3); // as on a disk
-  }
+  describe.runIf(torture)("as on a disk", () => {
+    lostSpans(inS3);
+    newRunsThatFail(inS3);
+  });
 });
 
 postgres.describe("a held run in Postgres", () => {
-  newRunsThatFail(inTable);
   approvalMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
-  approvalMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
-  newRunMeanwhile(inTable);
   lostSpans(inTable);
-  describe.each(torture ? (["append", "replace"] as const) : (["replace"] as const))("in mode %s", (mode) => {
+  describe.runIf(torture)("as on a disk", () => {
+    newRunsThatFail(inTable);
+    approvalMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
+    newRunMeanwhile(inTable);
+  });
+  describe.each(firstOf(["replace", "append"] as const))("in mode %s", (mode) => {
     damagedRows(() => heldInTable(postgres.server(), mode));
   });
 

@@ -12,7 +12,6 @@ const parts = join(projectFolder, "fixtures/data/wine");
 interface Calls {
   /** Of the sink's `find`: how often the target was looked at. */
   finds: number;
-  admissions: number;
   /** Engines that were opened: each loads the model. */
   engines: number;
 }
@@ -24,7 +23,7 @@ async function runWithArrivals(
 ): Promise<{ outcome: unknown; calls: Calls }> {
   await mkdir(join(folder, "in"), { recursive: true });
   const spec = await writeSpec(folder, wine, { input: { path: "in/*.parquet", ...input } });
-  const calls: Calls = { finds: 0, admissions: 0, engines: 0 };
+  const calls: Calls = { finds: 0, engines: 0 };
   const left = [...arrivals];
   const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun };
   await using job = await openJob(spec, { param: [] }, { attempt });
@@ -43,10 +42,6 @@ async function runWithArrivals(
         calls.finds += 1;
         return sink.find(base);
       },
-      async admitNewRun(runId) {
-        calls.admissions += 1;
-        await sink.admitNewRun?.(runId);
-      },
     },
     openEngine(model, need) {
       calls.engines += 1;
@@ -61,7 +56,7 @@ test("a new run that waits for its rows looks at the target once, and loads the 
   const first = await runWithArrivals(scratch.path, { input, newRun: false, arrivals: [0, 1] });
   expect(first).toMatchObject({
     outcome: { status: "complete", rowsPlanned: 61 },
-    calls: { finds: 1, admissions: 0, engines: 1 },
+    calls: { finds: 1, engines: 1 },
   });
 
   const more = { min_rows: 170, wait: "4h" };
@@ -69,7 +64,7 @@ test("a new run that waits for its rows looks at the target once, and loads the 
 
   expect(second).toMatchObject({
     outcome: { status: "complete", rowsPlanned: 178, runId: expect.stringMatching(/-r2$/) as string },
-    calls: { finds: 1, admissions: 1, engines: 1 },
+    calls: { finds: 1, engines: 1 },
   });
 });
 

@@ -139,7 +139,7 @@ const pairs = [
 ] as const;
 
 postgres.describe("kept predictions of spans that are scored in pieces, in a database", () => {
-  test.each(torture ? pairs : pairs.slice(0, 2))(
+  test.each(torture ? pairs : pairs.slice(1, 2))(
     "kept predictions lose no row when rows are published and kept in %s",
     async (_name, published, kept, rows) => {
       await using database = await postgres.server().createDatabase();
@@ -198,11 +198,14 @@ s3.describe("kept predictions in S3", () => {
     },
   );
 
-  test("a run in pieces into S3 that is killed and finished by two workers keeps each prediction once", async () => {
-    const job = await writtenTo(scratch.path, "store", long);
-    await killAndFinish(job, torture ? [1, 2] : [2]);
-    expect(await readdir(join(scratch.path, "spool"))).toEqual([]); // those of killed attempts are gone as well
-  });
+  test.runIf(torture)(
+    "a run in pieces into S3 that is killed and finished by two workers keeps each prediction once",
+    async () => {
+      const job = await writtenTo(scratch.path, "store", long);
+      await killAndFinish(job, [1, 2]);
+      expect(await readdir(join(scratch.path, "spool"))).toEqual([]); // those of killed attempts are gone as well
+    },
+  );
 
   postgres.describe("with the published rows in a database", () => {
     test("the kept ones are in S3 and complete", async () => {

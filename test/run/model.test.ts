@@ -10,7 +10,7 @@ import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: 1,000 runs. */
-const runs = torture ? 1000 : 8;
+const runs = torture ? 1000 : 5;
 
 /** What becomes of the machine in the middle of a step. */
 interface Blow {

@@ -6,12 +6,15 @@ import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import { usePostgres } from "../support/postgres.js";
+import { firstOf } from "../support/torture.js";
 
 const postgres = usePostgres();
 const modes = ["append", "upsert", "replace"] as const;
 
 postgres.describe("a run into Postgres that its table refuses", () => {
-  test.each([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const)(
+  test.each(
+    firstOf([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const, 2),
+  )(
     "a run that its table refuses continues once the constraint is dropped, and its errors name commands that work: $mode, $checks",
     async (one) => {
       await using database = await postgres.server().createDatabase();

@@ -235,7 +235,7 @@ async function checkSeed(seed: number): Promise<void> {
 }
 
 const first = Number(process.env["INFER_BATCH_SEED"] ?? 1);
-const count = Number(process.env["INFER_BATCH_CASES"] ?? (torture ? 100 : 2));
+const count = Number(process.env["INFER_BATCH_CASES"] ?? (torture ? 100 : 1));
 const seeds = Array.from({ length: count }, (_, index) => first + index);
 
 test.each(seeds)(

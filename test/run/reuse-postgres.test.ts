@@ -5,6 +5,7 @@ import { usePostgres } from "../support/postgres.js";
 import { reject } from "../support/rejects.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
 import { scoreHere, workerOf } from "../support/score.js";
+import { firstOf } from "../support/torture.js";
 
 const postgres = usePostgres();
 const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
@@ -39,7 +40,7 @@ postgres.describe("predictions in a table", () => {
     await expectScores(database, mode, job, third);
   });
 
-  test.each(modes)("predictions in a table that were updated there are scored again: %s", async (mode) => {
+  test.each(firstOf(modes))("predictions in a table that were updated there are scored again: %s", async (mode) => {
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, mode);
     await job.night(first);
@@ -67,7 +68,7 @@ postgres.describe("predictions in a table", () => {
     await expectScores(database, "upsert", job, second);
   });
 
-  test.each(["upsert", "replace"] as const)(
+  test.each(firstOf(["upsert", "replace"] as const))(
     "predictions in a table are reused by a new run that scores the rejected rows, and by the next night: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();

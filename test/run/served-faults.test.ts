@@ -6,6 +6,7 @@ import { reject, rejectLines } from "../support/rejects.js";
 import { servedJob } from "../support/served-job.js";
 import { until } from "../support/waiting.js";
 import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
+import { firstOf } from "../support/torture.js";
 
 type Decide = NonNullable<V2Server["misbehave"]>;
 
@@ -245,10 +246,12 @@ describe("a fault of the server that has the model", () => {
     expect(ended.stderr).toMatch(said);
   });
 
-  test.each([
-    ["knows versions in URLs", false],
-    ["does not", true],
-  ])(
+  test.each(
+    firstOf([
+      ["knows versions in URLs", false],
+      ["does not", true],
+    ] as const),
+  )(
     "a model that changes its version during the run, of a server that %s, ends it with 66; with the planned version it is continued",
     async (_what, lacksVersions) => {
       await using job = await servedJob({

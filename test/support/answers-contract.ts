@@ -10,6 +10,7 @@ import { alone } from "./sink-drive.js";
 import { begun, collect, commitSpans, planFor } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 /** An answer of a request by its number. */
 export function answerOf(n: number, content = `answer ${n}`): KeptAnswer {
@@ -33,7 +34,7 @@ export const inOrder = (answers: readonly KeptAnswer[]): KeptAnswer[] =>
 /** Begins a run and opens its journal. */
 async function journalOf(sink: Sink, plan: Plan) {
   const { stored, run } = await begun(sink, plan);
-  return { stored, run, journal: await run.answers() };
+  return { stored, run, journal: run.answers() };
 }
 
 /** What another attempt of the run reads. */
@@ -41,7 +42,7 @@ async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
   await using sink = await world.open();
   const { run, journal } = await journalOf(sink, plan);
   const answers = await answersIn(journal);
-  expect(await answersIn({ read: () => run.keptAnswers() })).toEqual(answers);
+  expect(await answersIn({ read: () => run.answers().read() })).toEqual(answers);
   return answers;
 }
 
@@ -66,7 +67,6 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await second.journal.keep(answersOf(3));
       await first.journal.keep(answersOf(4));
       await first.journal.keep([]);
-      await second.journal[Symbol.asyncDispose]();
       const all = inOrder(answersOf(1, 2, 3, 4));
       expect(await answersIn(first.journal)).toEqual(all);
       expect(await readAnew(world, plan)).toEqual(all);
@@ -138,9 +138,9 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       const { stored, run, journal } = await journalOf(sink, stagedPlan(sink.planTarget));
       await journal.keep(answersOf(1));
       await commitProfiled(run, stored);
-      await run.judge(verdictOf("hold"));
+      await run.create(verdictDocument, verdictOf("hold"));
       expect(await world.journals()).not.toEqual([]);
-      await run.decide(decisionOf("discarded"));
+      await run.create(decisionDocument, decisionOf("discarded"));
       await (await sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
@@ -184,7 +184,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await commitSpans(run, stored);
       await run.finish();
       const late = await opened.begin(alone);
-      const journal = await late.answers();
+      const journal = opened.answers();
       expect(await answersIn(journal)).toEqual([]);
       await journal.keep(answersOf(1));
       await late.finish();

@@ -4,7 +4,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { parseRunProfile } from "#src/publish/profile-text.js";
 import { supersededBy } from "#src/publish/decision.js";
 import { pinOf } from "#src/publish/published-run.js";
-import { decisionDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
@@ -27,7 +27,7 @@ async function publish(sink: Sink, plan: Plan): Promise<void> {
 async function heldRun(sink: Sink): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), job: "job" });
   await commitProfiled(run, stored);
-  await run.judge(verdictOf("hold"));
+  await run.create(verdictDocument, verdictOf("hold"));
   return { stored, run };
 }
 
@@ -65,15 +65,14 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(run).toMatchObject({ runId: plan.runId, date: "", modelSha256: plan.model.sha256 });
       const pin = pinOf(run ?? expect.fail("no run is found"));
       expect(parseRunProfile(await sink.readProfile(pin))).toMatchObject({ runId: plan.runId, rows: 25 });
-      const { failure: code } = sink.ledger;
-      await expect(sink.readProfile({ ...pin, sha256: "0".repeat(64) })).rejects.toMatchObject({ code });
+      await expect(sink.readProfile({ ...pin, sha256: "0".repeat(64) })).rejects.toMatchObject({ exitCode: 75 });
     });
 
     test("a run that a person approves as not normal is found only by those that ask for it", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { run } = await heldRun(sink);
-      await run.decide({ ...decisionOf("approved"), asBaseline: false });
+      await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline: false });
       await run.finish();
       expect(await sink.published(series)).toEqual([]);
       expect((await sink.published({ ...series, everyRun: true })).map(({ leftOut }) => leftOut)).toEqual([undefined]);
@@ -84,11 +83,11 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using world = await worldOf();
       await using sink = await world.open();
       const plan = planFor(sink.planTarget);
-      expect(await sink.stored(plan.runId)).toBeUndefined();
+      expect(await sink.find(plan.runId, 1)).toBeUndefined();
       const { stored } = await begun(sink, plan);
       await begun(sink, nextOf(plan));
-      expect(await sink.stored(plan.runId)).toEqual(stored);
-      expect((await sink.stored(nextOf(plan).runId))?.plan.runId).toBe(nextOf(plan).runId);
+      expect(await sink.find(plan.runId, 1)).toEqual(stored);
+      expect((await sink.find(plan.runId, 2))?.plan.runId).toBe(nextOf(plan).runId);
     });
 
     test("a plan takes the place of a held run together with the decision on it", async () => {
@@ -99,7 +98,7 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const next = nextOf(stored.plan);
       const decision = supersededBy(next.runId, { by: "ann", at: "2026-11-23T04:05:06.789Z" });
       for (const _ of [1, 2]) {
-        expect((await sink.createInPlace(next, { runId, decision }))?.plan.runId).toBe(next.runId);
+        expect((await sink.create(next, { runId, decision })).plan.runId).toBe(next.runId);
       }
       expect((await sink.find(runId))?.plan.runId).toBe(next.runId);
       expect(await sink.ledger.read(runId, decisionDocument)).toEqual(decision);
@@ -110,10 +109,10 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const { stored, run } = await heldRun(sink);
       const { runId } = stored.plan;
-      await run.decide(decisionOf("approved"));
+      await run.create(decisionDocument, decisionOf("approved"));
       const next = nextOf(stored.plan);
       const decision = supersededBy(next.runId, { by: "bob", at: "2026-11-23T04:05:06.789Z" });
-      expect(await sink.createInPlace(next, { runId, decision })).toBeUndefined();
+      expect(await sink.create(next, { runId, decision })).toEqual(stored);
       expect((await sink.find(runId))?.plan.runId).toBe(runId);
       expect(await sink.ledger.read(runId, decisionDocument)).toMatchObject({ kind: "approved" });
     });

@@ -9,6 +9,7 @@ import { commitProfiled } from "./staging-contract.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const everySpan = (): boolean => true;
 
@@ -107,9 +108,9 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const { stored, run } = await begun(sink, ofJob(stagedPlan(sink.planTarget, { params: { ds: "2026-11-23" } })));
       await commitSpans(run, stored, everySpan);
-      await run.judge(verdictOf("hold"));
+      await run.create(verdictDocument, verdictOf("hold"));
       expect(await onlyRun(sink)).toMatchObject({ status: "held", at: "2026-11-23T04:05:06.789Z" });
-      await run.decide(decisionOf("approved"));
+      await run.create(decisionDocument, decisionOf("approved"));
       expect(await onlyRun(sink)).toMatchObject({ status: "approved", decision: { by: "ana" } });
       await run.finish();
       expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, decision: { by: "ana" } });
@@ -121,14 +122,16 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       const plan = ofJob(stagedPlan(sink.planTarget));
       const { stored, run } = await begun(sink, plan);
       await commitSpans(run, stored, everySpan);
-      await run.judge(verdictOf("hold"));
-      await run.decide(decisionOf("discarded"));
+      await run.create(verdictDocument, verdictOf("hold"));
+      await run.create(decisionDocument, decisionOf("discarded"));
       await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
       expect((await runsAt(sink)).map(({ runId, status }) => [runId, status])).toEqual([
         [numberedRunId(plan.runId, 2), "unfinished"],
         [plan.runId, "discarded"],
       ]);
       expect((await runsAt(sink, 1)).map(({ runId }) => runId)).toEqual([numberedRunId(plan.runId, 2)]);
+      const first = await sink.history({ job: "job", runId: plan.runId, last: 1 });
+      expect(first.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "discarded"]]);
     });
 
     test("a run is abandoned when a later one was opened before it was complete", async () => {
@@ -188,8 +191,8 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
         const { stored, run } = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, number + 1) });
         await commitSpans(run, stored, everySpan);
         await toldAt(sink, stored.plan.runId).spent(spendingOf(9));
-        await run.judge(verdictOf("hold"));
-        await run.decide(decisionOf(kind as "approved"));
+        await run.create(verdictDocument, verdictOf("hold"));
+        await run.create(decisionDocument, decisionOf(kind as "approved"));
         await (kind === "approved" ? run.finish() : run.tidy());
       }
       expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([

@@ -17,7 +17,6 @@ import { upload } from "./s3-job.js";
 export interface Place extends AsyncDisposable {
   readonly input: string;
   readonly output: object;
-  readonly env: Readonly<Record<string, string>>;
   /** Whether a run without checks shows its rows span by span, instead of all at once. */
   readonly bySpan: boolean;
   /** What a run does to rows of earlier ones: it takes their place, that of those with the same ids, or none. */
@@ -26,14 +25,20 @@ export interface Place extends AsyncDisposable {
   readonly prepare?: (run: (output: object) => Promise<void>) => Promise<void>;
   /** The output as a role sees it that may delete rows. */
   readonly eraserOutput: object;
-  /** Rows that a reader finds now; undefined: it must not read now. */
-  readonly look: () => Promise<readonly Found[] | undefined>;
+  /** What a reader finds now; undefined: it must not read now. */
+  readonly look: () => Promise<Look | undefined>;
   /** What is wrong with a published run beside its rows. */
   readonly faults: (rows: { readonly scored: number; readonly left: number }) => Promise<readonly string[]>;
   /** Calls that a run makes, about, among which moments are drawn. */
   readonly calls: number;
-  /** Carries out a command and kills it at a moment, if that comes. */
-  readonly killed: (args: readonly string[], moment: Moment) => Promise<CliResult>;
+  /** Carries out a command, and kills it at a moment if one is given and comes. */
+  readonly run: (args: readonly string[], moment: Moment | undefined) => Promise<CliResult>;
+}
+
+export interface Look {
+  readonly rows: readonly Found[];
+  /** The run that readers are told that the rows are of; undefined: they are not told. */
+  readonly told: string | undefined;
 }
 
 export interface Found {
@@ -67,21 +72,28 @@ const preload = (name: string): string => `--import=${pathToFileURL(join(project
 
 type Env = Readonly<Record<string, string>>;
 
-async function atTime(args: readonly string[], ms: number, env: Env): Promise<CliResult> {
+/** Runs a command, which is killed by a preload at a call, by a time, or not at all. */
+async function runAndKill(
+  args: readonly string[],
+  moment: Moment | undefined,
+  { env, script }: { readonly env: Env; readonly script?: string },
+): Promise<CliResult> {
   let timer: NodeJS.Timeout | undefined;
   const onStart = (child: RunningCli): void => {
-    timer = setTimeout(() => child.kill("SIGKILL"), ms);
+    if (moment?.kind === "time") {
+      timer = setTimeout(() => child.kill("SIGKILL"), moment.ms);
+    }
   };
-  const ended = await runCli(args, { env, onStart });
+  const ended = await runCli(args, { env, onStart, node: script === undefined ? [] : [preload(script)] });
   clearTimeout(timer);
   return ended;
 }
 
-/** What a reader of a folder finds who follows `_SUCCESS`, and where it does not: that each part is whole. */
-async function lookInFolder(folder: string): Promise<readonly Found[] | undefined> {
-  const success = await publishedRun(folder);
-  const rows = success === undefined ? undefined : await rowsIn(folder).catch(() => undefined);
-  return rows !== undefined && (await publishedRun(folder)) === success ? rows : undefined;
+/** What a reader of a folder finds who follows `_SUCCESS`. */
+async function lookInFolder(folder: string): Promise<Look | undefined> {
+  const told = await publishedRun(folder);
+  const rows = told === undefined ? undefined : await rowsIn(folder).catch(() => undefined);
+  return rows !== undefined && (await publishedRun(folder)) === told ? { rows, told } : undefined;
 }
 
 async function rowsIn(folder: string): Promise<Found[]> {
@@ -96,19 +108,17 @@ export function inFolder(folder: string, shared: string): Promise<Place> {
     input: join(shared, "in/*.parquet"),
     output,
     eraserOutput: output,
-    env: {},
     bySpan: false,
     effect: "replaces",
     look: () => lookInFolder(out),
     faults: ({ left }) => faultsOfFinished(out, left),
-    calls: 90,
-    killed: (args, moment) =>
-      moment.kind === "time"
-        ? atTime(args, moment.ms, {})
-        : runCli(args, {
-            node: [preload("preload.mjs")],
-            env: { CRASH_ROOT: out, CRASH_AT: `${moment.when === "amid" ? "torn" : moment.when} * #${moment.nth}` },
-          }),
+    calls: 120,
+    run(args, moment) {
+      const when = moment?.kind === "call" ? `${moment.when === "amid" ? "torn" : moment.when} * #${moment.nth}` : "";
+      // It waits before each call, so that readers look at what lies between two of them.
+      const env = { CRASH_ROOT: out, CRASH_AT: when, CRASH_PAUSE: "4" };
+      return runAndKill(args, moment, { env, script: "preload.mjs" });
+    },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   });
 }
@@ -129,20 +139,19 @@ export async function inBucket(folder: string, shared: string, server: S3Server)
     input: `s3://${bucket.name}/in/*.parquet`,
     output,
     eraserOutput: output,
-    env: s3Env(server.port),
     bySpan: false,
     effect: "replaces",
     async look() {
       const before = await success();
       const to = before === "" ? undefined : await copy().catch(() => undefined); // what was listed may be gone
-      const rows = to === undefined ? undefined : await lookInFolder(to);
-      return (await success()) === before ? rows : undefined;
+      const found = to === undefined ? undefined : await lookInFolder(to);
+      return (await success()) === before ? found : undefined;
     },
     faults: async ({ left }) => await faultsOfFinished(await copy(), left),
-    calls: 40,
-    async killed(args, moment) {
-      if (moment.kind === "time") {
-        return await atTime(args, moment.ms, s3Env(server.port));
+    calls: 45,
+    async run(args, moment) {
+      if (moment?.kind !== "call") {
+        return await runAndKill(args, moment, { env: s3Env(server.port) });
       }
       await using proxy = await httpProxy(server.port);
       const onStart = (child: RunningCli): void => {
@@ -184,7 +193,6 @@ export async function inTable(
     input: join(shared, "in/*.parquet"),
     output: outputAs(insertsOnly ? role : undefined),
     eraserOutput: outputAs(),
-    env: {},
     bySpan: mode === "append" || mode === "upsert",
     effect: mode === "append" ? "adds" : mode === "upsert" ? "updates" : "replaces",
     ...(insertsOnly
@@ -208,7 +216,8 @@ export async function inTable(
                 WHERE run_id NOT IN (SELECT run_id FROM infer_batch.runs WHERE params ->> 'ds' = '${nightBefore}')`,
             )
           : [];
-      return rows.map(({ run, id, score }) => ({ run: String(run), id: Number(id), score: Number(score) }));
+      const found = rows.map(({ run, id, score }) => ({ run: String(run), id: Number(id), score: Number(score) }));
+      return { rows: found, told: undefined };
     },
     async faults({ scored }) {
       const [told] = await database.query(
@@ -221,14 +230,12 @@ export async function inTable(
         ...left.map(({ tablename }) => `${String(tablename)} is left`),
       ];
     },
-    calls: 25,
-    killed: (args, moment) =>
-      moment.kind === "time"
-        ? atTime(args, moment.ms, {})
-        : runCli(args, {
-            node: [preload("pg-preload.mjs")],
-            env: { CRASH_AT: `${moment.when === "amid" ? "sent" : moment.when} COMMIT #${moment.nth}` },
-          }),
+    calls: 28,
+    run(args, moment) {
+      const when =
+        moment?.kind === "call" ? `${moment.when === "amid" ? "sent" : moment.when} COMMIT #${moment.nth}` : "";
+      return runAndKill(args, moment, { env: { CRASH_AT: when }, script: "pg-preload.mjs" });
+    },
     async [Symbol.asyncDispose]() {
       await reader[Symbol.asyncDispose]();
       await database[Symbol.asyncDispose]();

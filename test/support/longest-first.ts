@@ -6,6 +6,7 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 const longest = [
   "contract/sink",
   "run/held-new-run",
+  "crash/kills",
   "spark/spark",
   "run/served-faults",
   "sink/parquet/s3/late-attempts",
@@ -42,7 +43,6 @@ const longest = [
   "run/postgres-new-run",
   "run/plan-refusals",
   "sink/postgres/staged-cuts",
-  "crash/workers",
   "sink/postgres/copy-binary",
   "cli/doctor",
   "run/served-urls",

@@ -2,20 +2,19 @@ import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/chec
 import { valueAt } from "#src/checks/row-values.js";
 import type { KeyCounts } from "#src/checks/rules/unique.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
-import { splitRunId } from "#src/plan/identity.js";
+import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
-import type { AttemptFacts, CommittedBy } from "#src/publish/committed-by.js";
-import type { Decision } from "#src/publish/decision.js";
+import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
+import type { Decision, SupersededRun } from "#src/publish/decision.js";
 import { type RunState, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "#src/publish/prune-request.js";
 import { requireKept } from "#src/publish/pruned-run.js";
 import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "#src/publish/published-run.js";
-import { asPruned, countsOf, type RecordedRun, recordedSpending, statusOfRun } from "#src/publish/recorded-run.js";
+import { asPruned, countsOf, type RecordedRun, recordedRun, recordedSpending } from "#src/publish/recorded-run.js";
 import { requireApproved } from "#src/publish/require-approved.js";
-import type { RowsOfRun } from "#src/publish/rows-of-run.js";
 import type { KeptAnswer } from "#src/sink/answers.js";
 import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
@@ -23,9 +22,8 @@ import { JobError } from "#src/util/errors.js";
 import { sha256Of } from "#src/util/sha256.js";
 
 /** Rows of a span, those that came before their commit first. */
-interface CommittedSpan extends Pick<SpanOutput, "rejects" | "filtered" | "profile"> {
+interface CommittedSpan extends SpanRecord, Pick<SpanOutput, "rejects" | "profile"> {
   readonly pieces: readonly OutputRows[];
-  readonly by: CommittedBy;
 }
 
 /** A planned run; or a tombstone, whose number no run can take, and whose plan is that of the pruned run. */
@@ -81,7 +79,11 @@ export function memoryTarget() {
     }
   };
 
-  const createPlan = (plan: Plan): StoredPlan => {
+  const createPlan = (plan: Plan, insteadOf?: SupersededRun): StoredPlan => {
+    const held = insteadOf && runs.get(insteadOf.runId);
+    if (held && ledger.createNow(held.runId, documents.decisionDocument, insteadOf.decision).kind === "approved") {
+      return held.stored;
+    }
     const text = planToText(plan);
     const stored: StoredPlan = { plan: parsePlan(text) ?? plan, planId: sha256Of(text) };
     const run = runs.get(plan.runId) ?? { runId: plan.runId, stored, spans: new Map(), answers: [] };
@@ -102,35 +104,36 @@ export function memoryTarget() {
     });
 
   const openRun = (run: StoredRun, writer: string): RunSink => {
-    const committed = new Uint8Array(spanCount(run.stored.plan));
-    const known = new Map<number, CommittedSpan>();
+    const known = new Map(run.spans);
     const see = (spans: Iterable<readonly [number, CommittedSpan]>): void => {
       for (const [index, span] of spans) {
         known.set(index, span);
-        committed[index] = 1;
       }
     };
-    see(run.spans);
     return {
       state: stateNow(run),
-      committed,
-      get rows() {
-        return countRows(known);
-      },
-      get committedBy() {
-        return new Map([...known].map(([index, { by }]) => [index, by]));
-      },
+      spans: known,
       refresh: async () => see(run.spans),
       async *rejects() {
         yield* [...known].toSorted(([a], [b]) => a - b).flatMap(([, { rejects }]) => rejects);
       },
-      async *keptAnswers() {
-        yield* run.answers;
+      async read() {
+        throw new JobError("USAGE", `reading the rows of run ${run.runId}: they are in memory`);
       },
+      async *spanFiles() {},
+      answers: () => ({
+        pauseMs: 0,
+        async *read() {
+          yield* run.answers;
+        },
+        async keep(answers) {
+          refuseStopped(run);
+          run.answers.push(...answers);
+        },
+      }),
       profile: async () => mergedProfile(run.spans),
       countKeys: async (columns) => countKeys(piecesOf(run), columns),
-      judge: async (verdict) => ledger.createNow(run.runId, documents.verdictDocument, verdict),
-      decide: async (decision) => ledger.createNow(run.runId, documents.decisionDocument, decision),
+      create: async (kind, value) => ledger.createNow(run.runId, kind, value),
       async begin(attempt) {
         refuseStopped(run);
         return openWriter(run, { ...attempt, writer }, see);
@@ -146,13 +149,16 @@ export function memoryTarget() {
   ): RunWriter => {
     const spilled = new Map<number, OutputRows[]>();
     return {
+      unfit: async () => [],
       async spill({ index }, rows) {
         spilled.set(index, [...(spilled.get(index) ?? []), rows]);
       },
-      async commit({ index, rowStart, rowEnd }, { rows, onEncoded, batchSize, erased = 0, ...output }) {
-        const span = { ...output, pieces: [...(spilled.get(index) ?? []), rows], by: { ...attempt, batchSize } };
-        const counts = countRows([[index, span]]);
-        if (counts.output + counts.rejected + counts.filtered + erased !== rowEnd - rowStart) {
+      async commit({ index, rowStart, rowEnd }, { rows: last, onEncoded, batchSize, erased = 0, ...output }) {
+        const pieces = [...(spilled.get(index) ?? []), last];
+        const rows = pieces.reduce((sum, { rowCount }) => sum + rowCount, 0);
+        const rejected = output.rejects.length;
+        const span = { ...output, pieces, rows, rejected, maker: { ...attempt, batchSize } };
+        if (rows + rejected + output.filtered + erased !== rowEnd - rowStart) {
           throw new Error(`span ${index} has other rows than are committed`);
         }
         spilled.delete(index);
@@ -166,17 +172,6 @@ export function memoryTarget() {
         return first === undefined ? "committed" : "adopted";
       },
       finish: async (json) => finish(run, json),
-      answers: async () => ({
-        pauseMs: 0,
-        async *read() {
-          yield* run.answers;
-        },
-        async keep(answers) {
-          refuseStopped(run);
-          run.answers.push(...answers);
-        },
-        async [Symbol.asyncDispose]() {},
-      }),
     };
   };
 
@@ -191,7 +186,7 @@ export function memoryTarget() {
       if (stored.plan.staged) {
         requireApproved(decision, runId);
       }
-      const rows = countRows(spans);
+      const rows = rowsOf(spans);
       const profile = runProfileText(runProfileOf(stored.plan, { profile: mergedProfile(spans), ...rows, decision }));
       run.published = { at: new Date().toISOString(), rows, profile, decision, attempt };
     }
@@ -227,25 +222,22 @@ export function memoryTarget() {
   const recordOf = (run: StoredRun): RecordedRun => {
     const { runId, spans, published, stored } = run;
     const [verdict, decision] = [ledger.look(runId, documents.verdictDocument), decisionOn(run)];
-    const failure = published ? undefined : ledger.look(runId, documents.errorsDocument)?.errors.at(-1);
-    const { kind } = stateNow(run);
     const later = laterThan(runId);
-    const hasStopped = failure !== undefined && failure.spansCommitted >= spans.size;
     const counts = published && { rows: published.rows.output, rejected: published.rows.rejected };
-    const record: RecordedRun = {
+    const record = recordedRun({
       ...(counts ?? countsOf(verdict)),
       runId,
       place: "memory",
       plan: stored.plan,
-      status: statusOfRun(kind, { isOver: later.length > 0, hasStopped }),
       spansCommitted: published ? null : spans.size,
-      at: decision?.at ?? published?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
+      publishedAt: published && (decision?.at ?? published.at),
+      isOver: later.length > 0,
       seconds: verdict?.seconds ?? null,
       verdict,
       decision,
-      failure,
+      failure: published ? undefined : ledger.look(runId, documents.errorsDocument)?.errors.at(-1),
       spending: recordedSpending(published?.attempt) ?? ledger.look(runId, documents.spendingDocument),
-    };
+    });
     const pruned = later.find((after) => after.stored.pruned)?.stored.pruned;
     return pruned === undefined ? record : asPruned(record, pruned);
   };
@@ -256,13 +248,13 @@ export function memoryTarget() {
     if (last !== undefined && last.runId !== latest && last.stored.pruned?.tombstone !== pruning.tombstone) {
       return { kind: "retained", why: `run ${last.runId} was planned meanwhile` };
     }
-    const { rejected } = countRows(over.flatMap(({ spans }) => [...spans]));
+    const rejects = over.reduce((sum, { spans }) => sum + rowsOf(spans).rejected, 0);
     if (!dryRun) {
       const { tombstone: runId, plan } = pruning;
       runs.set(runId, { runId, stored: { plan, planId: "", pruned: pruning }, spans: new Map(), answers: [] });
       clear(over);
     }
-    return { kind: "removed", ...nothingRemoved, rejects: rejected };
+    return { kind: "removed", ...nothingRemoved, rejects };
   };
 
   const openSink = (writer: string): Sink => ({
@@ -270,21 +262,18 @@ export function memoryTarget() {
     planTarget: { kind: "memory", shelf: ["a", 1] },
     newRunAdds: false,
     ledger,
-    compareTarget: () => ({ lines: [], isElsewhere: false }),
+    table: undefined,
     expect() {},
     rehearse: async () => [],
-    find: async (base) => sameParams(base).at(-1)?.stored,
+    find: async (base, number) =>
+      (number === undefined ? sameParams(base).at(-1) : runs.get(numberedRunId(base, number)))?.stored,
     unfinished: async (job, base) =>
       latestRuns()
         .filter(({ runId, stored }) => stored.plan.job === job && splitRunId(runId).base !== base)
         .map((run) => ({ run, state: stateNow(run).kind }))
         .filter(({ run, state }) => !run.stored.pruned && state !== "published" && state !== "discarded")
         .map(({ run, state }) => ({ plan: run.stored.plan, target: "memory", held: state === "held" })),
-    create: async (plan) => createPlan(plan),
-    async createInPlace(plan, { runId, decision }) {
-      const first = ledger.createNow(runId, documents.decisionDocument, decision);
-      return first.kind === "approved" ? undefined : createPlan(plan);
-    },
+    create: async (plan, insteadOf) => createPlan(plan, insteadOf),
     async open(stored) {
       const run = runs.get(requireKept(stored).plan.runId);
       if (run === undefined) {
@@ -303,19 +292,20 @@ export function memoryTarget() {
     async readProfile({ runId, sha256 }) {
       const { profile } = runs.get(runId as RunId)?.published ?? {};
       if (profile === undefined || sha256Of(profile) !== sha256) {
-        throw new JobError(ledger.failure, `reading the profile of run ${runId}: it is not the pinned one`);
+        throw new JobError("DISK", `reading the profile of run ${runId}: it is not the pinned one`);
       }
       return profile;
     },
     async readPublished() {
       throw new JobError("USAGE", "reading the rows of a run: they are in memory, not in files");
     },
-    history: async ({ job, last }) =>
+    history: async ({ job, runId: only, last }) =>
       [...runs.values()]
-        .filter(({ stored }) => stored.plan.job === job && stored.pruned === undefined)
+        .filter(
+          ({ runId, stored }) => stored.plan.job === job && stored.pruned === undefined && runId === (only ?? runId),
+        )
         .slice(-last)
         .map(recordOf),
-    stored: async (runId) => runs.get(runId)?.stored,
     prune: async (request) => prune(request),
     async [Symbol.asyncDispose]() {},
   });
@@ -347,13 +337,12 @@ function memoryLedger() {
     return look(runId, kind) ?? value;
   };
   const ledger: documents.Ledger = {
-    failure: "DISK",
     read: async (runId, kind) => look(runId, kind),
     create: async (runId, kind, value) => createNow(runId, kind, value),
-    async note(runId, kind, change) {
-      const next = change(look(runId, kind));
-      if (next !== undefined) {
-        set(runId, kind.name, next);
+    async change(runId, kind, next) {
+      const value = next(look(runId, kind));
+      if (value !== undefined) {
+        set(runId, kind.name, value);
       }
     },
   };
@@ -367,16 +356,6 @@ function clear(runs: readonly StoredRun[]): void {
     spans.clear();
     answers.length = 0;
   }
-}
-
-function countRows(spans: Iterable<readonly [number, CommittedSpan]>): RowsOfRun {
-  const rows = { output: 0, rejected: 0, filtered: 0 };
-  for (const [, { pieces, rejects, filtered }] of spans) {
-    rows.output += pieces.reduce((sum, { rowCount }) => sum + rowCount, 0);
-    rows.rejected += rejects.length;
-    rows.filtered += filtered;
-  }
-  return rows;
 }
 
 function mergedProfile(spans: ReadonlyMap<number, CommittedSpan>): SpanProfile {

@@ -1,11 +1,12 @@
 import { type SpanProfile, profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { Plan } from "#src/plan/plan.js";
-import { spanAt } from "#src/plan/spans.js";
+import { spanAt, spanCount } from "#src/plan/spans.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { Database } from "./pg-database.js";
 import type { BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, whole } from "./sinks.js";
 import { decisionOf, verdictOf } from "./staged-plans.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 /** Commits all spans with their profiles. `scoreOf`: the prediction of a row by its number in the run. */
 export async function commitProfiled(
@@ -13,8 +14,8 @@ export async function commitProfiled(
   { plan }: StoredPlan,
   scoreOf?: (id: number) => number,
 ): Promise<void> {
-  for (const [index, committed] of run.committed.entries()) {
-    if (committed === 0) {
+  for (let index = 0; index < spanCount(plan); index += 1) {
+    if (!run.spans.has(index)) {
       const span = spanAt(plan, index);
       const rows = outputOf(idsOf(span), scoreOf);
       const profile = profileText(profileRows(rows, { predicted: [{ name: "score" }], carried: [], bins: 100 }));
@@ -33,8 +34,8 @@ export function wholeProfile(rows: number, scoreOf?: (id: number) => number): Sp
 export async function publishStaged(sink: Sink, plan: Plan, scoreOf?: (id: number) => number): Promise<void> {
   const { stored, run } = await begun(sink, plan);
   await commitProfiled(run, stored, scoreOf);
-  await run.judge(verdictOf("publish"));
-  await run.decide(decisionOf("approved", "checks"));
+  await run.create(verdictDocument, verdictOf("publish"));
+  await run.create(decisionDocument, decisionOf("approved", "checks"));
   await run.finish();
 }
 
@@ -46,7 +47,7 @@ export async function holdStaged(
 ): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const begunRun = await begun(sink, plan);
   await commitProfiled(begunRun.run, begunRun.stored, scoreOf);
-  await begunRun.run.judge(verdictOf("hold"));
+  await begunRun.run.create(verdictDocument, verdictOf("hold"));
   return begunRun;
 }
 
@@ -74,7 +75,7 @@ export async function changeAt(
   { run }: { readonly run: BegunRun },
   change: () => Promise<unknown>,
 ): Promise<void> {
-  const steps = [change, () => run.decide(decisionOf("approved"))];
+  const steps = [change, () => run.create(decisionDocument, decisionOf("approved"))];
   for (const step of moment === "held" ? steps : steps.toReversed()) {
     await step();
   }

@@ -11,6 +11,7 @@ import { alone, type BegunRun } from "./sink-drive.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 const planOf = (sink: Sink): Plan => ({ ...planFor(sink.planTarget), job: "job" });
@@ -154,8 +155,8 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       const plan = { ...stagedPlan(sink.planTarget), job: "job", runId: numberedRunId(stored.plan.runId, 2) };
       const held = await begun(sink, plan);
       await commitProfiled(held.run, held.stored);
-      await held.run.judge(verdictOf("hold"));
-      await held.run.decide(decisionOf("discarded"));
+      await held.run.create(verdictDocument, verdictOf("hold"));
+      await held.run.create(decisionDocument, decisionOf("discarded"));
       expect(await pruneAt(sink, plan)).toMatchObject({ kind: "removed" });
       expect(await world.ids()).toEqual(leftIn(world));
       expect((await runsAt(sink)).map(({ status }) => status)).toEqual(["pruned", "pruned"]);

@@ -10,7 +10,7 @@ import { mirror } from "./s3-target.js";
 export type Look = string;
 
 /** What a reader of a folder finds that follows `_SUCCESS`: the rows of all parts, if `_SUCCESS` is the same after that. */
-export async function lookInFolder(folder: string): Promise<Look> {
+async function lookInFolder(folder: string): Promise<Look> {
   const runId = await publishedRun(folder);
   const rows = runId === undefined ? [] : await outputRows(folder).catch(() => []);
   if (runId === undefined || (await publishedRun(folder)) !== runId) {

@@ -79,7 +79,7 @@ export async function openAttempt(
           return;
         }
         for (let span = 0; span < driveSpans; span += 1) {
-          if (run.committed[span] === 0) {
+          if (!run.spans.has(span)) {
             await commit(span);
           }
         }

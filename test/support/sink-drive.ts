@@ -9,7 +9,7 @@ import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk
 import { layoutOf } from "#src/sink/parquet/layout.js";
 import { textOfRejects } from "#src/sink/parquet/rejects.js";
 import type { RunSink, RunWriter, Sink } from "#src/sink/port.js";
-import type { AttemptFacts } from "#src/publish/committed-by.js";
+import type { AttemptFacts } from "#src/publish/span-record.js";
 import { readPlan } from "#src/sink/parquet/plan-file.js";
 import { ref } from "./batches.js";
 import { faultsOfFinished, partNames, spanOfName } from "./output.js";
@@ -46,18 +46,12 @@ export const alone: AttemptFacts = {
 export interface BegunRun extends RunSink, RunWriter {}
 
 export async function beginRun(run: RunSink, attempt: AttemptFacts = alone): Promise<BegunRun> {
-  return joined(run, await run.begin(attempt));
+  return { ...run, ...(await run.begin(attempt)) };
 }
 
 /** Begins a run unless it is finished. What writes to a finished one must not be called. */
 export async function beginUnlessFinished(run: RunSink): Promise<BegunRun> {
-  return run.state.kind === "published" ? joined(run, {} as RunWriter) : await beginRun(run);
-}
-
-/** Joins both with their getters, which give current values. */
-function joined(run: RunSink, writer: RunWriter): BegunRun {
-  const properties = { ...Object.getOwnPropertyDescriptors(run), ...Object.getOwnPropertyDescriptors(writer) };
-  return Object.defineProperties({}, properties) as BegunRun;
+  return run.state.kind === "published" ? { ...run, ...({} as RunWriter) } : await beginRun(run);
 }
 
 export const driveSpans = spanCount(drivePlan);
@@ -148,7 +142,7 @@ export async function drive(attempt: Attempt): Promise<void> {
   // Plans of different attempts differ, as they do in the world: a lost plan is not made again as it was.
   told.attempts += 1;
   const run = await beginDrive(sink, told.attempts);
-  const pending = [...run.committed.keys()].filter((span) => run.committed[span] === 0);
+  const pending = Array.from({ length: driveSpans }, (_, span) => span).filter((span) => !run.spans.has(span));
   for (const span of run.state.kind === "published" ? [] : pending.slice(0, spans)) {
     await run.commit(spanAt(drivePlan, span), driveRows(span, rejected));
     told.committed.add(span);

@@ -8,7 +8,7 @@ import type { Plan, PlanTarget, RunId, Span } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { openParquetSink } from "#src/sink/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
-import type { AttemptFacts } from "#src/publish/committed-by.js";
+import type { AttemptFacts } from "#src/publish/span-record.js";
 import { connectionOf } from "#src/sink/postgres/connect.js";
 import type { ObjectStore } from "#src/objects/store.js";
 import { objectUriText, parseObjectUri } from "#src/spec/object-uri.js";
@@ -86,7 +86,7 @@ export async function commitSpans(
   which: (span: number) => boolean = () => true,
 ): Promise<void> {
   for (let index = 0; index < spanCount(plan); index += 1) {
-    if (which(index) && run.committed[index] === 0) {
+    if (which(index) && !run.spans.has(index)) {
       const span = spanAt(plan, index);
       await run.commit(span, whole(outputOf(idsOf(span))));
     }

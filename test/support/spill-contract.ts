@@ -15,7 +15,7 @@ export function spillContract(worldOf: () => Promise<SinkWorld>): void {
     const ids = idsOf(span);
     await run.spill(span, outputOf(ids.slice(0, 3)));
     await run.spill(span, outputOf(ids.slice(3, 4)));
-    expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
+    expect((await sink.open(stored)).spans.size).toBe(0);
     expect(await run.commit(span, whole(outputOf(ids.slice(4))))).toBe("committed");
     await commitSpans(run, stored, (index) => index !== 0);
     await run.finish();
@@ -43,6 +43,6 @@ export function spillContract(worldOf: () => Promise<SinkWorld>): void {
     const span = spanAt(stored.plan, 0);
     await run.spill(span, outputOf(idsOf(span).slice(0, 3)));
     await expect(run.commit(span, whole(outputOf(idsOf(span))))).rejects.toThrow();
-    expect([...(await sink.open(stored)).committed]).toEqual([0, 0, 0]);
+    expect((await sink.open(stored)).spans.size).toBe(0);
   });
 }

@@ -9,6 +9,7 @@ import { type BegunRun, beginRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, whole } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 
@@ -27,7 +28,7 @@ export async function commitProfiled(
   { plan }: StoredPlan,
   which: (span: number) => boolean = () => true,
 ): Promise<void> {
-  for (const index of upTo(spanCount(plan)).filter((span) => which(span) && run.committed[span] === 0)) {
+  for (const index of upTo(spanCount(plan)).filter((span) => which(span) && !run.spans.has(span))) {
     const span = spanAt(plan, index);
     await run.commit(span, profiled(idsOf(span)));
   }
@@ -52,10 +53,10 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const { run } = await committedRun(sink);
       expect(await world.ids()).toEqual([]);
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
-      await run.judge(verdictOf("hold", "w1"));
+      await run.create(verdictDocument, verdictOf("hold", "w1"));
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
       expect(await world.ids()).toEqual([]);
-      await run.decide(decisionOf("approved", "ann"));
+      await run.create(decisionDocument, decisionOf("approved", "ann"));
       expect(await world.ids()).toEqual([]);
       await run.finish();
       expect(await world.ids()).toEqual(upTo(25));
@@ -89,9 +90,9 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         states.push((await other.open(stored)).state.kind);
       };
       await look();
-      await run.judge(verdictOf("hold", "w1"));
+      await run.create(verdictDocument, verdictOf("hold", "w1"));
       await look();
-      await run.decide(decisionOf("approved", "ann"));
+      await run.create(decisionDocument, decisionOf("approved", "ann"));
       await look();
       await run.finish();
       await look();
@@ -103,8 +104,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const stored = await (async () => {
         await using sink = await world.open();
         const committed = await committedRun(sink);
-        await committed.run.judge(verdictOf("hold", "w1"));
-        await committed.run.decide(decisionOf("approved", "ann"));
+        await committed.run.create(verdictDocument, verdictOf("hold", "w1"));
+        await committed.run.create(decisionDocument, decisionOf("approved", "ann"));
         return committed.stored;
       })();
       for (const _ of [1, 2]) {
@@ -118,8 +119,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await committedRun(sink);
-      await run.judge(verdictOf("hold", "w1"));
-      await run.decide(decisionOf("discarded", "ann"));
+      await run.create(verdictDocument, verdictOf("hold", "w1"));
+      await run.create(decisionDocument, decisionOf("discarded", "ann"));
       await expect(run.finish()).rejects.toMatchObject({ code: "DISCARDED" });
       await run.tidy();
       await run.tidy();
@@ -137,26 +138,26 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await run.spill(last, outputOf([first]));
       await using other = await world.open();
       const theirs = await other.open(stored);
-      await theirs.decide(decisionOf("discarded", "ann"));
+      await theirs.create(decisionDocument, decisionOf("discarded", "ann"));
       const late = (): Promise<void> => commitProfiled(run, stored, (span) => span === 1);
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await theirs.tidy();
       await expect(late()).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await expect(run.commit(last, profiled(rest))).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
       await run.tidy();
-      expect((await other.open(stored)).committed[1]).toBe(0);
+      expect((await other.open(stored)).spans.has(1)).toBe(false);
     });
 
     test("a discarded run leaves the rows of the published run before it, also when it is tidied up", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const published = await committedRun(sink);
-      await published.run.decide(decisionOf("approved", "checks"));
+      await published.run.create(decisionDocument, decisionOf("approved", "checks"));
       await published.run.finish();
       const runId = numberedRunId(published.stored.plan.runId, 2);
       const { run } = await committedRun(sink, { runId, rows: 13 });
-      await run.judge(verdictOf("hold", "w1"));
-      await run.decide(decisionOf("discarded", "ann"));
+      await run.create(verdictDocument, verdictOf("hold", "w1"));
+      await run.create(decisionDocument, decisionOf("discarded", "ann"));
       await run.tidy();
       expect(await world.ids()).toEqual(upTo(25));
     });
@@ -169,7 +170,7 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         upTo(4).map(async (writer) => {
           await using other = await world.open();
           const outcome = writer % 2 === 0 ? "hold" : "publish";
-          return await (await other.open(stored)).judge(verdictOf(outcome, `w${writer}`));
+          return await (await other.open(stored)).create(verdictDocument, verdictOf(outcome, `w${writer}`));
         }),
       );
       expect(new Set(verdicts.map(({ writer }) => writer)).size).toBe(1);
@@ -184,11 +185,11 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       const decisions = await Promise.all(
         kinds.map(async (kind, index) => {
           await using other = await world.open();
-          return await (await other.open(stored)).decide(decisionOf(kind, `person ${index}`));
+          return await (await other.open(stored)).create(decisionDocument, decisionOf(kind, `person ${index}`));
         }),
       );
       expect(new Set(decisions.map(({ by }) => by)).size).toBe(1);
-      const late = await (await sink.open(stored)).decide(decisionOf("discarded", "late"));
+      const late = await (await sink.open(stored)).create(decisionDocument, decisionOf("discarded", "late"));
       expect(late).toEqual(decisions[0]);
       const { state } = await sink.open(stored);
       expect(state).toMatchObject({ kind: decisions[0]?.kind, decision: { by: decisions[0]?.by } });
@@ -246,11 +247,11 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using world = await worldOf();
       await using sink = await world.open();
       const { stored, run } = await committedRun(sink);
-      await run.decide(decisionOf("discarded", "ann"));
+      await run.create(decisionDocument, decisionOf("discarded", "ann"));
       const runId = numberedRunId(stored.plan.runId, 2);
       const next = await committedRun(sink, { runId, rows: 13 });
-      await next.run.judge(verdictOf("publish", "w2"));
-      await next.run.decide(decisionOf("approved", "checks"));
+      await next.run.create(verdictDocument, verdictOf("publish", "w2"));
+      await next.run.create(decisionDocument, decisionOf("approved", "checks"));
       await next.run.finish();
       expect(await world.ids()).toEqual(upTo(13));
       await expect(run.finish()).rejects.toMatchObject({ exitCode: expect.any(Number) });

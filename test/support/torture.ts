@@ -1,6 +1,11 @@
 /** INFER_BATCH_TORTURE=1 (`npm run torture`): the long form of tests that have one. */
 export const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
+/** Of cases that try the same in several modes, the short form tries the first few, and the long form all. */
+export function firstOf<T>(cases: readonly T[], few = 1): readonly T[] {
+  return torture ? cases : cases.slice(0, few);
+}
+
 /**
  * What the short form tries of a run's calls: of those that differ in their numbers only, as the calls of one span
  * and of the next do, the first two and the last; `ends`: the first and the last. The long form tries all.

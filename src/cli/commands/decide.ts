@@ -6,7 +6,7 @@ import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
-import type { RowsOfRun } from "../../publish/rows-of-run.js";
+import type { RowsOfRun } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import { printable } from "../../util/printable.js";
 import { rowsOfRunText } from "../../report/report-text.js";

@@ -17,12 +17,12 @@ export async function rollbackCommand(
   const log = createWarningLog(io.stderr);
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { sink } = job;
-  if (sink.rollback === undefined) {
+  if (sink.table === undefined) {
     throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {
       hint: "rollback is for output.postgres with mode: replace",
     });
   }
-  const done = await sink.rollback();
+  const done = await sink.table.rollBack();
   const { runId, params } = done.undone;
   const readersHave = done.restored && runOfDate(done.restored, job.dateParam ?? null);
   io.stdout.write(

@@ -10,6 +10,7 @@ import type { JobContext } from "../../scoring/context.js";
 import type { RunSink, Sink, StoredPlan } from "../../sink/port.js";
 import { messageOf } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
+import { compareTargets } from "../../plan/compare.js";
 
 /** The run of the challenger's predictions at their own target. */
 interface KeptRun {
@@ -82,7 +83,7 @@ function requireKeptHere({ spec }: JobContext, sink: Sink, plan: Plan): void {
   if (!isMarkedKept(plan)) {
     throw new Error(`run ${runId} at this place is one of a job called ${name}, and is left as it is; ${change}`);
   }
-  if (sink.compareTarget(target).isElsewhere) {
+  if (compareTargets(target, sink.planTarget).isElsewhere) {
     throw new Error(`run ${runId} keeps them in ${String(target["table"])}; name this table again, or ${change}`);
   }
 }
@@ -103,9 +104,6 @@ async function openKept(context: JobContext, plan: Plan, sink: Sink, mayCreate: 
   }
   const last = found?.pruned?.tombstone ?? found?.plan.runId;
   const next = last === undefined ? base : numberedRunId(base, splitRunId(last).number + 1);
-  if (found !== undefined) {
-    await sink.admitNewRun?.(next);
-  }
   const stored = await sink.create(keptPlan(context, plan, sink, next));
   if (!isSame(keptPlan(context, plan, sink, stored.plan.runId), stored.plan)) {
     throw new Error(`another run has begun to write to ${sink.target}`);
@@ -225,7 +223,7 @@ export async function finishKept(context: JobContext, plan: Plan): Promise<strin
   try {
     await using sink = await openChallengerSink();
     const kept = await openKept(context, plan, sink, false);
-    const committed = kept?.run.committed.reduce((sum, flag) => sum + flag, 0) ?? 0;
+    const committed = kept?.run.spans.size ?? 0;
     if (kept === undefined || committed < spanCount(plan)) {
       // The new run continues the kept predictions, whose spans stay.
       const scoredAnew = kept === undefined ? [context.sink, sink] : [context.sink];

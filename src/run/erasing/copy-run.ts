@@ -11,6 +11,7 @@ import type { SpanFile } from "../../publish/span-file.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
+import { stripVerdicts } from "./strip-verdicts.js";
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
 export interface RowFinder extends AsyncDisposable {
@@ -57,12 +58,11 @@ const again = "run the same command again";
 export async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
   const { sink } = context;
   const { stored, run, latest } = source;
-  const { folder } = run.parts?.() ?? { folder: "" };
+  const { folder } = await run.read([]);
   await using finder = await request.openFinder(folder, keyTypes(stored.plan, request.keys));
   const found = await countRows(run, finder);
-  const { base } = splitRunId(latest);
   if (found.rows + found.rejects === 0) {
-    await (request.dryRun ? undefined : sink.stripVerdicts?.(base)); // an erasure before this one may have been killed
+    await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
     return found;
   }
   if (request.dryRun) {
@@ -105,8 +105,8 @@ async function createInPlace(
     return await sink.create(plan);
   }
   const decision = supersededBy(plan.runId, plan.erasure);
-  const next = await sink.createInPlace(plan, { runId: latest, decision });
-  if (next === undefined) {
+  const next = await sink.create(plan, { runId: latest, decision });
+  if (next.plan.runId === latest) {
     const found = `run ${latest}, of another erasure, is replacing it`;
     throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`, { hint: again });
   }
@@ -129,7 +129,7 @@ function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
 
 async function countRows(run: RunSink, finder: RowFinder): Promise<ErasedRows> {
   let [rows, rejects] = [0, 0];
-  for await (const file of run.spanFiles?.() ?? []) {
+  for await (const file of run.spanFiles()) {
     rows += (await finder.rowsIn(file.path)).length;
     rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
   }
@@ -149,7 +149,7 @@ async function copyRows(
   const { stored, writer, from, finder } = tools;
   const { plan } = stored;
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
-  for await (const file of from.spanFiles?.() ?? []) {
+  for await (const file of from.spanFiles()) {
     context.signal.throwIfAborted();
     const span = spanAt(plan, file.span);
     const without = await finder.rowsIn(file.path);
@@ -188,7 +188,7 @@ export async function finishErasure(
 ): Promise<void> {
   const { plan } = stored;
   await approveErasure(context, { plan, run });
-  await context.sink.stripVerdicts?.(splitRunId(plan.runId).base);
+  await stripVerdicts(context.sink, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
@@ -207,12 +207,13 @@ export async function approveErasure(
   const { of, at, by } = erasure;
   const verdict = await sink.ledger.read(of as RunId, verdictDocument);
   if (verdict !== undefined) {
-    await run.judge(verdictWithoutRows(verdict));
+    await run.create(verdictDocument, verdictWithoutRows(verdict));
   }
   const decided = await sink.ledger.read(of as RunId, decisionDocument);
-  const asBaseline = (await sink.stored(of as RunId))?.plan.staged === false; // a staged run has a decision, which says so
+  const { base, number } = splitRunId(of as RunId);
+  const asBaseline = (await sink.find(base, number))?.plan.staged === false; // a staged run has a decision, which says so
   const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
-  const decision = await run.decide(decided ?? own);
+  const decision = await run.create(decisionDocument, decided ?? own);
   if (decision.kind !== "approved") {
     throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
       hint: "run the same infer-batch erase again",

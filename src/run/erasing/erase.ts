@@ -12,6 +12,7 @@ import { isOfPlan } from "../history.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
 import { findSource } from "./find-source.js";
+import { stripVerdicts } from "./strip-verdicts.js";
 import { warnOfUnsearched } from "./unsearched.js";
 
 /** What became of the runs of some params, or of a table. */
@@ -47,7 +48,7 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   // Another job keeps predictions of its challenger under this job's name: erasing that job's rows erases them.
   const groups = all.filter((group) => isOfPlan(group));
   const { paramsOfTable } = request;
-  const { length: runsFound } = context.sink.erase === undefined ? groups : all; // a table is searched whole
+  const { length: runsFound } = context.sink.table === undefined ? groups : all; // a table is searched whole
   warnOfUnsearched(context, { runsFound, others, paramsOfTable });
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using kept = await context.openChallengerSink?.();
@@ -66,7 +67,15 @@ async function eraseFromTables(
   { keys, dryRun, found }: EraseRequest,
   isKeptOver?: TableErasure["isKeptOver"],
 ): Promise<readonly ErasedRun[] | undefined> {
-  const tables = await sink.erase?.({ keys, dryRun, found, by: actingUser(), job: spec.name, isKeptOver, command });
+  const tables = await sink.table?.erase({
+    keys,
+    dryRun,
+    found,
+    by: actingUser(),
+    job: spec.name,
+    isKeptOver,
+    command,
+  });
   return tables?.map(({ name, rows, rejects }) => ({
     runId: undefined,
     params: {},
@@ -165,7 +174,7 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : sink.stripVerdicts?.(splitRunId(latest.plan.runId).base));
+    await (request.dryRun ? undefined : stripVerdicts(sink, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
   const source = await findSource(context, latest, request.dryRun);

@@ -61,10 +61,10 @@ async function finishFirst(
  * published. Returns why it cannot be read as a text.
  */
 async function publishedBefore(context: JobContext, runId: RunId): Promise<Source | string | undefined> {
-  const { base, number } = splitRunId(runId);
+  const { number } = splitRunId(runId);
   let lost: string | undefined;
   for (let earlier = number - 1; earlier > 0; earlier -= 1) {
-    const found = await earlierRun(context, numberedRunId(base, earlier), runId);
+    const found = await earlierRun(context, earlier, runId);
     if (typeof found === "object") {
       return found;
     }
@@ -73,9 +73,11 @@ async function publishedBefore(context: JobContext, runId: RunId): Promise<Sourc
   return lost;
 }
 
-async function earlierRun(context: JobContext, runId: RunId, latest: RunId): Promise<Source | string | undefined> {
+async function earlierRun(context: JobContext, number: number, latest: RunId): Promise<Source | string | undefined> {
   const { sink } = context;
-  const stored = await sink.stored(runId);
+  const { base } = splitRunId(latest);
+  const runId = numberedRunId(base, number);
+  const stored = await sink.find(base, number);
   if (stored === undefined || stored.pruned !== undefined) {
     return undefined; // it is gone
   }

@@ -25,7 +25,7 @@ export function warnOfUnsearched(
 ): void {
   const { spec, sink, log } = context;
   const { name } = spec;
-  const isTable = sink.erase !== undefined; // a table is searched as a whole, with the rows of all jobs
+  const isTable = sink.table !== undefined; // a table is searched as a whole, with the rows of all jobs
   const others = isTable ? [] : [...jobs].filter((job) => job !== keptJob(name) && !isKeptOf(job, jobs));
   if (others.length > 0) {
     log.warn(

@@ -90,7 +90,7 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
   const profiles: SpanProfile[] = [];
   const share = { from: 0, to: spanCount(sample.plan) };
-  const ranges = pendingRanges(spansOf(sample.plan), sample.left, share);
+  const ranges = pendingRanges(spansOf(sample.plan), { has: (group) => !sample.scored.has(group) }, share);
   await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile }) => {
     profiles.push(parseProfile(profile));
   });
@@ -129,8 +129,8 @@ async function firstSchema(
 
 interface Sample {
   readonly plan: Plan;
-  /** Groups of rows that are left out. */
-  readonly left: Uint8Array;
+  /** The groups of rows that are scored. */
+  readonly scored: ReadonlySet<number>;
 }
 
 /** A plan whose spans are groups of rows, and which of them are scored. */
@@ -145,10 +145,7 @@ function samplePlan(
   const all = spanCount(groups);
   const inTime = msPerRow === 0 ? mostRows : mostMs / msPerRow;
   const wanted = Math.min(mostRows, Math.max(wholeRows, rows / 10), inTime);
-  const scored = Math.max(1, Math.min(all, Math.floor(wanted / groupRows)));
-  const left = new Uint8Array(all).fill(1);
-  for (let index = 0; index < scored; index += 1) {
-    left[Math.floor((index * all) / scored)] = 0;
-  }
-  return { plan: groups, left };
+  const groupsScored = Math.max(1, Math.min(all, Math.floor(wanted / groupRows)));
+  const scored = new Set(Array.from({ length: groupsScored }, (_, index) => Math.floor((index * all) / groupsScored)));
+  return { plan: groups, scored };
 }

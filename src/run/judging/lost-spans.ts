@@ -17,19 +17,20 @@ export async function lostSpans(
   const { runId, params } = plan;
   const spans = spanCount(plan);
   const isJudged = run.state.kind === "held" || run.state.kind === "approved";
-  if (!isJudged || !run.committed.includes(0)) {
+  if (!isJudged || run.spans.size === spans) {
     return undefined;
   }
   await run.refresh(); // the last ones may have been committed after they were counted, and before the state was read
-  const lost = run.committed.filter((flag) => flag === 0).length;
+  const lost = spans - run.spans.size;
   if (lost === 0) {
     return undefined;
   }
+  const first = Array.from({ length: spans }, (_, span) => span).find((span) => !run.spans.has(span));
   const more = lost === 1 ? "" : `, and ${count(lost - 1, "more span")}`;
   const discard = run.state.kind === "held" ? `; or throw it away: ${command(params, { verb: "discard", runId })}` : "";
   return new JobError(
     "OUTPUT_DAMAGED",
-    `checking run ${runId}: span ${run.committed.indexOf(0)} of ${spans} is no longer committed${more}`,
+    `checking run ${runId}: span ${first} of ${spans} is no longer committed${more}`,
     {
       hint: `it cannot be published: restore what was committed${discard}; or score again, as another run in its place: ${command(params)} --new-run`,
       damage: { runId },

@@ -4,7 +4,6 @@ import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { RunSink } from "../../sink/port.js";
 import { messageOf } from "../../util/errors.js";
 import { ofAll, readPinned } from "./baseline.js";
 import { readersOf } from "./readers.js";
@@ -20,7 +19,7 @@ type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
  */
 export async function runsOfPage(
   context: JobContext,
-  { plan, run, verdict }: { readonly plan: Plan; readonly run: RunSink; readonly verdict: RunVerdict },
+  { plan, verdict }: { readonly plan: Plan; readonly verdict: RunVerdict },
 ): Promise<Shown> {
   if (context.spec.report.html === undefined) {
     return {};
@@ -36,23 +35,20 @@ export async function runsOfPage(
     const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
     const latest = sorted.findLast((other) => other.date !== date)?.date;
     const earlier = sorted.filter((other) => other.date < date).slice(-shownRuns);
-    const own = { runId: plan.runId, seconds: await secondsOf(run, verdict) };
+    const [own] = await context.sink.history({ job, runId: plan.runId, last: 1 });
     return {
       readers: readers && { ...readers, latest },
       history: await profilesOf(context, earlier),
       seconds: new Map(
-        [...earlier, own].flatMap(({ runId, seconds = null }) => (seconds === null ? [] : [[runId, seconds]])),
+        [...earlier, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds = null }) =>
+          seconds === null ? [] : [[runId, seconds]],
+        ),
       ),
     };
   } catch (error) {
     context.log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
     return { readers };
   }
-}
-
-/** How long a run was scored, as `history` will say of it. */
-async function secondsOf(run: RunSink, { seconds }: RunVerdict): Promise<number | undefined> {
-  return run.scoredSeconds === undefined ? seconds : await run.scoredSeconds();
 }
 
 /** Reads the profiles of runs, those that cannot be read excepted. */

@@ -36,7 +36,7 @@ export async function rolledBackReport(
 /** Finds the newer run whose rows publishing this run would replace; undefined: none, or it is not known. */
 async function newerRunOf({ sink, log }: Tools, plan: Plan): Promise<string | undefined> {
   try {
-    return await sink.newer?.(plan);
+    return await sink.table?.newer(plan);
   } catch (error) {
     log.debug(`looking for a newer run than ${plan.runId}: ${messageOf(error)}`);
     return undefined;

@@ -21,7 +21,7 @@ const leastValid = 0.95;
 
 interface FirstRows {
   readonly plan: Plan;
-  readonly run: Pick<RunSink, "committed">;
+  readonly run: Pick<RunSink, "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
   /** The spans of this worker. */
@@ -38,7 +38,7 @@ export async function askFirstRows(
   { plan, run, engine, decoder, share }: FirstRows,
 ): Promise<void> {
   const { paid } = engine;
-  const ranges = pendingRanges(spansOf(plan), run.committed, share);
+  const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   if (paid === undefined || !asksFirstRows(plan, pending)) {
     return;

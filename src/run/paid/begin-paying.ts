@@ -5,11 +5,11 @@ import { spentOfRecord, runSpending } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
 import { recordedSpending, recordSpending } from "../notes.js";
 import type { RunId } from "../../plan/plan.js";
-import type { RunWriter } from "../../sink/port.js";
+import type { RunSink } from "../../sink/port.js";
 
 interface PayingParts {
   readonly engine: Engine;
-  readonly writer: RunWriter;
+  readonly run: RunSink;
   readonly runId: RunId;
 }
 
@@ -30,12 +30,13 @@ export interface PayingAttempt extends AsyncDisposable {
  */
 export async function beginPaying(
   { worker, log, sink }: Pick<JobContext, "worker" | "log" | "sink">,
-  { engine: { paid }, writer, runId }: PayingParts,
+  { engine: { paid }, run, runId }: PayingParts,
 ): Promise<PayingAttempt | undefined> {
   if (paid === undefined) {
     return undefined;
   }
-  const journal = await writer.answers();
+  const journal = run.answers();
+  await journal.keep([]);
   const begun = await paid.begin(journal, worker);
   const { answers } = paid.spending.earlier;
   if (answers > 0) {
@@ -66,7 +67,6 @@ export async function beginPaying(
         await bestEffort(recount); // an attempt that ends with an error counts what the others have paid, too
       }
       await record();
-      await journal[Symbol.asyncDispose]();
     },
   };
 }

@@ -9,10 +9,11 @@ import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
 import type { RunSink, StoredPlan } from "../../sink/port.js";
 import type { Source } from "../../storage/port.js";
+import { rowsOf } from "../../publish/span-record.js";
 
 interface PendingRows {
   readonly stored: StoredPlan;
-  readonly run: Pick<RunSink, "committed" | "rows">;
+  readonly run: Pick<RunSink, "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
   readonly source: Source;
@@ -49,8 +50,8 @@ export async function checkRows(
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
-  const ranges = pendingRanges(spansOf(plan), run.committed, share);
-  const rows = { ranges, rejectedRows: run.rows.rejected };
+  const ranges = pendingRanges(spansOf(plan), run.spans, share);
+  const rows = { ranges, rejectedRows: rowsOf(run.spans).rejected };
   await scoreWithoutPublishing({ ...given, source }, { plan, engine: checking, decoder, ...rows }, () => undefined);
 }
 

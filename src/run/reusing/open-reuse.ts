@@ -16,7 +16,7 @@ import { type FilledTable, fillTable } from "./fill-table.js";
 /** A run whose predictions may be those of an earlier one. */
 export interface ReuseInput {
   readonly plan: Plan;
-  readonly run: Pick<RunSink, "committed">;
+  readonly run: Pick<RunSink, "spans">;
   /** The spans whose rows may take them. */
   readonly share: SpanRange;
 }
@@ -34,7 +34,7 @@ export async function openReuse(context: JobContext, { plan, run, share }: Reuse
   const seeds = seedsOf(context, plan);
   const timer = timerOf(context);
   const nothing = { contract, timer, hashing: { seeds } };
-  const ranges = pendingRanges(spansOf(plan), run.committed, share);
+  const ranges = pendingRanges(spansOf(plan), run.spans, share);
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
     return nothing;
   }

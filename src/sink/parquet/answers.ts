@@ -23,12 +23,11 @@ export function openAnswers(store: Store, layout: Layout, writer: string, fence:
         await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
       }
     },
-    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
 /** Yields all answers that are kept of a run. */
-export async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
+async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
   const names = await namesIn(store, log);
   for (let start = 0; start < names.length; start += readAtOnce) {
     const group = names.slice(start, start + readAtOnce);

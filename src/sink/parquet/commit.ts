@@ -4,7 +4,7 @@ import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
 import type { Span } from "../../plan/plan.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import type { CommittedBy } from "../../publish/span-record.js";
 import type { Compression } from "../../spec/parquet-spec.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { awaitedLater } from "../../util/promises.js";
@@ -13,7 +13,7 @@ import { refuseStopped } from "./ledger.js";
 import { joinPieces } from "./join-pieces.js";
 import type { FinishedPart } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";
-import { isWholeSpan, partRows } from "./part-label.js";
+import { isWholeSpan } from "./part-label.js";
 import { findPart, inspectParts, type RunFolder, type SpilledPiece } from "./parts.js";
 import { committing } from "./publish.js";
 import { textOfRejects } from "./rejects.js";
@@ -224,7 +224,7 @@ async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
       if (theirs === undefined || digest === undefined) {
         throw new Error(`there is no part of span ${span.index} at ${path}`);
       }
-      return { file, span: span.index, rows: partRows(span, theirs), ...theirs, ...digest };
+      return { file, span: span.index, ...theirs, ...digest };
     } catch (error) {
       await check();
       if ((await store.stat(path)) !== undefined) {

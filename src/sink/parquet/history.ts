@@ -7,10 +7,9 @@ import {
   countsOf,
   type HistoryRequest,
   type RecordedRun,
-  statusOfRun,
+  recordedRun,
   recordedSpending,
 } from "../../publish/recorded-run.js";
-import { stateOf } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
 import type { StoredPlan } from "../port.js";
 import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
@@ -27,9 +26,10 @@ export async function findHistory(
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
   request: HistoryRequest,
 ): Promise<RecordedRun[]> {
-  const { last, complete } = request;
+  const { last, complete, runId } = request;
   const read = complete === true ? ifPermitted : ifReadable;
-  const all = [...new Set([...(await expand(store, folders, { most: Math.max(foldersLimit, last), read })), folder])];
+  const others = runId === undefined ? await expand(store, folders, { most: Math.max(foldersLimit, last), read }) : [];
+  const all = [...new Set([...others, folder])];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
@@ -49,7 +49,7 @@ function datesIn(path: string): string {
 async function runsIn(
   store: ReadableStore,
   folder: string,
-  { job, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
+  { job, runId: only, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
   const layout = layoutOf(folder, "" as RunId);
   const base = runIdIn(await read(store.readText(layout.claim)));
@@ -68,7 +68,7 @@ async function runsIn(
   let isOver = false; // a later run whose folder has notes only was never opened
   for (const runId of latest) {
     const published = manifest?.run_id === runId ? manifest : undefined;
-    const run = await recordedRun(store, layoutOf(folder, runId), { published, isOver });
+    const run = await runAt(store, layoutOf(folder, runId), { published, isOver });
     isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;
     before = isTombstone ? run.pruned : before;
@@ -76,7 +76,7 @@ async function runsIn(
       found.push(before === undefined ? run : prunedRun(run, before));
     }
   }
-  return found.slice(0, last);
+  return found.filter((run) => (only ?? run.runId) === run.runId).slice(0, last);
 }
 
 /** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
@@ -94,7 +94,7 @@ interface Place {
 }
 
 /** Reads the record of a run; undefined: it was never planned. */
-async function recordedRun(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
+async function runAt(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
   try {
     const stored = await readPlan(store, layout);
     if (stored?.pruned !== undefined) {
@@ -134,33 +134,29 @@ async function plannedRun(
   const decision = staged ? await readDocument(store, layout, decisionDocument) : undefined;
   const paid =
     plan.request.prompt === undefined ? undefined : await ifReadable(readDocument(store, layout, spendingDocument));
-  const known = { runId, place: layout.folder, plan, verdict, decision, spending: paid };
-  const common = { ...known, failure: undefined, at: decision?.at ?? null };
+  const known = { runId, place: layout.folder, plan, verdict, decision, isOver, failure: undefined };
   if (published !== undefined) {
     const { rows, rows_rejected: rejected } = published;
-    const at = decision?.at ?? startedAt(published);
-    const about = { at, seconds: secondsOf(published), spending: recordedSpending(published.attempt) ?? paid };
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, ...about };
+    return recordedRun({
+      ...known,
+      rows,
+      rejected,
+      publishedAt: decision?.at ?? startedAt(published),
+      spansCommitted: null,
+      seconds: secondsOf(published),
+      spending: recordedSpending(published.attempt) ?? paid,
+    });
   }
+  const common = { ...known, spending: paid, seconds: verdict?.seconds ?? null };
   const before = isOver && decision?.kind !== "discarded" ? await profileOf(store, layout) : undefined;
   if (before !== undefined) {
     // A profile is written when a run is published, so this run was published before a later run replaced it.
     const { rows, rejected } = before;
-    return { ...common, status: "published", rows, rejected, spansCommitted: null, seconds: verdict?.seconds ?? null };
+    return recordedRun({ ...common, rows, rejected, publishedAt: decision?.at ?? null, spansCommitted: null });
   }
-  const { kind } = stateOf({ published: false, staged, verdict, decision, isErasure: plan.erasure !== undefined });
-  const committed = isOver ? null : await countCommitted(store, layout);
+  const spansCommitted = isOver ? null : await countCommitted(store, layout);
   const failure = (await readDocument(store, layout, errorsDocument))?.errors.at(-1);
-  const hasStopped = failure !== undefined && committed !== null && failure.spansCommitted >= committed;
-  return {
-    ...common,
-    ...countsOf(verdict),
-    status: statusOfRun(kind, { isOver, hasStopped }),
-    spansCommitted: committed,
-    at: decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? null,
-    seconds: verdict?.seconds ?? null,
-    failure,
-  };
+  return recordedRun({ ...common, ...countsOf(verdict), spansCommitted, failure });
 }
 
 async function profileOf(

@@ -1,41 +1,32 @@
 import { parseJson } from "../../plan/parse-plan.js";
-import { splitRunId } from "../../plan/identity.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { Plan } from "../../plan/plan.js";
 import type { Decision, SupersededRun } from "../../publish/decision.js";
 import { requireApproved } from "../../publish/require-approved.js";
-import { verdictWithoutRows } from "../../publish/erasure.js";
 import { type RunState, stateOf } from "../../publish/lifecycle.js";
 import { type Fence, type ReadableStore, type Store } from "../../stores/store.js";
-import { bestEffort } from "../../util/best-effort.js";
-import { type ErrorCode, JobError } from "../../util/errors.js";
+import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
 import type { StoredPlan } from "../port.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { createPlan, lasting, planCheck, runIdsIn, storedPlan, unfenced } from "./plan-file.js";
+import { createPlan, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
-/**
- * Opens the documents of the runs of a folder: files, of which whoever creates one first wins.
- * @param failure the code of the error when the store cannot be reached
- */
-export function openLedger(store: Store, folder: string, failure: ErrorCode): Ledger {
+/** Opens the documents of the runs of a folder: files, of which whoever creates one first wins. */
+export function openLedger(store: Store, folder: string): Ledger {
   return {
-    failure,
     read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
     create: (runId, kind, value) => {
       const layout = layoutOf(folder, runId);
       return createDocument(store, layout, kind, value, unfenced(layout));
     },
-    async note(runId, kind, change) {
+    async change(runId, kind, next, stop) {
       const layout = layoutOf(folder, runId);
-      await bestEffort(async (stop) => {
-        if ((await store.stat(layout.plan, stop)) !== undefined) {
-          await changeDocument(store, layout, kind, change, stop);
-        }
-      });
+      if ((await store.stat(layout.plan, stop)) !== undefined) {
+        await changeDocument(store, layout, kind, next, stop);
+      }
     },
   };
 }
@@ -155,28 +146,19 @@ export async function refuseStopped({
   }
 }
 
-/** Removes what the stored verdicts on runs of these params say of single rows. */
-export async function stripVerdicts(store: Store, folder: string, base: RunId): Promise<void> {
-  for (const name of await runIdsIn(store, layoutOf(folder, base))) {
-    if (splitRunId(name).base !== base) {
-      continue;
-    }
-    const layout = layoutOf(folder, name);
-    await changeDocument(store, layout, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
-  }
-}
-
-/** Stores the decision that a run is superseded, then the plan of the later run. undefined: the run is approved. */
+/** Stores the decision that a run is superseded, then the plan of the later run; returns the run's own if it is approved. */
 export async function createInPlace(
   store: Store,
   folder: string,
   plan: Plan,
   { runId, decision }: SupersededRun,
-): Promise<StoredPlan | undefined> {
+): Promise<StoredPlan> {
   const layout = layoutOf(folder, runId);
   const first =
     (await readDocument(store, layout, decisionDocument)) ?? (await orLaterRun(supersede(store, layout, decision)));
-  return first?.kind === "approved" ? undefined : await createPlan(store, plannedLayout(folder, plan), plan);
+  return first?.kind === "approved"
+    ? await storedPlan(store, layout)
+    : await createPlan(store, plannedLayout(folder, plan), plan);
 }
 
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {

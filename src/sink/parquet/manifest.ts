@@ -9,7 +9,7 @@ import { type ReadableStore } from "../../stores/store.js";
 import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import { committedBySchema } from "./part-label.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import type { CommittedBy } from "../../publish/span-record.js";
 import { runIdIn } from "./plan-file.js";
 
 export interface FinishedPart {

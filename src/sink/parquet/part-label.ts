@@ -3,7 +3,7 @@ import type { NamedColumn } from "../../columnar/types.js";
 import { sqlTypeOf } from "../../duckdb/sql.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Span } from "../../plan/plan.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import type { CommittedBy, SpanRecord } from "../../publish/span-record.js";
 
 /** The label of a part, in Parquet's key-value metadata. */
 export interface PartLabel {
@@ -66,22 +66,17 @@ export function parseLabel(text: string): PartLabel | undefined {
 }
 
 /** What is kept of a part's label. */
-export type CommittedPart = SpanCounts & Pick<PartLabel, "rejectsSha256" | "maker">;
+export type CommittedPart = SpanRecord & Pick<PartLabel, "rejectsSha256" | "erased">;
 
 /** Leaves out the other fields: of large runs, many labels are in memory. */
-export function keptOf({ rejected, rejectsSha256, filtered, erased, maker }: CommittedPart): CommittedPart {
-  return { rejected, rejectsSha256, filtered, erased, maker };
-}
-
-/** Counts of the rows of a span that are not in its part. */
-export type SpanCounts = Pick<PartLabel, "rejected" | "filtered" | "erased">;
-
-/** Counts the rows of a span that are in its part. */
-export function partRows({ rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">, counts: SpanCounts): number {
-  return rowEnd - rowStart - counts.rejected - counts.filtered - (counts.erased ?? 0);
+export function keptOf({ rows, rejected, rejectsSha256, filtered, erased, maker }: CommittedPart): CommittedPart {
+  return { rows, rejected, rejectsSha256, filtered, erased, maker };
 }
 
 /** Whether all rows of a span are accounted for. */
-export function isWholeSpan(span: Pick<Span, "rowStart" | "rowEnd">, part: SpanCounts & { rows: number }): boolean {
-  return part.rows === partRows(span, part);
+export function isWholeSpan(
+  { rowStart, rowEnd }: Pick<Span, "rowStart" | "rowEnd">,
+  { rows, rejected, filtered, erased = 0 }: Omit<CommittedPart, "maker" | "rejectsSha256">,
+): boolean {
+  return rows + rejected + filtered + erased === rowEnd - rowStart;
 }

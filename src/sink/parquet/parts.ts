@@ -3,25 +3,14 @@ import { outputColumns } from "../../binding/contract.js";
 import type { SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
-import type { Plan } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
-import type { RowsOfRun } from "../../publish/rows-of-run.js";
 import { namesIn, type Stat, type Store } from "../../stores/store.js";
 import { messageOf } from "../../util/errors.js";
 import type { Opening, StoredPlan } from "../port.js";
 import { type DamagedFile, refuseDamaged } from "./damage.js";
 import type { Layout } from "./layout.js";
 import { checkFinished, type FinishedPart, type Manifest } from "./manifest.js";
-import {
-  type CommittedPart,
-  isWholeSpan,
-  keptOf,
-  type PartFacts,
-  type PartLabel,
-  partRows,
-  partSchema,
-} from "./part-label.js";
+import { type CommittedPart, isWholeSpan, keptOf, type PartFacts, partSchema } from "./part-label.js";
 
 /** A run at a target of Parquet files. */
 export interface RunFolder {
@@ -204,7 +193,7 @@ export async function inspectParts(
     for (const { span, name, path } of files) {
       const checked = checkPart(stored, span, facts.get(path));
       if (typeof checked === "object") {
-        parts.committed.set(span, keptOf(checked));
+        parts.committed.set(span, checked);
       } else {
         parts.damaged.push({ path: name, found: checked.replaceAll(path, name), cause: facts.get(path) });
       }
@@ -289,7 +278,7 @@ async function readGroup(
 }
 
 /** The label of a part that matches the plan; else what is wrong with it. */
-function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): PartLabel | string {
+function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): CommittedPart | string {
   if (facts instanceof Error) {
     return firstLine(messageOf(facts));
   }
@@ -306,12 +295,13 @@ function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | 
   if (label.rowStart !== rowStart || label.rowEnd !== rowEnd || !isWholeSpan(label, { ...label, rows: facts.rows })) {
     return `it holds ${facts.rows} rows, rejected ${label.rejected} and filtered out ${label.filtered} where the plan has rows ${rowStart} to ${rowEnd}`;
   }
-  return facts.schema === schema ? label : `its columns are (${facts.schema}), planned (${schema})`;
+  return facts.schema === schema
+    ? keptOf({ ...label, rows: facts.rows })
+    : `its columns are (${facts.schema}), planned (${schema})`;
 }
 
 /** The committed spans of a run, as far as this attempt has read or committed them. */
 export interface CommittedSpans {
-  readonly committed: Uint8Array;
   readonly parts: Map<number, CommittedPart>;
   /** Parts that this attempt committed or adopted. */
   readonly own: Map<number, FinishedPart>;
@@ -321,22 +311,13 @@ export interface CommittedSpans {
   profile: SpanProfile;
 }
 
-export function committedSpansOf({ plan }: StoredPlan, parts: ReadonlyMap<number, CommittedPart>): CommittedSpans {
-  const known: CommittedSpans = {
-    committed: new Uint8Array(spanCount(plan)),
-    parts: new Map(),
-    own: new Map(),
-    profiled: new Set(),
-    profile: noRows,
-  };
-  addParts(known, parts);
-  return known;
+export function committedSpansOf(parts: Map<number, CommittedPart>): CommittedSpans {
+  return { parts, own: new Map(), profiled: new Set(), profile: noRows };
 }
 
 /** Adds committed parts to `known`. */
 export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
   for (const [span, part] of parts) {
-    known.committed[span] = 1;
     known.parts.set(span, keptOf(part));
   }
 }
@@ -357,22 +338,6 @@ export function addOwnProfile(
     known.profiled.add(span);
     known.profile = mergeProfiles(known.profile, parseProfile(text));
   }
-}
-
-/** What became of the rows of committed spans. */
-export function rowsOf(plan: Plan, { parts }: CommittedSpans): RowsOfRun {
-  const rows = { output: 0, rejected: 0, filtered: 0 };
-  for (const [span, part] of parts) {
-    rows.output += partRows(spanAt(plan, span), part);
-    rows.rejected += part.rejected;
-    rows.filtered += part.filtered;
-  }
-  return rows;
-}
-
-/** The attempt that committed each span, by span. */
-export function committedByOf({ parts }: CommittedSpans): Map<number, CommittedBy> {
-  return new Map([...parts].map(([span, part]) => [span, part.maker]));
 }
 
 /** Consecutive rows of a span, in a Parquet file of this machine without a label. */

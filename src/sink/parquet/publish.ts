@@ -1,4 +1,4 @@
-import { spanAt, spanCount } from "../../plan/spans.js";
+import { spanCount } from "../../plan/spans.js";
 import { splitRunId } from "../../plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
@@ -8,7 +8,6 @@ import { type ProfileToWrite, refuseStopped } from "./ledger.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
-import { partRows } from "./part-label.js";
 import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
 import { hidden, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { staleRejects } from "./rejects.js";
@@ -126,8 +125,7 @@ async function manifestPart(
       "something else writes here; delete that file and run the same command again: its span is then scored anew",
     );
   }
-  const { rejected, rejectsSha256, filtered, erased, maker } = label;
-  const rows = partRows(spanAt(stored.plan, span), label);
+  const { rows, rejected, rejectsSha256, filtered, erased, maker } = label;
   const { sizeBytes, sha256 } = digest;
   const counts = { rows, rejected, rejects_sha256: rejectsSha256, filtered, erased };
   return { file, span, ...counts, maker, size_bytes: sizeBytes, sha256 };

@@ -5,7 +5,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import type { RejectedRow } from "../../columnar/types.js";
-import type { CommittedBy } from "../../publish/committed-by.js";
+import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { SpanFile } from "../../publish/span-file.js";
@@ -13,9 +13,9 @@ import type { Compression } from "../../spec/parquet-spec.js";
 import type { Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
-import { openAnswers, readAnswers } from "./answers.js";
+import { openAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { decisionDocument, verdictDocument } from "../ledger.js";
+import { decisionDocument } from "../ledger.js";
 import { createDocument, profileToWrite, readDocument, readState, refuseStopped } from "./ledger.js";
 import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
@@ -25,7 +25,6 @@ import {
   addOwnPart,
   addOwnProfile,
   addParts,
-  committedByOf,
   committedParts,
   type CommittedSpans,
   committedSpansOf,
@@ -33,7 +32,6 @@ import {
   partProfiles,
   readCommitted,
   readProfiles,
-  rowsOf,
   type RunFolder,
   type SpilledPiece,
 } from "./parts.js";
@@ -71,28 +69,22 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
       }
     });
   }
-  const known = committedSpansOf(stored, parts);
+  const known = committedSpansOf(parts);
+  const journal = openAnswers(store, layout, writer, hidden(run));
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
-    committed: known.committed,
-    get rows() {
-      return rowsOf(stored.plan, known);
-    },
-    get committedBy() {
-      return committedByOf(known);
-    },
-    parts: () => store.fetch(partNames(run), "whole"),
-    spanFiles: (isWanted = () => true) => spanFiles(run, known, isWanted),
+    spans: known.parts,
+    read: () => Promise.resolve(store.fetch(partNames(run), "whole")),
+    spanFiles: () => spanFiles(run, known),
     rejects: () => readRejects(store, layout, known.parts),
-    keptAnswers: () => readAnswers(store, layout),
+    answers: () => journal,
     async refresh() {
       addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
-    judge: (value) => createDocument(store, layout, verdictDocument, value, lasting(run)),
-    decide: (value) => createDocument(store, layout, decisionDocument, value, lasting(run)),
+    create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, known, { writer, ...attempt });
@@ -134,17 +126,10 @@ async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> 
 }
 
 /** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
-async function* spanFiles(
-  run: RunFolder,
-  known: CommittedSpans,
-  isWanted: (span: number) => boolean,
-): AsyncGenerator<SpanFile> {
+async function* spanFiles(run: RunFolder, known: CommittedSpans): AsyncGenerator<SpanFile> {
   const { store, layout } = run;
   const names = await listParts(store, layout);
   for (const [span, part] of [...known.parts].toSorted(([one], [other]) => one - other)) {
-    if (!isWanted(span)) {
-      continue;
-    }
     const name = names.get(span);
     const profile = name && (await readProfiles(run, new Map([[span, name]]))).get(span);
     if (name === undefined || profile === undefined) {
@@ -171,9 +156,10 @@ function runWriter(
   maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
   const { compression } = tools;
-  const { store, layout } = run;
+  const { store } = run;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
+    unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
       const before = pieces.get(index) ?? [];
       const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
@@ -195,7 +181,6 @@ function runWriter(
       return outcome;
     },
     finish: (attempt) => finishRun(run, known, attempt),
-    answers: () => Promise.resolve(openAnswers(store, layout, maker.writer, hidden(run))),
   };
 }
 
@@ -237,7 +222,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     requireApproved(decision, layout.runId);
   }
   const committed = await committedProfile(run, known);
-  const { rejected } = rowsOf(stored.plan, known);
+  const { rejected } = rowsOf(known.parts);
   const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const profile = profileToWrite(layout, text, decision);
   try {

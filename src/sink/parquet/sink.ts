@@ -1,11 +1,12 @@
 import type { DuckDbAccess } from "../../duckdb/instance.js";
+import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import type { Store } from "../../stores/store.js";
 import type { ErrorCode } from "../../util/errors.js";
 import type { Sink } from "../port.js";
 import { loadEncoder } from "./commit.js";
-import { createInPlace, openLedger, stripVerdicts } from "./ledger.js";
+import { createInPlace, openLedger } from "./ledger.js";
 import { findHistory } from "./history.js";
 import { layoutOf, plannedLayout } from "./layout.js";
 import {
@@ -50,8 +51,12 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
     newRunAdds: false,
-    ledger: openLedger(store, folder, options.failure),
-    find: (base) => findPlan(store, folder, base),
+    ledger: openLedger(store, folder),
+    table: undefined,
+    find: (base, number) =>
+      number === undefined
+        ? findPlan(store, folder, base)
+        : readPlan(store, layoutOf(folder, numberedRunId(base, number))),
     unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
     published: (series) => findPublished(store, { folder, folders }, series),
     visible: () => readersAt(store, folder),
@@ -62,15 +67,14 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     },
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
-    stored: (runId) => readPlan(store, layoutOf(folder, runId)),
-    stripVerdicts: (base) => stripVerdicts(store, folder, base),
     rehearse: (plan) => options.rehearse(plan),
     expect() {
       loadEncoder(duckdb);
     },
-    compareTarget: () => ({ lines: [], isElsewhere: false }), // the plan is in the folder
-    create: (plan) => createPlan(store, plannedLayout(folder, plan), plan),
-    createInPlace: (plan, held) => createInPlace(store, folder, plan, held),
+    create: (plan, held) =>
+      held === undefined
+        ? createPlan(store, plannedLayout(folder, plan), plan)
+        : createInPlace(store, folder, plan, held),
     open: async (stored, how) => await openRun(tools, requireKept(stored), how),
     async [Symbol.asyncDispose]() {
       await duckdb[Symbol.asyncDispose]();

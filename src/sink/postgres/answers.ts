@@ -16,27 +16,28 @@ const rowsPerQuery = 500;
  * Opens the journal of a run's answers: a table of the run's own, which is dropped when the run is over. A table shared
  * by all runs would need DELETE, and would keep the space of the deleted rows.
  */
-export async function openAnswers(tools: RunTools, plan: Plan): Promise<AnswerJournal> {
+export function openAnswers(tools: RunTools, plan: Plan): AnswerJournal {
   const name = answersTable(tools.control.schema, plan.runId);
-  await retried(tools, `preparing table ${showTable(name)}`, (session) => prepare(session, tools, plan, name));
   return {
     pauseMs: 200,
     read: () => readAnswers(tools, name),
     async keep(answers) {
+      if (answers.length === 0) {
+        await retried(tools, `preparing table ${showTable(name)}`, (session) => prepare(session, tools, plan, name));
+      }
       for (const group of groupsOf(answers)) {
         await retrying(`keeping answers in ${showTable(name)}`, tools.retry, async (last) => {
           const insert = (): Promise<void> =>
             transact(tools, (session) => insertAnswers(session, name, tools.writer, group), { last });
           await insert().catch(async (error: unknown) => {
             ignoreMissing(error);
-            // Dropped: by the end of the run, or by a person. Only the latter needs it again.
+            // Not made yet; or dropped, by the end of the run or by a person. After the end nobody needs it again.
             await transact(tools, (session) => prepare(session, tools, plan, name));
             await insert().catch(ignoreMissing);
           });
         });
       }
     },
-    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
@@ -56,12 +57,7 @@ function ignoreMissing(error: unknown): void {
   }
 }
 
-/** Yields all answers that are kept of a run; none where the table is gone. */
-export function keptAnswers(tools: RunTools, { runId }: Plan): AsyncIterable<KeptAnswer> {
-  return readAnswers(tools, answersTable(tools.control.schema, runId));
-}
-
-/** A bounded number at a time, ordered by request and writer. */
+/** Yields all answers that are kept of a run, a bounded number at a time; none where the table is gone. */
 async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
   for (let after = { request: "", writer: "" }; ; ) {
     const { rows } = await retrying(`reading ${showTable(name)}`, tools.retry, () =>

@@ -28,7 +28,7 @@ import { refuseLost } from "./read-run.js";
 import { finishSeconds, retried, type RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { byChecks, type Decision, type SupersededRun } from "../../publish/decision.js";
+import { byChecks, type Decision } from "../../publish/decision.js";
 import type { KeyCounts } from "../../checks/rules/unique.js";
 
 /** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
@@ -225,10 +225,7 @@ export async function dropTables(
 }
 
 /** What decides whether a run is published: its profile, the verdict on it, and the decision. */
-export function runDecisions(
-  tools: RunTools,
-  plan: Plan,
-): Pick<Required<RunSink>, "profile" | "countKeys" | "judge" | "decide" | "tidy"> {
+export function runDecisions(tools: RunTools, plan: Plan): Pick<RunSink, "profile" | "countKeys" | "create" | "tidy"> {
   const { control, retry, target } = tools;
   const { runId } = plan;
   return {
@@ -240,22 +237,17 @@ export function runDecisions(
         (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
         finishSeconds,
       ),
-    judge: (verdict) =>
+    create: (kind, value) =>
       retried(
         tools,
-        `writing the verdict on ${runId}`,
+        `writing the ${kind.name} on ${runId}`,
         async (session) => {
-          await requireSpans(session, tools, plan, "judging");
-          return await createDocument(session, tools, runId, verdictDocument, verdict);
+          await ("verdict" in value
+            ? requireSpans(session, tools, plan, "judging")
+            : admitDecision(session, tools, plan, value));
+          return await createDocument(session, tools, runId, kind, value);
         },
-        finishSeconds,
-      ),
-    decide: (decision) =>
-      retried(
-        tools,
-        `writing the decision on ${runId}`,
-        (session) => decideRun(session, tools, plan, decision),
-        decision.kind === "approved" ? finishSeconds : undefined,
+        "verdict" in value || value.kind === "approved" ? finishSeconds : undefined,
       ),
     async tidy() {
       await dropTables(tools, (session) => tablesToDrop(session, control, plan));
@@ -265,65 +257,39 @@ export function runDecisions(
 }
 
 /**
- * Stores the decision on a run unless there is one. A run that a later one has replaced is not approved or discarded,
- * and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved. A discarded run
- * takes no more spans: the lock waits for those that are being committed.
+ * Locks a run for the decision on it, and admits that unless there is one. A run that a later one has replaced is not
+ * approved or discarded, and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved.
+ * A discarded run takes no more spans: the lock waits for those that are being committed.
+ * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
  */
-async function decideRun(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<Decision> {
+async function admitDecision(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<void> {
   const { control } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
-  const before = await readDocument(session, control, runId, decisionDocument);
-  if (before !== undefined) {
-    return before;
+  if ((await readDocument(session, control, runId, decisionDocument)) !== undefined) {
+    return;
   }
   if (decision.kind !== "superseded") {
     await refuseSuperseded(session, control, runId);
   }
   if (decision.kind === "approved") {
-    const since = await refuseUnpublishable(session, tools, plan, decision);
-    if (since !== undefined) {
-      return since;
-    }
+    await refuseUnpublishable(session, tools, plan, decision);
   }
-  return await createDocument(session, tools, runId, decisionDocument, decision);
-}
-
-/**
- * Stores the decision that a run is superseded, in the transaction that stores the plan of the later run. Returns whether
- * that plan may be stored: not if the run is approved, unless another attempt has stored the plan.
- */
-export async function supersede(
-  session: Session,
-  tools: RunTools,
-  { runId, decision }: SupersededRun,
-): Promise<boolean> {
-  await lockRuns(session, runId, { shared: false });
-  const { kind } = await createDocument(session, tools, runId, decisionDocument, decision);
-  return kind !== "approved" || (await tools.control.laterRun(session, runId)) !== undefined;
 }
 
 /**
  * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
- * else may become of an approved run. Publishing checks all of it again. Returns the decision of an attempt that has approved
- * the run meanwhile, and may have published it; undefined: there is none.
- * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
+ * else may become of an approved run. Publishing checks all of it again.
  */
-async function refuseUnpublishable(
-  session: Session,
-  tools: RunTools,
-  plan: Plan,
-  { by }: Decision,
-): Promise<Decision | undefined> {
+async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan, { by }: Decision): Promise<void> {
   requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);
   if (mode.kind !== "append") {
     await tools.refuseNewer(session, plan);
   }
   await lockRun(session, plan.runId);
-  const since = await readDocument(session, tools.control, plan.runId, decisionDocument);
-  if (since !== undefined) {
-    return since; // the staging table of a published run is gone
+  if ((await readDocument(session, tools.control, plan.runId, decisionDocument)) !== undefined) {
+    return; // of an attempt that has approved it meanwhile: the staging table of a published run is gone
   }
   await requireSpans(session, tools, plan, "approving");
   await mode.prepare(session, plan, { mayCreate: spanCount(plan) === 0 });
@@ -331,7 +297,6 @@ async function refuseUnpublishable(
   if (by !== byChecks) {
     await mode.checkRows?.(session, plan, "approving"); // checks approve what this command has just scored, and publishes at once
   }
-  return undefined;
 }
 
 /** The number of repeated keys that a verdict names. */

@@ -5,6 +5,9 @@ import { findTable, readsAllRows } from "./table.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import type { StoredPlan } from "../port.js";
+import type { SupersededRun } from "../../publish/decision.js";
+import { decisionDocument } from "../ledger.js";
+import { createDocument } from "./control/documents.js";
 import { splitTable } from "../../spec/postgres-spec.js";
 import type { Control } from "./control/control.js";
 import { dropLeftovers } from "./other-runs/own-tables.js";
@@ -14,49 +17,36 @@ import type { RunTools } from "./run-tools.js";
 import { refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { refusePrunedPins } from "./other-runs/prune-runs.js";
 
-/** Refuses a new run that may not be opened. @throws JobError PLAN_CHANGED, OUTPUT_NEWER, USAGE */
-export async function admitNewRun(session: Session, tools: RunTools, runId: RunId): Promise<void> {
-  const { control, name, planTarget, allowOlder } = tools;
-  await refuseTakingOver(session, tools, runId);
-  if (planTarget.mode !== "append" && !allowOlder) {
-    await refuseOlderNewRun(session, control, runId, planTarget);
-  }
-  if (!refusesDuplicates(tools) || (await nothingPublished(session, control, runId))) {
-    return;
-  }
-  try {
-    await refuseDuplicates(session, name);
-  } catch (error) {
-    if (!(error instanceof JobError)) {
-      throw error; // the transaction is aborted: further queries would fail
-    }
-    // The rows may be this run's own: another attempt has planned it.
-    if ((await control.readPlan(session, runId)) === undefined) {
-      throw error;
-    }
-  }
-}
-
-/** Stores the plan of a run unless there is one, and prepares the tables. Returns the stored plan. @throws JobError */
-export async function createRun(session: Session, tools: RunTools, plan: Plan): Promise<StoredPlan> {
+/**
+ * Stores the plan of a run unless there is one, and prepares the tables. Returns the stored plan; that of the run in whose
+ * place it would come, if that one is approved, and no other attempt has stored a plan after it.
+ * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, USAGE
+ */
+export async function createRun(
+  session: Session,
+  tools: RunTools,
+  plan: Plan,
+  insteadOf?: SupersededRun,
+): Promise<StoredPlan> {
   const { control, planTarget } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: false });
+  await refuseTakingOver(session, tools, runId); // before the run before it is superseded
+  if (insteadOf !== undefined) {
+    const held = insteadOf.runId;
+    const { kind } = await createDocument(session, tools, held, decisionDocument, insteadOf.decision);
+    if (kind === "approved" && (await control.laterRun(session, held)) === undefined) {
+      return await requirePlan(session, control, held);
+    }
+  }
   await refuseSuperseded(session, control, runId);
   if (await control.storePlan(session, plan)) {
     await refuseForgotten(session, tools, runId);
-    await refuseTakingOver(session, tools, runId);
-    const admitted = !refusesDuplicates(tools) || splitRunId(runId).number === 1;
-    if (!admitted && !(await nothingPublished(session, control, runId))) {
-      await refuseDuplicates(session, tools.name);
-    }
+    await admitNewRun(session, tools, runId);
     await dropLeftovers(session, control, { runId, target: planTarget.table, mode: planTarget.mode });
     await refusePrunedPins(session, control, plan, planTarget.table);
   }
-  const stored = await control.readPlan(session, runId);
-  if (stored === undefined) {
-    throw new Error(`the plan of run ${runId} was stored and is gone`);
-  }
+  const stored = await requirePlan(session, control, runId);
   if (stored.pruned !== undefined) {
     throw new JobError("PLAN_CHANGED", `planning run ${runId}: the runs before it were pruned meanwhile`, {
       hint: "run the same command again",
@@ -67,8 +57,25 @@ export async function createRun(session: Session, tools: RunTools, plan: Plan): 
   return stored;
 }
 
-function refusesDuplicates({ planTarget, allowDuplicates }: RunTools): boolean {
-  return planTarget.mode === "append" && !allowDuplicates;
+async function requirePlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan> {
+  const stored = await control.readPlan(session, runId);
+  if (stored === undefined) {
+    throw new Error(`the plan of run ${runId} was stored and is gone`);
+  }
+  return stored;
+}
+
+/** Refuses a run after others of the same params that may not add to their rows, or replace those of later dates. */
+async function admitNewRun(session: Session, tools: RunTools, runId: RunId): Promise<void> {
+  const { control, planTarget, allowOlder, allowDuplicates } = tools;
+  if (splitRunId(runId).number === 1) {
+    return;
+  }
+  if (planTarget.mode !== "append") {
+    await (allowOlder ? undefined : refuseOlderNewRun(session, control, runId, planTarget));
+  } else if (!allowDuplicates && !(await nothingPublished(session, control, runId))) {
+    await refuseDuplicates(session, tools.name);
+  }
 }
 
 /** Refuses to plan a run anew whose plan is gone while other control rows of it are there. @throws JobError OUTPUT_DAMAGED */
@@ -106,8 +113,7 @@ async function nothingPublished(session: Session, { table, where }: Control, run
 
 /**
  * Refuses a new run in mode append where the table holds rows: the new run would add the same rows again. Only an empty
- * table has none of them. The attempt that plans the run checks this alone behind the fence around the runs, so that no
- * row of an earlier run can come later.
+ * table has none of them. The fence around the runs is locked, so that no row of an earlier run can come later.
  * @throws JobError USAGE
  */
 async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
@@ -137,8 +143,9 @@ async function holdsRows(session: Session, name: TableName): Promise<boolean> {
 
 /**
  * Refuses a new run in place of one whose rows are for another table, which may be another job's of the same name: that job
- * could not finish its run, and would add its rows again. Admitted if its table is gone, which may have been renamed; if the
- * run is published, discarded or superseded; and if it has neither committed spans nor an approval.
+ * could not finish its run, and would add its rows again. Admitted if the new run is planned already; if that table is
+ * gone, which may have been renamed; if the run before is published, discarded or superseded; and if it has neither
+ * committed spans nor an approval.
  * @throws JobError PLAN_CHANGED
  */
 async function refuseTakingOver(
@@ -151,9 +158,9 @@ async function refuseTakingOver(
     text: `SELECT run_id, target, job, approved FROM (
         SELECT r.*, ${where.isDecided("approved")} AS approved FROM ${table("runs")} r WHERE base = $1 AND number < $2
         ORDER BY number DESC LIMIT 1) r
-      WHERE target <> $3 AND ${where.isUnfinished} AND NOT ${where.isDecided("discarded")} AND NOT ${where.isDecided("superseded")}
+      WHERE target <> $3 AND NOT EXISTS (SELECT FROM ${table("runs")} WHERE run_id = $4) AND ${where.isUnfinished} AND NOT ${where.isDecided("discarded")} AND NOT ${where.isDecided("superseded")}
         AND (approved OR EXISTS (SELECT 1 FROM ${table("spans")} s WHERE s.run_id = r.run_id))`,
-    values: [base, number, planTarget.table],
+    values: [base, number, planTarget.table, runId],
   });
   const [other] = rows;
   if (other === undefined) {

@@ -21,8 +21,6 @@ interface ReadRun {
   readonly spans: readonly CommittedSpan[];
   /** The digest of the table's files, where they are others than those that took the spans: see `changedFiles`. */
   readonly files: string | undefined;
-  /** Whether the table that the run had replaced was put back. */
-  readonly rolledBack: boolean;
 }
 
 /** Reads what is committed of a run, and checks that its rows are there. @throws JobError OUTPUT_DAMAGED */
@@ -52,7 +50,7 @@ export async function readRun(
   const target = plannedTarget(plan);
   const isOver = state.kind === "discarded" || state.kind === "superseded";
   if (isOver || (toDiscard && !finished)) {
-    return { state, spans, files: undefined, rolledBack: false }; // its rows may be gone
+    return { state, spans, files: undefined }; // its rows may be gone
   }
   // A spec that names another target is reported when it is compared with the plan.
   if (target.table === showTable(tools.name) && target.mode === mode.kind) {
@@ -74,11 +72,11 @@ export async function readRun(
       await refuseSwappedOut(session, tools, plan);
       await checkOwnTables(session, tools, plan);
       const files = writesTarget(mode) ? await changedFiles(session, tools, plan) : undefined;
-      return { state, spans, files, rolledBack: false };
+      return { state, spans, files };
     }
   }
   const rolledBack = finished && mode.kind === "replace" && (await isRolledBack(session, control, plan.runId));
-  return { state, spans, files: undefined, rolledBack };
+  return { state: rolledBack ? { kind: "published", rolledBack } : state, spans, files: undefined };
 }
 
 async function readState(

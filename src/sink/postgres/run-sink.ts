@@ -2,19 +2,12 @@ import { outputColumns } from "../../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import type { Plan, Span } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
 import type { Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
-import type { AttemptFacts, CommittedBy } from "../../publish/committed-by.js";
-import { keptAnswers, openAnswers } from "./answers.js";
+import type { AttemptFacts, CommittedBy } from "../../publish/span-record.js";
+import { openAnswers } from "./answers.js";
 import { type Session, transact } from "./connections.js";
-import {
-  addSpans,
-  type CommittedSpans,
-  committedSpansOf,
-  readSpans,
-  recordSpansGone,
-  refuseEmptied,
-  rowsOf,
-} from "./control/spans.js";
+import { type CommittedSpan, readSpans, recordSpansGone, refuseEmptied } from "./control/spans.js";
 import { lastSwapNumber, refuseSwappedOut } from "./control/swaps.js";
 import { type Charset, knowing, openCharset, storableRejects, unfitRows } from "./copy/unfit-values.js";
 import { copyStream, encodeRows } from "./copy/copy-binary.js";
@@ -24,7 +17,7 @@ import { finishAndClear, runDecisions } from "./finish-run.js";
 import { readRun } from "./read-run.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";
 import { writesTarget } from "./modes/mode.js";
-import { scoredSeconds } from "./other-runs/past-runs.js";
+import { readTable } from "./other-runs/read-rows.js";
 import { readRejects } from "./control/reject-rows.js";
 import { retrying } from "./failures.js";
 import { commitSpan, type SpanCommit } from "./span-transaction.js";
@@ -32,11 +25,11 @@ import { findTable, fitColumns, type TargetColumn } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
-  const { state, spans, files, rolledBack } = await transact(tools, (session) => readRun(session, tools, stored, how));
+  const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored, how));
   if (files !== undefined) {
     await countRows(tools, stored.plan, files);
   }
-  return runSink(tools, stored, { known: committedSpansOf(stored.plan, spans), state, rolledBack });
+  return runSink(tools, stored, { known: bySpan(spans), state });
 }
 
 /**
@@ -62,17 +55,16 @@ async function countRows(tools: RunTools, plan: Plan, files: string): Promise<vo
 function runSink(
   tools: RunTools,
   stored: StoredPlan,
-  opened: { readonly known: CommittedSpans } & Pick<RunSink, "state" | "rolledBack">,
+  { known, state }: { readonly known: Map<number, CommittedSpan> } & Pick<RunSink, "state">,
 ): RunSink {
   const { connections, control, target } = tools;
   const { plan } = stored;
-  const { known, state, rolledBack } = opened;
   const remembering: Remembering = async (work) => {
     try {
       return await work();
     } catch (error) {
       if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
-        await recordSpansGone(tools, plan.runId, known.spans.keys());
+        await recordSpansGone(tools, plan.runId, known.keys());
       }
       throw error;
     }
@@ -80,24 +72,20 @@ function runSink(
   const decisions = runDecisions(tools, plan);
   return {
     state,
-    rolledBack,
     ...decisions,
     profile: () => remembering(decisions.profile),
-    judge: (verdict) => remembering(() => decisions.judge(verdict)),
-    decide: (decision) => remembering(() => decisions.decide(decision)),
-    keptAnswers: () => keptAnswers(tools, plan),
-    scoredSeconds: () => retried(tools, `reading ${target}`, (session) => scoredSeconds(session, control, plan.runId)),
-    committed: known.committed,
-    get rows() {
-      return rowsOf(known);
+    create: (kind, value) => remembering(() => decisions.create(kind, value)),
+    answers: () => openAnswers(tools, plan),
+    read: (key) => readTable(tools, plan, key),
+    spanFiles() {
+      throw new Error("rows are erased from a table in place");
     },
-    get committedBy() {
-      return new Map([...known.spans].map(([span, { committedBy }]) => [span, committedBy]));
-    },
+    spans: known,
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>
       remembering(async () => {
-        addSpans(known, await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored)));
+        const spans = await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored));
+        bySpan(spans, known);
       }),
     async begin(attempt) {
       const begun = await remembering(() =>
@@ -106,6 +94,12 @@ function runSink(
       return runWriter(tools, stored, { known, begun, remembering });
     },
   };
+}
+
+/** Adds committed spans to what is known of a run. */
+function bySpan(spans: readonly CommittedSpan[], known = new Map<number, CommittedSpan>()): Map<number, CommittedSpan> {
+  spans.forEach((row) => known.set(row.span, row));
+  return known;
 }
 
 /** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
@@ -118,7 +112,7 @@ function runWriter(
     known,
     begun,
     remembering,
-  }: { readonly known: CommittedSpans; readonly begun: Begun; readonly remembering: Remembering },
+  }: { readonly known: Map<number, CommittedSpan>; readonly begun: Begun; readonly remembering: Remembering },
 ): RunWriter {
   const { charset } = begun;
   return {
@@ -140,19 +134,18 @@ function runWriter(
           commitSpan(tools, commit, last),
         ),
       );
-      addSpans(known, [committed]);
+      bySpan([committed], known);
       await tools.spilled.drop(span);
       return outcome;
     },
     finish: (attempt) => remembering(() => finishAndClear(tools, stored, attempt)),
-    answers: () => openAnswers(tools, stored.plan),
   };
 }
 
 /** What this attempt writes to, and how its spans are labelled. */
 interface Begun {
   readonly columns: readonly TargetColumn[];
-  readonly committedBy: Omit<CommittedBy, "batchSize">;
+  readonly maker: Omit<CommittedBy, "batchSize">;
   /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
   readonly lastSwap: string | undefined;
   /** Undefined if the database can hold every text. */
@@ -174,11 +167,11 @@ async function spillRows(
 function spanCommit(
   { spilled }: RunTools,
   stored: StoredPlan,
-  { columns, committedBy, lastSwap }: Begun,
+  { columns, maker, lastSwap }: Begun,
   span: Span,
   output: SpanOutput,
 ): SpanCommit {
-  const { rows, rejects, filtered, batchSize, provider = committedBy.provider, profile, onEncoded } = output;
+  const { rows, rejects, filtered, batchSize, provider = maker.provider, profile, onEncoded } = output;
   const types = columns.map(({ type }) => type);
   const last = [...encodeRows(rows.columns, types, rows.rowCount)];
   onEncoded?.();
@@ -192,7 +185,7 @@ function spanCommit(
       rows: spilled.rowsOf(span) + rows.rowCount,
       rejected: rejects.length,
       filtered,
-      committedBy: { ...committedBy, batchSize, provider },
+      maker: { ...maker, batchSize, provider },
       table: columns[0]?.table ?? 0,
     },
     profile,
@@ -204,7 +197,7 @@ async function beginRun(
   session: Session,
   tools: RunTools,
   plan: Plan,
-  known: CommittedSpans,
+  known: ReadonlyMap<number, CommittedSpan>,
   attempt: AttemptFacts,
 ): Promise<Begun> {
   const { control, writer, name } = tools;
@@ -212,31 +205,31 @@ async function beginRun(
   await lockRuns(session, runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, runId);
-  await refuseOlder(session, tools, plan, known); // before anything is scored in vain
+  await refuseOlder(session, tools, plan, known.size); // before anything is scored in vain
   // Read before the check below: each commit of a span finds swaps after this number, and the check finds earlier ones.
   const lastSwap = writesTarget(tools.modeOf(plan)) ? await lastSwapNumber(session, control, name) : undefined;
   await refuseSwappedOut(session, tools, plan);
-  const columns = await prepareRun(session, tools, plan, { mayCreate: known.spans.size === 0 });
+  const columns = await prepareRun(session, tools, plan, { mayCreate: known.size === 0 });
   await session.query({
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
   const charset = await openCharset(session, tools.connections);
-  return { columns, lastSwap, charset, committedBy: { writer, ...attempt } };
+  return { columns, lastSwap, charset, maker: { writer, ...attempt } };
 }
 
 /**
- * Refuses an unfinished run that can still replace rows of a newer one: in `replace`, and of a staged run, all of its rows
+ * Refuses an unfinished run, of which so many spans are committed, that can still replace rows of a newer one: in `replace`, and of a staged run, all of its rows
  * do at the end. @throws JobError OUTPUT_NEWER
  */
 export async function refuseOlder(
   session: Session,
   { control, modeOf, refuseNewer }: RunTools,
   plan: Plan,
-  { committed }: CommittedSpans,
+  committed: number,
 ): Promise<void> {
   const { kind } = modeOf(plan);
-  const publishesMore = kind === "replace" || (kind === "upsert" && (plan.staged || committed.includes(0)));
+  const publishesMore = kind === "replace" || (kind === "upsert" && (plan.staged || committed < spanCount(plan)));
   if (publishesMore && !(await control.isFinished(session, plan.runId))) {
     await refuseNewer(session, plan);
   }

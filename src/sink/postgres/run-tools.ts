@@ -1,7 +1,7 @@
 import type { RetryTools } from "../../util/retry.js";
 import { type Session, transact, type TransactionTools } from "./connections.js";
 import { hasControlTables, makeControlTables } from "./control/schema.js";
-import type { SpilledCopy } from "./copy/spilled-copy.js";
+import type { RowSpool, SpilledCopy } from "./copy/spilled-copy.js";
 import { retrying } from "./failures.js";
 import type { ModeTools, TargetTools } from "./modes/mode.js";
 import type { PostgresTarget } from "./target.js";
@@ -23,6 +23,8 @@ export interface RunTools extends TransactionTools, TargetTools, ModeTools {
   readonly program: string;
   /** Rows of incomplete spans. */
   readonly spilled: SpilledCopy;
+  /** Takes files of rows. */
+  readonly spool: RowSpool;
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
 }

@@ -1,9 +1,10 @@
 import { assertNever, JobError } from "../../util/errors.js";
 import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import { numberedRunId } from "../../plan/identity.js";
+import type { Plan } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
-import type { Sink, StoredPlan } from "../port.js";
+import type { Sink, StoredPlan, TargetTable } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";
 import { openConnections, type Session, transact } from "./connections.js";
@@ -15,26 +16,25 @@ import { addVersion, createDocument, readDocument } from "./control/documents.js
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
-import { hintingAtRun, newerRunCheck } from "./other-runs/newer-runs.js";
+import { findNewer, hintingAtRun, newerRunCheck } from "./other-runs/newer-runs.js";
 import { replaceMode } from "./modes/replace.js";
 import { rollBack } from "./modes/rollback.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
 import { pastRuns } from "./other-runs/past-runs.js";
-import { pruning } from "./other-runs/prune-runs.js";
+import { leftTables, pruneRuns } from "./other-runs/prune-runs.js";
 import { rehearse, rehearsePlanned } from "./rehearse.js";
 import { readPublishedRows, readTable } from "./other-runs/read-rows.js";
 import { retrying } from "./failures.js";
 import { eraseRows } from "./other-runs/erase-rows.js";
-import { supersede } from "./finish-run.js";
+import { dropTables } from "./finish-run.js";
 import { openRun } from "./run-sink.js";
-import { compareTargets, targetOf } from "./target.js";
+import { targetOf } from "./target.js";
 import { stagedMode } from "./modes/staged.js";
 import { upsertMode } from "./modes/upsert.js";
-import { bestEffort } from "../../util/best-effort.js";
 import type { Ledger } from "../ledger.js";
-import { readSwaps } from "./control/swaps.js";
-import { admitNewRun, createRun } from "./new-run.js";
+import { previousTables, readSwaps } from "./control/swaps.js";
+import { createRun } from "./new-run.js";
 
 export { connectionOf } from "./connect.js";
 
@@ -55,8 +55,7 @@ interface PostgresSinkOptions {
 }
 
 export interface PostgresSink extends Sink {
-  admitNewRun(runId: RunId): Promise<void>;
-  rollback(): Promise<RolledBack>;
+  readonly table: TargetTable;
 }
 
 /** Opens a table as a target. A span's rows and its row in the control table commit in one transaction. */
@@ -64,45 +63,44 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   const { settings, spool } = options;
   const tools = toolsOf(options);
   const { control, connections, planTarget, target } = tools;
+  const doing = `reading ${target}`;
   return {
     target,
     planTarget,
     ledger: openLedger(tools),
     newRunAdds: planTarget.mode === "append",
-    compareTarget: (planned) => ({
-      lines: compareTargets(planned, planTarget),
-      isElsewhere: planned["table"] !== planTarget.table,
-    }),
     expect() {},
-    find: (base) =>
+    find: (base, number) =>
       retriedRead<StoredPlan | undefined>(
         tools,
         `looking for run ${base} at ${settings.server}`,
         undefined,
-        (session) => control.latestPlan(session, base),
+        (session) =>
+          number === undefined
+            ? control.latestPlan(session, base)
+            : control.readPlan(session, numberedRunId(base, number)),
       ),
-    admitNewRun: (runId) =>
-      retriedRead(tools, `reading ${target}`, undefined, (session) => admitNewRun(session, tools, runId)),
-    create: (plan) => retriedWrite(tools, `preparing ${target}`, (session) => createRun(session, tools, plan)),
-    createInPlace: (plan, held) =>
-      retriedWrite(tools, `preparing ${target}`, async (session) =>
-        (await supersede(session, tools, held)) ? await createRun(session, tools, plan) : undefined,
-      ),
+    create: (plan, insteadOf) =>
+      retriedWrite(tools, `preparing ${target}`, (session) => createRun(session, tools, plan, insteadOf)),
     rehearse: (plan, { isPlanned, command }) =>
       retrying(`checking ${target}`, tools.retry, () =>
         hintingAtRun({ command, isPlanned }, () => (isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, plan))),
       ),
     open: (stored, how) => retrying(`reading ${target}`, tools.retry, () => openRun(tools, requireKept(stored), how)),
     ...pastRuns(tools),
-    stored: (runId) =>
-      retriedRead(tools, `reading run ${runId} at ${settings.server}`, undefined, (session) =>
-        control.readPlan(session, runId),
-      ),
-    readPublished: (request) => readPublishedRows(tools, spool, request),
-    readTable: (what, key) => readTable(tools, spool, what, key),
-    ...pruning(tools),
-    erase: (request) => eraseRows(tools, request),
-    rollback: () => rollBackTarget(tools),
+    readPublished: (request) => readPublishedRows(tools, request),
+    prune: (request) => pruneRuns(tools, request),
+    table: {
+      read: (table, key) => readTable(tools, table, key),
+      newer: (plan) => retriedRead(tools, doing, undefined, (session) => findNewer(session, control, plan)),
+      erase: (request) => eraseRows(tools, request),
+      previous: () => retriedRead(tools, doing, [], (session) => previousTables(session, control, tools.name)),
+      async drop(table) {
+        await dropTables(tools, () => Promise.resolve([splitTable(table)]));
+        return (await leftTables(tools, [table])).size === 0;
+      },
+      rollBack: () => rollBackTarget(tools),
+    },
     async [Symbol.asyncDispose]() {
       await connections[Symbol.asyncDispose]();
       await spool[Symbol.asyncDispose]();
@@ -110,8 +108,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   };
 }
 
-function toolsOf({ settings, spool, ...options }: PostgresSinkOptions): RunTools {
-  const { spec, retry, allowOlder } = options;
+function toolsOf({ settings, ...options }: PostgresSinkOptions): RunTools {
+  const { spec, retry, allowOlder, spool } = options;
   const { warn } = retry;
   const name = splitTable(spec.table);
   const control = controlOf(spec.control_schema);
@@ -183,21 +181,18 @@ function modeOf(tools: ModeTools, { staged }: Plan): Mode {
 function openLedger(tools: RunTools): Ledger {
   const { control, target } = tools;
   return {
-    failure: "DATABASE",
     read: (runId, kind) =>
       retriedRead(tools, `reading ${target}`, undefined, (session) => readDocument(session, control, runId, kind)),
     // A note on a run that is not planned yet may be the first row there.
     create: (runId, kind, value) =>
       retriedWrite(tools, `writing to ${target}`, (session) => createDocument(session, tools, runId, kind, value)),
-    note: (runId, kind, change) =>
-      bestEffort(() =>
-        transact(tools, async (session) => {
-          await lock(session, `${kind.name} ${runId}`);
-          const next = change(await readDocument(session, control, runId, kind));
-          if (next !== undefined) {
-            await addVersion(session, tools, runId, kind, next);
-          }
-        }),
-      ),
+    change: (runId, kind, next) =>
+      transact(tools, async (session) => {
+        await lock(session, `${kind.name} ${runId}`);
+        const value = next(await readDocument(session, control, runId, kind));
+        if (value !== undefined) {
+          await addVersion(session, tools, runId, kind, value);
+        }
+      }),
   };
 }

@@ -54,7 +54,7 @@ export async function commitSpan(
       throw error;
     }
   }
-  const isOwn = committed.committedBy.writer === commit.due.committedBy.writer;
+  const isOwn = committed.maker.writer === commit.due.maker.writer;
   return { outcome: isOwn ? "committed" : "adopted", committed };
 }
 

@@ -1,4 +1,4 @@
-import { difference } from "../../plan/compare.js";
+import { compareTargets } from "../../plan/compare.js";
 import type { Plan, PlanTarget } from "../../plan/plan.js";
 import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
 import { splitTable } from "../../spec/postgres-spec.js";
@@ -15,6 +15,7 @@ export interface PostgresTarget extends PlanTarget {
   readonly table: string;
   readonly mode: PostgresMode;
   readonly key: readonly string[];
+  /** "fail" in other modes than `upsert`, where it has no effect. */
   readonly onDuplicate: "fail" | "last";
 }
 
@@ -29,9 +30,10 @@ const schema = z.strictObject({
 
 /** The target that a spec names. */
 export function targetOf(
-  { table, mode, key, on_duplicate: onDuplicate }: PostgresOutputSpec,
+  { table, mode, key, on_duplicate: asked }: PostgresOutputSpec,
   { server }: { readonly server: string },
 ): PostgresTarget {
+  const onDuplicate = mode === "upsert" ? asked : "fail";
   return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
 }
 
@@ -52,29 +54,12 @@ export function plannedTarget({ target }: Plan): PostgresTarget {
  * @throws JobError PLAN_CHANGED
  */
 export function requirePlannedTarget({ runId, target }: Plan, asked: PostgresTarget, act: string): void {
-  const differences = compareTargets(target, asked);
-  if (differences.length > 0) {
-    const isElsewhere = target["table"] !== asked.table;
-    throw new JobError("PLAN_CHANGED", `${act} run ${runId}: ${differences.join("; ")}`, {
+  const { lines, isElsewhere } = compareTargets(target, asked);
+  if (lines.length > 0) {
+    throw new JobError("PLAN_CHANGED", `${act} run ${runId}: ${lines.join("; ")}`, {
       hint: isElsewhere
         ? "give each job a name of its own; or name the table of the plan in output.postgres.table again"
         : "restore what was planned, and run the same command again; or score again, as another run: run --new-run",
     });
   }
-}
-
-/**
- * Returns a line for each setting that differs between the planned target and the one that is asked for. The server may
- * differ.
- */
-export function compareTargets(planned: PlanTarget, asked: PostgresTarget): string[] {
-  return [
-    ...difference("output.postgres.table", planned["table"], asked.table),
-    ...difference("output.postgres.mode", planned["mode"], asked.mode),
-    ...difference("output.postgres.key", planned["key"], asked.key),
-    // `on_duplicate` has no effect in other modes.
-    ...(planned["mode"] === "upsert"
-      ? difference("output.postgres.on_duplicate", planned["onDuplicate"], asked.onDuplicate)
-      : []),
-  ];
 }

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
+import { firstOf } from "../../support/torture.js";
 
 const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 const echo = ({ text }: Pick<ChatRequest, "text">): ChatReply => ({ content: text });
@@ -95,7 +96,7 @@ describe("servers of language models", () => {
     expect(await job.run()).toMatchObject({ code: 75, report: { code: "NETWORK" } });
   });
 
-  test.each<[string, ChatReply, number, string]>([
+  const refusals: readonly [string, ChatReply, number, string][] = [
     [
       "an account without quota",
       refusal(429, { message: "You exceeded your current quota", code: "insufficient_quota" }),
@@ -112,30 +113,35 @@ describe("servers of language models", () => {
       64,
       "MODEL_INVALID",
     ],
-  ])("%s ends the attempt, and answers so far are kept", async (_what, reply, exitCode, code) => {
-    let answered = 0;
-    const refuses = (request: ChatRequest): ChatReply => {
-      if (exitCode === 67 && answered < 5) {
-        answered += 1;
-        return echo(request);
-      }
-      return reply;
-    };
-    const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(300) t(i)";
-    await using job = await promptJob({ select, reply: refuses, server: { token: "s3cret" } });
+  ];
 
-    const ended = await job.run();
+  test.each(firstOf(refusals, 3))(
+    "%s ends the attempt, and answers so far are kept",
+    async (_what, reply, exitCode, code) => {
+      let answered = 0;
+      const refuses = (request: ChatRequest): ChatReply => {
+        if (exitCode === 67 && answered < 5) {
+          answered += 1;
+          return echo(request);
+        }
+        return reply;
+      };
+      const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(300) t(i)";
+      await using job = await promptJob({ select, reply: refuses, server: { token: "s3cret" } });
 
-    expect(ended, ended.stderr).toMatchObject({ code: exitCode, report: { code } });
-    expect(job.server.requests[0]?.headers).toMatchObject({ authorization: "Bearer s3cret" });
-    expect(ended.stderr).not.toContain("s3cret");
+      const ended = await job.run();
 
-    job.server.reply = echo;
-    const before = job.server.requests.length;
-    expect(before).toBeLessThan(100); // of 200 rows that are asked first: the first error stops the others
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 300 } });
-    expect(job.server.requests.length - before).toBe(300 - answered);
-  });
+      expect(ended, ended.stderr).toMatchObject({ code: exitCode, report: { code } });
+      expect(job.server.requests[0]?.headers).toMatchObject({ authorization: "Bearer s3cret" });
+      expect(ended.stderr).not.toContain("s3cret");
+
+      job.server.reply = echo;
+      const before = job.server.requests.length;
+      expect(before).toBeLessThan(100); // of 200 rows that are asked first: the first error stops the others
+      expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 300 } });
+      expect(job.server.requests.length - before).toBe(300 - answered);
+    },
+  );
 
   test("a server that takes no response_format is asked without it, and answers are checked all the same", async () => {
     await using job = await promptJob({

@@ -8,12 +8,15 @@ import { changeAt, commitProfiled, holdStaged, moments, publishStaged, stagedSin
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, commitSpans, type PgSinkOptions, planFor } from "../../support/sinks.js";
+import { decisionDocument } from "#src/sink/ledger.js";
+import { torture } from "../../support/torture.js";
 
 const postgres = usePostgres();
 const [append, upsert, replace, byRows] = modes;
 const staged = modes.map(([mode, spec]) => [`staged ${mode}`, spec, true] as const);
 const plain = [replace, byRows].map(([mode, spec]) => [mode, { ...spec, key: [] }, false] as const);
-const cases = [...staged, ...plain];
+/** In the short form, `append`, and `replace` in both ways. */
+const cases = [...staged, ...plain].filter((_, index) => torture || index % 2 === 0);
 
 type Spec = PgSinkOptions["postgres"];
 
@@ -174,7 +177,7 @@ postgres.describe("a constraint that is dropped from the target of an unfinished
     await using sink = stagedSink(database, spec);
     const { run } = await holdStaged(sink, stagedPlan(sink.planTarget));
     await database.query("ALTER TABLE scores.predictions DROP CONSTRAINT c; DROP INDEX scores.one");
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     await run.finish();
     expect(await rows(database)).toEqual({ rows: 25, ids: 25 });
   });

@@ -11,6 +11,7 @@ import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -37,7 +38,7 @@ const steps = {
   },
   async answers(sink: Sink) {
     const { run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
-    return () => run.answers();
+    return () => run.answers().keep([]);
   },
   async finish(sink: Sink) {
     const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
@@ -48,16 +49,16 @@ const steps = {
     for (const number of ["", "-r2"]) {
       await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}${number}` }));
     }
-    return () => sink.rollback();
+    return () => sink.table.rollBack();
   },
   async approve(sink: Sink) {
     const { run, stored } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
     await commitSpans(run, stored);
-    return () => run.decide(decisionOf("approved"));
+    return () => run.create(decisionDocument, decisionOf("approved"));
   },
   async discard(sink: Sink) {
     const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
-    return () => run.decide(decisionOf("discarded"));
+    return () => run.create(decisionDocument, decisionOf("discarded"));
   },
 } as const satisfies Record<string, (sink: PostgresSink) => Promise<() => Promise<unknown>>>;
 
@@ -77,7 +78,7 @@ postgres.describe("two erasures of different tables", () => {
     await using database = await postgres.server().createDatabase();
     const erase = async (table: string): Promise<unknown> => {
       await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
-      return await sink.erase?.({
+      return await sink.table.erase({
         keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
         dryRun: false,
         by: "ana",

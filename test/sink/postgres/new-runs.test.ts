@@ -122,7 +122,6 @@ postgres.describe("a new run while an attempt of the run before works", () => {
     await using old = pgSink({ url: database.url, postgres: append });
     await using next = pgSink({ url: database.url, postgres: append, allowDuplicates: false });
     const { stored, run } = await begun(old, runOf(old, 1));
-    await next.admitNewRun(second); // the table is empty
     using stop = stopAt("before", controlRow);
     const span = spanAt(stored.plan, 0);
     const committing = run.commit(span, whole(outputOf(idsOf(span))));
@@ -134,7 +133,7 @@ postgres.describe("a new run while an attempt of the run before works", () => {
     stop.go();
     expect(await committing).toBe("committed");
     expect(await planning).toMatchObject(duplicates);
-    await expect(next.admitNewRun(second)).rejects.toMatchObject(duplicates);
+    await expect(next.create(runOf(next, 2))).rejects.toMatchObject(duplicates);
     expect(await database.query("SELECT count(*)::int AS n FROM infer_batch.runs")).toEqual([{ n: 1 }]);
     await carryOut(old, runOf(old, 1));
     expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
@@ -150,7 +149,7 @@ postgres.describe("a new run while an attempt of the run before works", () => {
     await next.create(runOf(next, 2));
     await expect(commitSpans(run, stored)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
     await carryOut(next, runOf(next, 2));
-    await next.admitNewRun(second); // its own rows are there
+    expect((await next.create(runOf(next, 2))).plan.runId).toBe(second); // its own rows are there
     expect(await idsIn(database)).toEqual(Array.from({ length: 25 }, (_, id) => id));
   });
 
@@ -163,11 +162,11 @@ postgres.describe("a new run while an attempt of the run before works", () => {
     try {
       const url = postgres.server().url(database.name, "blind");
       await using blind = pgSink({ url, postgres: append, allowDuplicates: false });
-      await expect(blind.admitNewRun(second)).rejects.toMatchObject(duplicates);
+      await expect(blind.create(runOf(blind, 2))).rejects.toMatchObject(duplicates);
       await database.query("GRANT SELECT ON scores.predictions TO blind");
-      await blind.admitNewRun(second);
+      expect((await blind.create(runOf(blind, 2))).plan.runId).toBe(second);
       await database.query("ALTER TABLE scores.predictions ENABLE ROW LEVEL SECURITY");
-      await expect(blind.admitNewRun(second)).rejects.toMatchObject(duplicates);
+      await expect(blind.create(runOf(blind, 3))).rejects.toMatchObject(duplicates);
     } finally {
       await database.query("DROP OWNED BY blind; DROP ROLE blind");
     }

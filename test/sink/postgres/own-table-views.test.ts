@@ -9,6 +9,7 @@ import type { BegunRun } from "../../support/sink-drive.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, planFor } from "../../support/sinks.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 const [, upsert, renaming, byRows] = modes;
@@ -24,7 +25,7 @@ async function scored(sink: Sink, isStaged: boolean): Promise<{ stored: StoredPl
 }
 
 async function publish({ run }: { readonly run: BegunRun }, isStaged: boolean): Promise<void> {
-  await (isStaged ? run.decide(decisionOf("approved")) : undefined);
+  await (isStaged ? run.create(decisionDocument, decisionOf("approved")) : undefined);
   await run.finish();
 }
 
@@ -107,7 +108,7 @@ postgres.describe("a view of a table that a run has for itself", () => {
     await database.query(`${plainTable}; INSERT INTO scores.predictions VALUES (-1, 0)`);
     await using sink = stagedSink(database, renaming[1]);
     const { run } = await scored(sink, isStaged);
-    await (isStaged ? run.decide(decisionOf("approved")) : undefined);
+    await (isStaged ? run.create(decisionDocument, decisionOf("approved")) : undefined);
     await viewOf(database, "%staging%");
     await expect(run.finish()).rejects.toMatchObject(refusal);
     expect(await rows(database)).toBe(1);
@@ -146,7 +147,7 @@ postgres.describe("a held run whose staging table has lost rows", () => {
       const held = await scored(sink, true);
       const name = await viewOf(database, "%staging%");
       await database.query(`DROP VIEW scores.seen; DELETE FROM ${name} WHERE id = 3`);
-      await expect(held.run.decide(decisionOf("approved"))).rejects.toMatchObject({
+      await expect(held.run.create(decisionDocument, decisionOf("approved"))).rejects.toMatchObject({
         code: "OUTPUT_DAMAGED",
         exitCode: 66,
         message: expect.stringMatching(/^approving run \S+: \S+ holds 24 rows, its spans gave 25$/) as string,
@@ -154,7 +155,7 @@ postgres.describe("a held run whose staging table has lost rows", () => {
       });
       expect(await database.query("SELECT kind FROM infer_batch.decisions")).toEqual([]);
       expect((await sink.open(held.stored)).state.kind).toBe("held");
-      expect(await held.run.decide(decisionOf("discarded"))).toEqual(decisionOf("discarded"));
+      expect(await held.run.create(decisionDocument, decisionOf("discarded"))).toEqual(decisionOf("discarded"));
       await held.run.tidy();
       expect(await leftTables(database)).toEqual([]);
     },

@@ -78,15 +78,15 @@ postgres.describe("pruning runs of a table", () => {
     for (const plan of [first, second, third]) {
       await publish(sink, plan);
     }
-    expect((await sink.previousTables?.())?.map(({ runId }) => runId)).toEqual([second.runId, first.runId]);
+    expect((await sink.table.previous()).map(({ runId }) => runId)).toEqual([second.runId, first.runId]);
     expect(await pruneAt(sink, third)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
-    await sink.rollback();
+    await sink.table.rollBack();
     expect(await pruneAt(sink, second)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
     expect(await pruneAt(sink, third)).toMatchObject({ kind: "removed", profiles: 4 });
-    const [newest] = (await sink.previousTables?.()) ?? [];
+    const [newest] = await sink.table.previous();
     expect(newest?.runId).toBe(third.runId);
-    expect(await sink.dropPrevious?.(newest?.name ?? "")).toBe(true);
-    expect((await sink.previousTables?.())?.map(({ runId }) => runId)).toEqual([first.runId]);
+    expect(await sink.table.drop(newest?.name ?? "")).toBe(true);
+    expect((await sink.table.previous()).map(({ runId }) => runId)).toEqual([first.runId]);
     const view = await database.query("SELECT run_id, state FROM infer_batch.progress WHERE run_id LIKE '%-r2'");
     expect(view).toEqual([{ run_id: numberedRunId(third.runId, 2), state: "discarded" }]);
   });

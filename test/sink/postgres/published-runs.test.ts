@@ -10,6 +10,7 @@ import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../s
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, pgSink, planFor } from "../../support/sinks.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
@@ -31,7 +32,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     const merged = await (await sink.open(stored)).profile();
     expect(profileText(merged)).toBe(profileText(profile));
     const decision = decisionOf("approved");
-    await run.decide(decision);
+    await run.create(decisionDocument, decision);
     await run.finish();
 
     const text = runProfileText(runProfileOf(plan, { profile, rejected: 0, decision }));
@@ -46,7 +47,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     const { run } = await holdStaged(sink, night(sink, 1));
-    await run.decide({ ...decisionOf("approved"), asBaseline });
+    await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline });
     await run.finish();
     expect((await sink.published(series))?.length).toBe(asBaseline ? 1 : 0);
   });
@@ -65,7 +66,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     ];
     for (const { plan, decision } of decided) {
       const { run } = await holdStaged(sink, plan);
-      await run.decide(decision);
+      await run.create(decisionDocument, decision);
       await run.finish();
     }
     const found = async (asked: Partial<Series>): Promise<string[]> =>
@@ -124,7 +125,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"] } });
     await publishStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
-    await sink.rollback();
+    await sink.table.rollBack();
     expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 
@@ -143,8 +144,8 @@ postgres.describe("unfinished runs in Postgres that are staged", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     await holdStaged(sink, night(sink, 1));
-    await (await holdStaged(sink, night(sink, 2))).run.decide(decisionOf("discarded"));
-    await (await holdStaged(sink, night(sink, 3))).run.decide(decisionOf("approved"));
+    await (await holdStaged(sink, night(sink, 2))).run.create(decisionDocument, decisionOf("discarded"));
+    await (await holdStaged(sink, night(sink, 3))).run.create(decisionDocument, decisionOf("approved"));
     await begun(sink, night(sink, 4));
     await carryOut(sink, planFor(sink.planTarget, { runId: "job-900000000000", rows: 30 }));
     const found = await sink.unfinished("job", "job-900000000000" as RunId);

@@ -214,14 +214,14 @@ postgres.describe("rollbacks that are refused", () => {
   test("a rollback is refused in another mode than replace", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, { mode: "append" });
-    await expect(sink.rollback()).rejects.toMatchObject(usage(/output\.postgres\.mode is append/));
+    await expect(sink.table.rollBack()).rejects.toMatchObject(usage(/output\.postgres\.mode is append/));
   });
 
   test("a rollback is refused where no run has ever been", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query(plainTable);
     await using sink = sinkOf(database, replace);
-    await expect(sink.rollback()).rejects.toMatchObject(usage(/no run has replaced it/));
+    await expect(sink.table.rollBack()).rejects.toMatchObject(usage(/no run has replaced it/));
   });
 
   test.each<[string, PgSinkOptions["postgres"], string, object]>([
@@ -239,6 +239,6 @@ postgres.describe("rollbacks that are refused", () => {
     await using sink = sinkOf(database, spec);
     await carryOut(sink, plan(sink));
     await database.query(sql);
-    await expect(sink.rollback()).rejects.toMatchObject(error);
+    await expect(sink.table.rollBack()).rejects.toMatchObject(error);
   });
 });

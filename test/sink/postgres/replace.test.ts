@@ -4,6 +4,7 @@ import type { Database } from "../../support/pg-database.js";
 import { expectInOrder, readMeanwhile } from "../../support/pg-reader.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 
@@ -123,17 +124,17 @@ postgres.describe("mode replace", () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25, { swap });
     await using sink = replace(database, { swap });
-    await expect(sink.rollback()).rejects.toMatchObject({ code: "USAGE", exitCode: 64 });
+    await expect(sink.table.rollBack()).rejects.toMatchObject({ code: "USAGE", exitCode: 64 });
     await runOf(database, 40, { swap });
     const before = await describeTable(database);
 
-    const { kept, undone, restored } = await sink.rollback();
+    const { kept, undone, restored } = await sink.table.rollBack();
 
     expect(await count(database)).toBe(25);
     expect(await count(database, kept)).toBe(40);
     expect([undone.runId, restored?.runId]).toEqual(["job-000000000040", "job-000000000025"]);
     expect(await describeTable(database)).toEqual(before);
-    await expect(sink.rollback()).rejects.toThrow("it is not kept any more");
+    await expect(sink.table.rollBack()).rejects.toThrow("it is not kept any more");
     await runOf(database, 55, { swap });
     expect(await count(database)).toBe(55);
     expect(await tables(database)).toEqual(["predictions", "predictions__before"]);
@@ -145,31 +146,34 @@ postgres.describe("mode replace", () => {
     await runOf(database, 30);
     await runOf(database, 40, { control_schema: "other" });
     await using sink = replace(database);
-    await expect(sink.rollback()).rejects.toMatchObject({
+    await expect(sink.table.rollBack()).rejects.toMatchObject({
       code: "USAGE",
       message: expect.stringContaining("not the table that run job-000000000030 put there"),
     });
     expect(await count(database)).toBe(40);
   });
 
-  test.each([["rename"], ["delete_insert"]])("a rollback works where the table numbers its rows: %s", async (swap) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(
-      "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
-    );
-    await runOf(database, 25, { swap });
-    await runOf(database, 40, { swap });
-    await using sink = pgSink({
-      url: database.url,
-      postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
-    });
-    await sink.rollback();
-    expect(await count(database)).toBe(25);
+  test.each(firstOf([["delete_insert"], ["rename"]]))(
+    "a rollback works where the table numbers its rows: %s",
+    async (swap) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(
+        "CREATE SCHEMA scores; CREATE TABLE scores.predictions (n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id int8 UNIQUE, score real)",
+      );
+      await runOf(database, 25, { swap });
+      await runOf(database, 40, { swap });
+      await using sink = pgSink({
+        url: database.url,
+        postgres: { mode: "replace", key: ["id"], swap: swap === "rename" ? "rename" : "delete_insert" },
+      });
+      await sink.table.rollBack();
+      expect(await count(database)).toBe(25);
 
-    const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
-    const run = await sink.open(await sink.create(plan));
-    expect([run.state.kind, run.rolledBack]).toEqual(["published", true]);
-  });
+      const plan = planFor(sink.planTarget, { rows: 40, runId: "job-000000000040" });
+      const run = await sink.open(await sink.create(plan));
+      expect(run.state).toEqual({ kind: "published", rolledBack: true });
+    },
+  );
 
   describe("a table that other objects depend on", () => {
     const dependents = [
@@ -212,7 +216,7 @@ postgres.describe("mode replace", () => {
         await runOf(database, 40, { swap: "delete_insert" });
         expect(await count(database)).toBe(40);
         await using sink = replace(database, { swap: "delete_insert" });
-        await sink.rollback();
+        await sink.table.rollBack();
         expect(await count(database)).toBe(25);
       },
     );

@@ -10,6 +10,7 @@ import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
@@ -39,7 +40,7 @@ postgres.describe("a new run in place of an approved one", () => {
     await using sink = stagedSink(database, spec, { allowDuplicates: false });
     await using other = stagedSink(database, spec, { allowDuplicates: false });
     const { run, stored } = await holdStaged(sink, runOf(sink, 1));
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     const late = await other.open(stored);
 
     await sink.create(runOf(sink, 2));
@@ -60,8 +61,7 @@ postgres.describe("a new run in place of an approved one", () => {
       await using sink = stagedSink(database, spec, { allowDuplicates: false });
       await using next = stagedSink(database, patient, { allowDuplicates: false });
       const { run } = await holdStaged(sink, runOf(sink, 1));
-      await run.decide(decisionOf("approved"));
-      await next.admitNewRun(runOf(next, 2).runId); // nothing is published yet
+      await run.create(decisionDocument, decisionOf("approved"));
       using stop = stopAt("before", /^INSERT INTO "infer_batch"\.finishes/);
       const publishing = run.finish();
       await stop.reached;
@@ -92,7 +92,7 @@ postgres.describe("an approved run of another table", () => {
       await database.query(plainTable);
       await using sink = stagedSink(database, spec);
       const { run, stored } = await holdStaged(sink, runOf(sink, 1));
-      await run.decide(decisionOf("approved"));
+      await run.create(decisionDocument, decisionOf("approved"));
       await database.query("CREATE TABLE scores.other (LIKE scores.predictions INCLUDING ALL)");
       await using other = stagedSink(database, { ...spec, table: "scores.other" });
       const attempt = (await other.open(stored)).begin(alone);
@@ -120,7 +120,7 @@ postgres.describe("two attempts that approve a run", () => {
     try {
       await publishing.query("BEGIN");
       await publishing.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [`infer-batch run ${runId}`]);
-      const decided = run.decide(decisionOf("approved"));
+      const decided = run.create(decisionDocument, decisionOf("approved"));
       while (!(await isWaited(database))) {
         await sleep(10);
       }

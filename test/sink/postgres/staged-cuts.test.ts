@@ -11,6 +11,7 @@ import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
 import { begun, commitSpans, pgSink, type PgSinkOptions } from "../../support/sinks.js";
 import { torture } from "../../support/torture.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 const oldRow =
@@ -21,7 +22,7 @@ const rowsSql = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM 
 async function approve(sink: ReturnType<typeof pgSink>): Promise<void> {
   const stored = (await sink.find(stagedPlan(sink.planTarget).runId)) ?? expect.fail("no run");
   const run = await sink.open(stored);
-  await run.decide(decisionOf("approved"));
+  await run.create(decisionDocument, decisionOf("approved"));
   await (await run.begin(alone)).finish();
 }
 
@@ -91,14 +92,14 @@ postgres.describe("a connection that breaks while a staged run is approved and p
       };
       const calls = (await publish()).filter((call) => isCut(call));
       const failures: string[] = [];
-      // In short, each half of the modes has every second of them.
-      const half = modes.findIndex(([name]) => name === mode) % 2;
+      // In short, each mode has every fourth of them.
+      const quarter = modes.findIndex(([name]) => name === mode);
       const moments = calls.flatMap((call, index) =>
         torture
           ? [`before ${call}`, `after ${call}`]
-          : index % 2 !== half
-            ? []
-            : [index % 4 < 2 ? `before ${call}` : `after ${call}`],
+          : index % 4 === quarter
+            ? [index % 8 < 4 ? `before ${call}` : `after ${call}`]
+            : [],
       );
       for (const moment of moments) {
         await publish(moment).catch((error: unknown) => {
@@ -149,8 +150,10 @@ postgres.describe("attempts that race with the publication of a staged run", () 
         const { seen } = await readMeanwhile(reader, rowsSql, async () => {
           await Promise.allSettled([
             approve(sinks[0]),
-            sinks[1].open(worker.stored).then((run) => run.decide(decisionOf("discarded")).then(() => run.tidy())),
-            sinks[2].open(worker.stored).then((run) => run.decide(decisionOf("superseded"))),
+            sinks[1]
+              .open(worker.stored)
+              .then((run) => run.create(decisionDocument, decisionOf("discarded")).then(() => run.tidy())),
+            sinks[2].open(worker.stored).then((run) => run.create(decisionDocument, decisionOf("superseded"))),
             commitSpans(worker.run, worker.stored).then(() => worker.run.finish()),
           ]);
         });

@@ -10,6 +10,8 @@ import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
 import { begun, outputOf, type PgSinkOptions, whole } from "../../support/sinks.js";
+import { decisionDocument } from "#src/sink/ledger.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 const [append, upsert] = modes;
@@ -34,7 +36,7 @@ async function publishIds(sink: Sink, spans: readonly (readonly number[])[]): Pr
   for (const [index, ids] of [...spans.entries()].toReversed()) {
     await run.commit(spanAt(stored.plan, index), whole({ ...outputOf(ids, (id) => id + index / 4) }));
   }
-  await run.decide(decisionOf("approved"));
+  await run.create(decisionDocument, decisionOf("approved"));
   await run.finish();
 }
 
@@ -98,7 +100,7 @@ postgres.describe("keys of a staged run in upsert", () => {
     await database.query(table);
     await using sink = stagedSink(database, append[1]);
     const { run, stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     await expect(run.finish()).rejects.toMatchObject({ code: "DUPLICATE_KEY", exitCode: 65 });
     expect((await sink.open(stored)).state.kind).toBe("approved");
     expect(await rowsIn(database)).toEqual(["-1 -1", "2 -1"]);
@@ -116,9 +118,12 @@ postgres.describe("the order of staged runs", () => {
     await using sink = stagedSink(database, spec);
     const { run, stored } = await holdStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
-    await expect(run.decide(decisionOf("approved"))).rejects.toMatchObject({ code: "OUTPUT_NEWER", exitCode: 66 });
+    await expect(run.create(decisionDocument, decisionOf("approved"))).rejects.toMatchObject({
+      code: "OUTPUT_NEWER",
+      exitCode: 66,
+    });
     expect((await sink.open(stored)).state.kind).toBe("held");
-    expect(await run.decide(decisionOf("discarded"))).toEqual(decisionOf("discarded"));
+    expect(await run.create(decisionDocument, decisionOf("discarded"))).toEqual(decisionOf("discarded"));
   });
 
   test.each(overwriting)(
@@ -127,7 +132,7 @@ postgres.describe("the order of staged runs", () => {
       await using database = await postgres.server().createDatabase();
       await using sink = stagedSink(database, spec);
       const first = await holdStaged(sink, night(sink, 1), () => 1);
-      await first.run.decide(decisionOf("approved"));
+      await first.run.create(decisionDocument, decisionOf("approved"));
       await publishStaged(sink, night(sink, 2), () => 2);
       const newer = {
         code: "OUTPUT_NEWER",
@@ -151,7 +156,7 @@ postgres.describe("the order of staged runs", () => {
       await using sink = stagedSink(database, spec);
       const today = await holdStaged(sink, night(sink, 3), () => 3);
       await publishStaged(sink, night(sink, 2), () => 2);
-      await today.run.decide(decisionOf("approved"));
+      await today.run.create(decisionDocument, decisionOf("approved"));
       await today.run.finish();
       await expect(publishStaged(sink, night(sink, 1), () => 1)).rejects.toMatchObject({ code: "OUTPUT_NEWER" });
       expect((await rowsIn(database)).every((row) => row.endsWith(" 3"))).toBe(true);
@@ -171,7 +176,7 @@ postgres.describe("the order of staged runs", () => {
     await using sink = stagedSink(database, upsert[1]);
     const first = await holdStaged(sink, night(sink, 1), () => 1);
     await publishStaged(sink, night(sink, 2, "USA"), () => 2);
-    await first.run.decide(decisionOf("approved"));
+    await first.run.create(decisionDocument, decisionOf("approved"));
     await first.run.finish();
     expect((await rowsIn(database)).every((row) => row.endsWith(" 1"))).toBe(true);
   });
@@ -240,7 +245,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
     }
   });
 
-  test.each(inserting)(
+  test.each(firstOf(inserting))(
     "a staging table that another program changed ends the run with 66, and nothing is published: %s",
     async (_, spec) => {
       const damages = [

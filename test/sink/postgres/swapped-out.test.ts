@@ -19,6 +19,8 @@ import {
   whole,
 } from "../../support/sinks.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { decisionDocument } from "#src/sink/ledger.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 
@@ -42,7 +44,7 @@ async function replaceTable(database: Database, swap: Swap, rows = 15): Promise<
 
 async function rollBack(database: Database, swap: Swap): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], swap } });
-  await sink.rollback();
+  await sink.table.rollBack();
 }
 
 /** A run of 40 rows whose spans are committed as far as `which` says. */
@@ -125,20 +127,23 @@ postgres.describe("a run whose rows another run replaces", () => {
     },
   );
 
-  test.each(cases)("a run continues if the replacement is rolled back: $mode, swap $swap", async ({ spec, swap }) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(plainTable);
-    const { sink, stored, run } = await startedRun(database, spec, isFirst);
-    await using _ = sink;
-    await replaceTable(database, swap);
-    await rollBack(database, swap);
-    await sink.open(stored);
-    await commitSpans(run, stored);
-    await run.finish();
-    expect(await count(database)).toBe(40);
-  });
+  test.each(firstOf(cases, 2))(
+    "a run continues if the replacement is rolled back: $mode, swap $swap",
+    async ({ spec, swap }) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(plainTable);
+      const { sink, stored, run } = await startedRun(database, spec, isFirst);
+      await using _ = sink;
+      await replaceTable(database, swap);
+      await rollBack(database, swap);
+      await sink.open(stored);
+      await commitSpans(run, stored);
+      await run.finish();
+      expect(await count(database)).toBe(40);
+    },
+  );
 
-  test.each(cases)(
+  test.each(firstOf(cases, 2))(
     "a run that had no rows in the table is not concerned: $mode, swap $swap",
     async ({ spec, swap }) => {
       await using database = await postgres.server().createDatabase();
@@ -161,7 +166,7 @@ postgres.describe("a run whose rows another run replaces", () => {
     await commitSpans(run, stored, isFirst);
     await replaceTable(database, "delete_insert", 5);
     await commitSpans(run, stored);
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
     await run.finish();
     expect(await count(database)).toBe(45);
   });

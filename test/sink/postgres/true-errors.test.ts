@@ -16,7 +16,7 @@ postgres.describe("an error of the server while the target is read", () => {
     const plan = planFor(sink.planTarget);
     await carryOut(sink, plan);
     await holder.query("BEGIN; LOCK TABLE scores.predictions IN ACCESS EXCLUSIVE MODE");
-    await expect(sink.admitNewRun(numberedRunId(plan.runId, 2))).rejects.toMatchObject({
+    await expect(sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) })).rejects.toMatchObject({
       code: "DATABASE",
       message: expect.stringContaining("lock timeout") as string,
     });

@@ -7,27 +7,44 @@ import { type Control, damagedRun } from "./control.js";
 /** Documents of which the last version counts. Of the others it is the first: nobody can change a decision by inserting. */
 const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", "spending"]);
 
-/** Reads a document of a run; undefined: there is none. @throws JobError OUTPUT_DAMAGED */
-export async function readDocument<T>(
-  session: Session,
-  { schema, table }: Control,
+/** SQL for the documents of a run that count, as an object of their texts. @param run SQL for its id */
+export function documentsSql({ table }: Pick<Control, "table">, run: string): string {
+  const last = [...changing].map((name) => `'${name}'`).join(", ");
+  return `(SELECT json_object_agg(name, text) FROM (
+      SELECT DISTINCT ON (name) name, document::text AS text FROM ${table("documents")} WHERE run_id = ${run}
+      ORDER BY name, CASE WHEN name IN (${last}) THEN -version ELSE version END) AS d)`;
+}
+
+/** Parses the text of a document; undefined: there is none. @throws JobError OUTPUT_DAMAGED */
+export function parseDocument<T>(
+  { schema }: Pick<Control, "schema">,
   runId: RunId,
   { name, parse }: DocumentKind<T>,
-): Promise<T | undefined> {
-  const { rows } = await session.query<{ document: string }>({
-    text: `SELECT document::text AS document FROM ${table("documents")} WHERE run_id = $1 AND name = $2
-      ORDER BY version ${changing.has(name) ? "DESC" : ""} LIMIT 1`,
-    values: [runId, name],
-  });
-  const [row] = rows;
-  const document = row && parse(parseJson(row.document));
-  if (row !== undefined && document === undefined) {
+  text: string | undefined,
+): T | undefined {
+  const document = text === undefined ? undefined : parse(parseJson(text));
+  if (text !== undefined && document === undefined) {
     throw damagedRun(`reading ${schema}.documents: the ${name} of run ${runId} was not written by infer-batch`, {
       hint: "the control tables were changed; restore them from a backup",
       runId,
     });
   }
   return document;
+}
+
+/** Reads a document of a run; undefined: there is none. @throws JobError OUTPUT_DAMAGED */
+export async function readDocument<T>(
+  session: Session,
+  control: Control,
+  runId: RunId,
+  kind: DocumentKind<T>,
+): Promise<T | undefined> {
+  const { rows } = await session.query<{ document: string }>({
+    text: `SELECT document::text AS document FROM ${control.table("documents")} WHERE run_id = $1 AND name = $2
+      ORDER BY version ${changing.has(kind.name) ? "DESC" : ""} LIMIT 1`,
+    values: [runId, kind.name],
+  });
+  return parseDocument(control, runId, kind, rows[0]?.document);
 }
 
 /** `writer` names this attempt. */

@@ -1,9 +1,8 @@
-import type { RowsOfRun } from "../../../publish/rows-of-run.js";
 import { z } from "../../../util/zod.js";
 import type { Plan, RunId, Span } from "../../../plan/plan.js";
 import { spanAt, spanCount } from "../../../plan/spans.js";
 import type { StoredPlan } from "../../port.js";
-import type { CommittedBy } from "../../../publish/committed-by.js";
+import type { SpanRecord } from "../../../publish/span-record.js";
 import { type Session, transact } from "../connections.js";
 import { type Control, damagedRun } from "./control.js";
 import { quoteTable, showTable, type TableName } from "../names.js";
@@ -18,12 +17,8 @@ import { plannedTarget } from "../target.js";
 import type { TargetTools } from "../modes/mode.js";
 
 /** A committed span, as its control row describes it. */
-export interface CommittedSpan {
+export interface CommittedSpan extends SpanRecord {
   readonly span: number;
-  readonly rows: number;
-  readonly rejected: number;
-  readonly filtered: number;
-  readonly committedBy: CommittedBy;
   /** OID of the table that took its rows. */
   readonly table: number;
 }
@@ -79,9 +74,9 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     });
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
-  const committedBy = { writer, worker, workers, program, provider, batchSize, onBadRow };
+  const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };
   const { span, rows, rejected, filtered, table_oid: table } = data;
-  return { span, rows, rejected, filtered, committedBy, table };
+  return { span, rows, rejected, filtered, maker, table };
 }
 
 /** A span that is about to be committed. */
@@ -102,7 +97,7 @@ export async function insertSpan(
   { control, name }: TargetTools,
   { stored, span, due, profile, lastSwap }: SpanToInsert,
 ): Promise<boolean> {
-  const { committedBy } = due;
+  const { maker } = due;
   const row: z.infer<typeof schema> = {
     span: span.index,
     plan_id: stored.planId,
@@ -111,13 +106,13 @@ export async function insertSpan(
     rows: due.rows,
     rejected: due.rejected,
     filtered: due.filtered,
-    writer: committedBy.writer,
-    worker: committedBy.worker,
-    workers: committedBy.workers,
-    program: committedBy.program,
-    provider: committedBy.provider,
-    batch_size: committedBy.batchSize,
-    on_bad_row: committedBy.onBadRow,
+    writer: maker.writer,
+    worker: maker.worker,
+    workers: maker.workers,
+    program: maker.program,
+    provider: maker.provider,
+    batch_size: maker.batchSize,
+    on_bad_row: maker.onBadRow,
     table_oid: due.table,
   };
   const values = [stored.plan.runId, ...columns.map((column) => row[column]), profile];
@@ -132,37 +127,6 @@ export async function insertSpan(
     values: isStaged ? values : [...values, showTable(name), lastSwap],
   });
   return inserted.rows[0]?.swapped === true;
-}
-
-/** The committed spans of a run, as far as this attempt has read or committed them. */
-export interface CommittedSpans {
-  readonly committed: Uint8Array;
-  readonly spans: Map<number, CommittedSpan>;
-}
-
-export function committedSpansOf(plan: Plan, spans: readonly CommittedSpan[]): CommittedSpans {
-  const known: CommittedSpans = { committed: new Uint8Array(spanCount(plan)), spans: new Map() };
-  addSpans(known, spans);
-  return known;
-}
-
-/** Adds committed spans to what is known of a run. */
-export function addSpans({ committed, spans }: CommittedSpans, more: readonly CommittedSpan[]): void {
-  for (const row of more) {
-    committed[row.span] = 1;
-    spans.set(row.span, row);
-  }
-}
-
-/** What became of the rows of committed spans. */
-export function rowsOf({ spans }: CommittedSpans): RowsOfRun {
-  const rows = { output: 0, rejected: 0, filtered: 0 };
-  for (const span of spans.values()) {
-    rows.output += span.rows;
-    rows.rejected += span.rejected;
-    rows.filtered += span.filtered;
-  }
-  return rows;
 }
 
 /** The profiles of a span take up to about 200 KiB. */

@@ -45,8 +45,8 @@ export function newerRunCheck(
 }
 
 /**
- * Refuses to open a run for an earlier date than one whose rows it would replace: before its plan is stored, and before
- * the run that it takes the place of is superseded, which could no longer be approved.
+ * Refuses to open a run for an earlier date than one whose rows it would replace, in the transaction that stores its plan:
+ * so that the run that it takes the place of can still be approved.
  * @throws JobError OUTPUT_NEWER
  */
 export async function refuseOlderNewRun(
@@ -64,7 +64,7 @@ export async function refuseOlderNewRun(
       JOIN ${runs} n ON n.job = r.job AND n.base <> r.base AND n.logical_date > r.logical_date
       WHERE r.run_id = $1 AND n.target = $2 AND ${hasRowsSql(control)}
       ORDER BY n.planned_at DESC`,
-    values: [before, table],
+    values: [runId, table],
   });
   const newer = rows.find(({ params, own }) => mode === "replace" || sameSeries(own, params));
   if (newer !== undefined) {

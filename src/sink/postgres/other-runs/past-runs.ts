@@ -6,23 +6,25 @@ import {
   type HistoryRequest,
   type OtherRuns,
   type RecordedRun,
+  recordedRun,
   type RecordedSpending,
-  statusOfRun,
 } from "../../../publish/recorded-run.js";
 import type { Sink, UnfinishedRun } from "../../port.js";
 import type { Session } from "../connections.js";
 import { showTable } from "../names.js";
 import { retried, retriedRead, type RunTools } from "../run-tools.js";
-import { findNewer } from "./newer-runs.js";
 import { whyGone } from "../control/swaps.js";
-import type { Decision } from "../../../publish/decision.js";
 import { parseTombstone } from "../../../publish/pruned-run.js";
-import type { RunVerdict } from "../../../publish/run-verdict.js";
-import { stateOf } from "../../../publish/lifecycle.js";
 import { JobError } from "../../../util/errors.js";
-import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../../ledger.js";
+import {
+  decisionDocument,
+  type DocumentKind,
+  errorsDocument,
+  spendingDocument,
+  verdictDocument,
+} from "../../ledger.js";
 import { type Control, type PlanRow, storedPlan, utcText } from "../control/control.js";
-import { readDocument } from "../control/documents.js";
+import { documentsSql, parseDocument } from "../control/documents.js";
 import { isTombstone } from "./prune-runs.js";
 import { splitRunId } from "../../../plan/identity.js";
 import { sameSeries } from "../../../plan/series.js";
@@ -32,7 +34,7 @@ import { plannedTarget } from "../target.js";
 /** Reads earlier runs from the control tables. */
 export function pastRuns(
   tools: RunTools,
-): Pick<Required<Sink>, "unfinished" | "published" | "visible" | "newer" | "readProfile" | "history"> {
+): Pick<Sink, "unfinished" | "published" | "visible" | "readProfile" | "history"> {
   const { control, planTarget, target } = tools;
   const doing = `reading ${target}`;
   return {
@@ -44,7 +46,6 @@ export function pastRuns(
         (session) => unfinishedRuns(session, tools, job, base),
       ),
     visible: (plan) => retriedRead(tools, doing, undefined, (session) => visibleRun(session, tools, plan)),
-    newer: (plan) => retriedRead(tools, doing, undefined, (session) => findNewer(session, control, plan)),
     published: (series) =>
       retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools, series)),
     readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
@@ -87,6 +88,8 @@ interface HistoryRow extends PlanRow {
   /** JSON that the driver has parsed. */
   readonly spending: RecordedSpending | null;
   readonly rolled_back: boolean;
+  /** The texts of its documents, by name; null: it has none. */
+  readonly documents: Readonly<Record<string, string>> | null;
   /** The first tombstone after it, as text. */
   readonly tombstone: string | null;
 }
@@ -95,33 +98,32 @@ interface HistoryRow extends PlanRow {
 async function readHistory(
   session: Session,
   { control, name }: RunTools,
-  { job, last, others }: HistoryRequest,
+  { job, runId, last, others }: HistoryRequest,
 ): Promise<readonly RecordedRun[]> {
   const { table, where } = control;
   const target = showTable(name);
   const { rows } = await session.query<HistoryRow>({
     text: `SELECT r.run_id, r.plan, r.plan_id, ${where.hasLater} AS later, ${where.isRolledBack} AS rolled_back,
         ${utcText("f.finished_at")} AS finished_at, f.spending, s.spans, s.rows, s.rejected, ${utcText("s.last_at")} AS last_commit_at,
-        ${secondsSql(control, "r.run_id")} AS seconds,
+        ${secondsSql(control, "r.run_id")} AS seconds, ${documentsSql(control, "r.run_id")} AS documents,
         (SELECT t.plan FROM ${table("runs")} t WHERE t.base = r.base AND t.number > r.number AND ${isTombstone("t")}
           ORDER BY t.number LIMIT 1) AS tombstone
       FROM ${table("runs")} r LEFT JOIN ${table("finishes")} f USING (run_id)
       CROSS JOIN LATERAL (
         SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
         FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
-      WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} ORDER BY coalesce(r.logical_date, r.planned_at) DESC, r.number DESC LIMIT $3`,
-    values: [job, target, last],
+      WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} AND r.run_id = coalesce($4, r.run_id)
+      ORDER BY coalesce(r.logical_date, r.planned_at) DESC, r.number DESC LIMIT $3`,
+    values: [job, target, last, runId ?? null],
   });
   if (others !== undefined) {
     await readOthers(session, control, others, job, target);
   }
-  const runs: RecordedRun[] = [];
-  for (const row of rows) {
-    const run = { ...(await recordedRun(session, control, row)), place: target };
+  return rows.map((row) => {
+    const run = recordOf(control, target, row);
     const pruned = row.tombstone === null ? undefined : parseTombstone(row.tombstone);
-    runs.push(pruned === undefined ? run : asPruned(run, pruned));
-  }
-  return runs;
+    return pruned === undefined ? run : asPruned(run, pruned);
+  });
 }
 
 /** The limit of other tables, and of other jobs, that are read. */
@@ -152,53 +154,43 @@ async function readOthers(
   }
 }
 
-async function recordedRun(session: Session, control: Control, row: HistoryRow): Promise<Omit<RecordedRun, "place">> {
-  const { run_id: runId } = row;
-  const published = row.finished_at !== null;
-  const failure = published ? undefined : (await readDocument(session, control, runId, errorsDocument))?.errors.at(-1);
+function recordOf(control: Control, place: string, row: HistoryRow): RecordedRun {
+  const { run_id: runId, documents } = row;
   const common = {
     runId,
+    place,
     rows: Number(row.rows ?? 0),
     rejected: Number(row.rejected ?? 0),
     spansCommitted: row.spans,
     seconds: row.seconds,
-    spending: row.spending ?? undefined,
     rolledBack: row.rolled_back,
-    failure,
   };
-  const stored = storedPlan(row);
-  const review = stored === undefined ? undefined : await reviewOf(session, control, stored.plan);
-  if (stored === undefined || review === undefined) {
-    return { ...common, status: "damaged", plan: undefined, at: null, verdict: undefined, decision: undefined };
-  }
-  const { plan } = stored;
-  const { verdict, decision } = review;
-  const isPaid = plan.request.prompt !== undefined && common.spending === undefined;
-  const spending = isPaid ? await readDocument(session, control, runId, spendingDocument) : common.spending;
-  const { kind } = stateOf({ published, staged: plan.staged, verdict, decision });
-  const hasStopped = failure !== undefined && failure.spansCommitted >= row.spans;
-  const at = row.finished_at ?? decision?.at ?? (kind === "held" ? verdict?.at : failure?.at) ?? row.last_commit_at;
-  const status = statusOfRun(kind, { isOver: row.later, hasStopped });
-  return { ...common, spending, status, plan, at, verdict, decision, adds: plan.target["mode"] === "append" };
-}
-
-/** Reads the verdict and the decision on a run; undefined: they are damaged, which must not hide other runs. */
-async function reviewOf(
-  session: Session,
-  control: Control,
-  plan: Plan,
-): Promise<{ verdict: RunVerdict | undefined; decision: Decision | undefined } | undefined> {
+  const look = <T>(kind: DocumentKind<T>): T | undefined => parseDocument(control, runId, kind, documents?.[kind.name]);
   try {
-    return {
-      verdict: plan.checks === null ? undefined : await readDocument(session, control, plan.runId, verdictDocument),
-      decision: plan.staged ? await readDocument(session, control, plan.runId, decisionDocument) : undefined,
-    };
-  } catch (error) {
-    if (error instanceof JobError) {
-      return undefined;
+    const plan = storedPlan(row)?.plan;
+    if (plan !== undefined) {
+      const isPaid = plan.request.prompt !== undefined;
+      return recordedRun({
+        ...common,
+        plan,
+        verdict: plan.checks === null ? undefined : look(verdictDocument),
+        decision: plan.staged ? look(decisionDocument) : undefined,
+        failure: row.finished_at === null ? look(errorsDocument)?.errors.at(-1) : undefined,
+        spending: row.spending ?? (isPaid ? look(spendingDocument) : undefined),
+        publishedAt: row.finished_at ?? undefined,
+        committedAt: row.last_commit_at,
+        isOver: row.later,
+        adds: plan.target["mode"] === "append",
+      });
     }
-    throw error;
+  } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error;
+    }
   }
+  // Its damage must not hide other runs.
+  const unknown = { plan: undefined, at: null, verdict: undefined, decision: undefined, failure: undefined };
+  return { ...common, ...unknown, status: "damaged" };
 }
 
 interface PublishedRow {
@@ -256,15 +248,6 @@ async function publishedRuns(
 function secondsSql({ table }: Control, id: string): string {
   return `extract(epoch FROM (SELECT max(s.committed_at) FROM ${table("spans")} s WHERE s.run_id = ${id})
     - (SELECT min(a.started_at) FROM ${table("attempts")} a WHERE a.run_id = ${id}))::float8`;
-}
-
-/** Returns how long a run was scored so far; undefined: nothing is committed. */
-export async function scoredSeconds(session: Session, control: Control, runId: RunId): Promise<number | undefined> {
-  const { rows } = await session.query<{ seconds: number | null }>({
-    text: `SELECT ${secondsSql(control, "$1")} AS seconds`,
-    values: [runId],
-  });
-  return rows[0]?.seconds ?? undefined;
 }
 
 /** Reads the profile of a published run. @throws JobError DATABASE when it is gone, or is another one */

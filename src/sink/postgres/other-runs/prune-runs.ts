@@ -3,14 +3,13 @@ import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
-import type { Sink } from "../../port.js";
 import { droppableTables, type PastRun } from "./own-tables.js";
 import type { Session } from "../connections.js";
-import { finishSeconds, retried, retriedRead, retriedWrite, type RunTools } from "../run-tools.js";
+import { finishSeconds, retried, retriedWrite, type RunTools } from "../run-tools.js";
 import { dropTables } from "../finish-run.js";
 import { lock, lockRuns } from "../locks.js";
 import { showTable } from "../names.js";
-import { lookAtTables, previousTables, readSwaps } from "../control/swaps.js";
+import { lookAtTables, readSwaps } from "../control/swaps.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
 import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
 import { type Control, type PlanRow, storedPlan } from "../control/control.js";
@@ -20,20 +19,7 @@ import { pinsOf } from "../../../jobs/prune-choice.js";
 import { JobError } from "../../../util/errors.js";
 
 /** Removes what is stored of old runs. Rows in the target stay. */
-export function pruning(tools: RunTools): Pick<Required<Sink>, "prune" | "previousTables" | "dropPrevious"> {
-  const { control, name, target } = tools;
-  return {
-    prune: (request) => pruneRuns(tools, request),
-    previousTables: () =>
-      retriedRead(tools, `reading ${target}`, [], (session) => previousTables(session, control, name)),
-    dropPrevious: async (table) => {
-      await dropTables(tools, () => Promise.resolve([splitTable(table)]));
-      return (await leftTables(tools, [table])).size === 0;
-    },
-  };
-}
-
-async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneOutcome> {
+export async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneOutcome> {
   const { control, name } = tools;
   const { tombstone } = request.pruning;
   const outcome = await (request.dryRun ? retried : retriedWrite)(
@@ -57,7 +43,7 @@ async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneO
 type FoundTables = Awaited<ReturnType<typeof lookAtTables>>;
 
 /** Finds those of the tables that could not be dropped. */
-async function leftTables(tools: RunTools, tables: readonly string[]): Promise<FoundTables> {
+export async function leftTables(tools: RunTools, tables: readonly string[]): Promise<FoundTables> {
   return await retried(tools, `reading ${tools.target}`, (session) => lookAtTables(session, tables.map(splitTable)));
 }
 

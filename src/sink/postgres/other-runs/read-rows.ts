@@ -3,7 +3,6 @@ import type { Plan, RunId } from "../../../plan/plan.js";
 import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../../publish/published-files.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { assertNever, JobError } from "../../../util/errors.js";
-import type { StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
 import { previousTables, readSwaps } from "../control/swaps.js";
@@ -15,7 +14,6 @@ import { rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { to as copyTo } from "pg-copy-streams";
-import type { RowSpool } from "../copy/spilled-copy.js";
 import type { Control } from "../control/control.js";
 
 /** A table, and which of its rows: those of a run, or all. */
@@ -29,16 +27,11 @@ interface Place {
  * there, for a run whose rows are not in a table of their own and have no `run_id`, and for one without a row left
  * @param key columns whose numbers are never rounded
  */
-export async function readTable(
-  tools: RunTools,
-  spool: RowSpool,
-  what: StoredPlan | string,
-  key: readonly string[],
-): Promise<StoredTable> {
+export async function readTable(tools: RunTools, what: Plan | string, key: readonly string[]): Promise<StoredTable> {
   let columns: readonly StoredColumn[] = [];
   let due = 0;
-  const files = await copyRows(tools, spool, async (session) => {
-    const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what.plan);
+  const files = await copyRows(tools, async (session) => {
+    const place = typeof what === "string" ? { name: splitTable(what) } : await placeOf(session, tools, what);
     const found = await findTable(session, place.name);
     if (found === undefined) {
       throw new JobError("USAGE", `comparing ${showTable(place.name)}: there is no such table`, {
@@ -57,7 +50,7 @@ export async function readTable(
     return `SELECT ${read.map(({ sql }) => sql).join(", ")} FROM ${rows}`;
   });
   if (typeof what !== "string" && files.rows < due) {
-    warnOfMissing(tools, what.plan.runId, due, files.rows);
+    warnOfMissing(tools, what.runId, due, files.rows);
   }
   return { ...files, columns };
 }
@@ -220,13 +213,9 @@ function elementOf({ name, decimal }: PgType): ColumnType | undefined {
 }
 
 /** Copies rows of a published run, as texts, into a file of the spool. */
-export async function readPublishedRows(
-  tools: RunTools,
-  spool: RowSpool,
-  { run, columns }: PublishedRowsRequest,
-): Promise<StoredFiles> {
+export async function readPublishedRows(tools: RunTools, { run, columns }: PublishedRowsRequest): Promise<StoredFiles> {
   const { name, planTarget } = tools;
-  return await copyRows(tools, spool, async (session) => {
+  return await copyRows(tools, async (session) => {
     const found = (await findTable(session, name))?.columns ?? [];
     const arrays = new Set(found.filter(({ type }) => type?.array === true).map((column) => column.name));
     // Only Postgres reads the texts of arrays.
@@ -246,11 +235,8 @@ function whereRun(runId: string | undefined): string {
  * Copies rows, as texts, into a file of the spool, which is removed when it was read.
  * @param select makes the SELECT statement
  */
-async function copyRows(
-  tools: RunTools,
-  spool: RowSpool,
-  select: (session: Session) => Promise<string>,
-): Promise<StoredFiles> {
+async function copyRows(tools: RunTools, select: (session: Session) => Promise<string>): Promise<StoredFiles> {
+  const { spool } = tools;
   await spool.prepare();
   const path = spool.newPath();
   const copied = await retried(

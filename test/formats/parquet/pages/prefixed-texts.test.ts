@@ -38,7 +38,7 @@ test("a text that begins like more than the one before it has is found before an
   const chunk = (await readFooter({ path })).rowGroups[0]?.chunks.find(({ hasPrefixes }) => hasPrefixes);
   const found = new Set<string>();
   const [start, end] = [chunk?.start ?? 0, (chunk?.start ?? 0) + (chunk?.compressedBytes ?? 0)];
-  for (let at = start; at < end; at += torture ? 1 : 3) {
+  for (let at = start; at < end; at += torture ? 1 : 9) {
     const damaged = Buffer.from(bytes);
     damaged[at] = 0xff - (damaged[at] ?? 0);
     await writeFile(path, damaged);

@@ -9,6 +9,6 @@ const readText = (): Promise<never> =>
 
 test("what a run has spent is not known where it cannot be read, and the attempt goes on", async () => {
   const store = openDiskStore({ root: "/out", fs: { ...nodeFileSystem, readText }, writer: "w", isDead: () => false });
-  const ledger = openLedger(store, "/out", "DISK");
+  const ledger = openLedger(store, "/out");
   expect(await toldAt({ ledger }, "a" as RunId).spending()).toBeUndefined();
 });

@@ -36,7 +36,7 @@ async function onDisk(work: (run: KeepingRun) => Promise<void>): Promise<void> {
   const kept: KeptAnswer[] = [];
   const withJournal = async <T>(use: (journal: AnswerJournal) => Promise<T>): Promise<T> => {
     await using sink = await openDriveSink(root, disk.fs);
-    return await use(await (await beginDrive(sink)).answers());
+    return await use((await beginDrive(sink)).answers());
   };
   await work({
     disk,
@@ -168,7 +168,7 @@ describe("answers on a disk that fails once", () => {
 async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
   await mkdir(root, { recursive: true });
   await using sink = await openDriveSink(root, nodeFileSystem);
-  const kept = await (await beginDrive(sink)).answers();
+  const kept = (await beginDrive(sink)).answers();
   await kept.keep(keeps.flat());
   const folder = join(driveFolder(root), "_infer-batch", drivePlan.runId, "answers");
   const path = join(folder, (await readdir(folder)).join());

@@ -69,7 +69,7 @@ test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, asy
 
   expect(bits.length).toBeGreaterThan(torture ? 5000 : 1000);
   expect(taken).toEqual([]);
-  expect((await beginDrive(sink)).committed).toEqual(Uint8Array.of(1, 0, 0));
+  expect([...(await beginDrive(sink)).spans.keys()]).toEqual([0]);
 });
 
 test("a part with any bit changed is refused or read right by an attempt that resumes its run", async () => {

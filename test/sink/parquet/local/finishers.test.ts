@@ -15,6 +15,7 @@ import { commitProfiled } from "../../../support/staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
 import { torture } from "../../../support/torture.js";
 import { latch } from "../../../support/waiting.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 function sinkOf(folder: string, writer: string, fs: FileSystem = nodeFileSystem): Sink {
   return openDiskSink({ folder, fs, writer });
@@ -36,8 +37,8 @@ async function finishTwice(stop: number): Promise<Finished> {
   await using sink = sinkOf(folder, "first");
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
   await commitProfiled(run, stored);
-  await run.judge(verdictOf("publish"));
-  await run.decide(decisionOf("approved"));
+  await run.create(verdictDocument, verdictOf("publish"));
+  await run.create(decisionDocument, decisionOf("approved"));
   const calls: string[] = [];
   let isBegun = false;
   const held = hookedDisk(scratch.path, {

@@ -34,8 +34,8 @@ test.each(lucks.map(([what, luckAt], index) => ({ what, luckAt, index })))(
         await run.disk.losePower(luckAt(at + 500));
         await run.check();
       },
-      // The short form tries each kind of call with the first, and each fourth of them with one of the others.
-      { ...changing, ends: true, ...(index === 0 || torture ? {} : { every: 4, from: index % 4 }) },
+      // The short form tries each kind of call with the first, and each eighth of them with one of the others.
+      { ...changing, ends: true, ...(index === 0 || torture ? {} : { every: 8, from: (2 * index) % 8 }) },
     );
     expect(failures).toEqual([]);
   },
@@ -56,9 +56,9 @@ test.each(torture ? [1, 3] : [1])(
 
         await run.check();
         await finish(run);
-        // In short every fourth call: the test above loses power before each of them.
+        // In short every eighth call: the test above loses power before each of them.
       },
-      { ...changing, every: torture ? 1 : 4 },
+      { ...changing, every: torture ? 1 : 8 },
     );
     expect(failures).toEqual([]);
   },

@@ -8,6 +8,7 @@ import { lossyDisk } from "../../../support/lossy-disk.js";
 import { allLost, bytesLost, type Luck, namesLost } from "../../../support/luck.js";
 import { beginRun, drivePlan, driveRows, driveSpans, openDriveSink } from "../../../support/sink-drive.js";
 import { decisionOf, verdictOf } from "../../../support/staged-plans.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const plan = { ...drivePlan, staged: true, checks: { baseline: [] } };
 
@@ -32,11 +33,11 @@ test.each(lucks)("a verdict and a decision that were reported survive a power fa
     for (let span = 0; span < driveSpans; span += 1) {
       await run.commit(spanAt(plan, span), driveRows(span));
     }
-    await run.judge(verdictOf("hold"));
+    await run.create(verdictDocument, verdictOf("hold"));
   }
   await asStored(async (run) => {
     expect(run.state).toEqual({ kind: "held", verdict: verdictOf("hold") });
-    await run.decide(decisionOf("approved"));
+    await run.create(decisionDocument, decisionOf("approved"));
   });
   expect(await asStored((run) => Promise.resolve(run.state))).toEqual({
     kind: "approved",

@@ -23,7 +23,7 @@ async function lookOn(root: string, after: (at: number) => Promise<void>): Promi
   return {
     runId: stored.plan.runId,
     finished: run.state.kind === "published",
-    committed: run.committed.reduce((sum, flag) => sum + flag, 0),
+    committed: run.spans.size,
   };
 }
 

@@ -77,13 +77,13 @@ async function momentsOf(number: number): Promise<{ at: number; call: string }[]
     await carryOutRun(root, number, fs);
   });
   const changing = moments.filter(({ call }) => !readingCall.test(call));
-  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 9 === 0);
+  return torture ? changing : changing.filter(({ call }, index) => publishes.test(call) || index % 18 === 0);
 }
 
 async function atEachMoment(number: number, work: (root: string, at: number) => Promise<void>): Promise<string[]> {
   const failures: string[] = [];
   const moments = await momentsOf(number);
-  expect(moments.length).toBeGreaterThan(torture ? 20 : 12);
+  expect(moments.length).toBeGreaterThan(torture ? 20 : 8);
   await inParallel(moments, parallel, async ({ at, call }) => {
     try {
       await onRunDisk(number, (root) => work(root, at));
@@ -164,7 +164,7 @@ describe("several attempts that finish a new run", () => {
   test("an attempt whose span another one committed finds the part before and after the finish has moved it", async () => {
     const failures: string[] = [];
     let calls = 1;
-    for (let at = 0; at < calls; at += torture ? 1 : 3) {
+    for (let at = 0; at < calls; at += torture ? 1 : 5) {
       await onRunDisk(2, async (root) => {
         let count = -1;
         const fs = hookedDisk(root, {
@@ -246,7 +246,7 @@ function stopAtFinish(root: string, number: number): LateFinisher {
 }
 
 /** Pairs of moments, drawn by seed. */
-const pairs = torture ? 400 : 4;
+const pairs = torture ? 400 : 3;
 
 test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {
   timeout: 600_000,

@@ -19,7 +19,7 @@ s3.describe("answers that are kept in S3", () => {
   ])("answers are kept in S3 at the second try when %s", async (_, twist) => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
-    const journal = await (await begun(sink, s3Plan())).run.answers();
+    const journal = (await begun(sink, s3Plan())).run.answers();
     let met = 0;
     at.proxy.twist = (request) => {
       met += isAnswer(request) ? 1 : 0;
@@ -35,13 +35,13 @@ s3.describe("answers that are kept in S3", () => {
   test("a store that stays away ends an attempt that keeps answers with 75, and what it kept before is read", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open({ retrySeconds: 0.2 });
-    const journal = await (await begun(sink, s3Plan())).run.answers();
+    const journal = (await begun(sink, s3Plan())).run.answers();
     await journal.keep(answersOf(1));
     at.proxy.twist = (request) => (isAnswer(request) ? s3Error(503, "SlowDown") : undefined);
     await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "OBJECT_STORE", exitCode: 75 });
     at.proxy.twist = undefined;
     await using next = await at.open();
-    const resumed = await (await begun(next, s3Plan())).run.answers();
+    const resumed = (await begun(next, s3Plan())).run.answers();
     expect(await answersIn(resumed)).toEqual(answersOf(1));
     await journal.keep(answersOf(3));
     expect(await answersIn(resumed)).toEqual(inOrder(answersOf(1, 3)));
@@ -50,7 +50,7 @@ s3.describe("answers that are kept in S3", () => {
   test("objects of answers that are damaged, or gone since they were listed, are left out", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
-    const journal = await (await begun(sink, s3Plan())).run.answers();
+    const journal = (await begun(sink, s3Plan())).run.answers();
     await journal.keep(answersOf(1, 2));
     await journal.keep(answersOf(3));
     await journal.keep(answersOf(4));
@@ -69,7 +69,7 @@ s3.describe("answers that are kept in S3", () => {
     await using at = await s3World(s3.server());
     await using slow = await at.open();
     await using other = await at.open();
-    const journal = await (await begun(slow, s3Plan())).run.answers();
+    const journal = (await begun(slow, s3Plan())).run.answers();
     const { reached, go } = holdFirst(at.proxy, /^PUT .*\/answers\//);
     const keeping = journal.keep(answersOf(1));
     await reached;

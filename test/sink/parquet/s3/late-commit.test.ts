@@ -6,6 +6,7 @@ import { carryOutS3, commitSpan, s3Plan, s3World, superseded } from "../../../su
 import { begun, idsOf, outputOf, rejectOf, whole } from "../../../support/sinks.js";
 import { decisionOf } from "../../../support/staged-plans.js";
 import { latch } from "../../../support/waiting.js";
+import { decisionDocument } from "#src/sink/ledger.js";
 
 const s3 = useS3();
 
@@ -91,7 +92,7 @@ s3.describe("an attempt in S3 whose commit ends late", () => {
     const { reached, go } = holdFirst(at.proxy, request);
     const committing = commitSpan(run, 2);
     await reached;
-    await (await other.open(stored)).decide(decisionOf("discarded"));
+    await (await other.open(stored)).create(decisionDocument, decisionOf("discarded"));
     await (await other.open(stored)).tidy?.();
     go();
     await expect(committing).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });

@@ -5,6 +5,7 @@ import type { Database } from "../../../support/pg-database.js";
 import { usePostgres } from "../../../support/postgres.js";
 import { begun, commitSpans, pgSink } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -21,8 +22,8 @@ async function carryOn(database: Database, spans = 99): Promise<JobError | undef
     if (spans < 99) {
       return undefined;
     }
-    await run.judge(verdictOf("publish"));
-    await run.decide(decisionOf("approved", "checks"));
+    await run.create(verdictDocument, verdictOf("publish"));
+    await run.create(decisionDocument, decisionOf("approved", "checks"));
     await run.finish();
     return undefined;
   } catch (error) {

@@ -9,6 +9,7 @@ import { usePostgres } from "../../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, type PgSinkOptions, planFor } from "../../../support/sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "../../../support/staged-plans.js";
 import { toldAt } from "../../../support/told.js";
+import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 const postgres = usePostgres();
 
@@ -140,8 +141,8 @@ postgres.describe("spans that a server has lost with their rows", () => {
       const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
       await commitSpans(run, stored);
       const steps = [
-        ["judging", () => run.judge(verdictOf("publish"))],
-        ["approving", () => run.decide(decisionOf("approved", "checks"))],
+        ["judging", () => run.create(verdictDocument, verdictOf("publish"))],
+        ["approving", () => run.create(decisionDocument, decisionOf("approved", "checks"))],
         ["finishing", () => run.finish()],
       ] as const;
       for (const [step, work] of steps) {
@@ -160,8 +161,8 @@ postgres.describe("spans that a server has lost with their rows", () => {
       const later = await begun(sink, stored.plan);
       await commitSpans(later.run, later.stored);
       for (const [, work] of [
-        ["", () => later.run.judge(verdictOf("publish"))],
-        ["", () => later.run.decide(decisionOf("approved", "checks"))],
+        ["", () => later.run.create(verdictDocument, verdictOf("publish"))],
+        ["", () => later.run.create(decisionDocument, decisionOf("approved", "checks"))],
         ["", () => later.run.finish()],
       ] as const) {
         await work();
@@ -188,7 +189,7 @@ postgres.describe("spans that a server has lost with their rows", () => {
     const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
     await commitSpans(run, stored);
     await database.query(lose);
-    await expect(run.judge(verdictOf("publish"))).rejects.toMatchObject(damaged);
+    await expect(run.create(verdictDocument, verdictOf("publish"))).rejects.toMatchObject(damaged);
     expect(await database.query("SELECT FROM infer_batch.verdicts")).toEqual([]);
   });
 });

@@ -1,0 +1,17 @@
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import type { RunId } from "../../plan/plan.js";
+import { verdictWithoutRows } from "../../publish/erasure.js";
+import { verdictDocument } from "../../sink/ledger.js";
+import type { Sink } from "../../sink/port.js";
+
+/**
+ * Removes what the verdicts on a run and on those before it say of single rows, such as keys that repeat. For runs whose
+ * rows are in files. Safe to repeat.
+ */
+export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
+  const { base, number } = splitRunId(latest);
+  for (let earlier = 1; earlier <= number; earlier += 1) {
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+  }
+}
