@@ -138,7 +138,7 @@ test("a tokenizer at a web address is refused", async () => {
   await using job = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "https://x/tokenizer.json" } } });
   const { code, stderr } = await job.command("plan", job.spec);
   expect(code).toBe(64);
-  expect(stderr).toContain("expected a file, s3:// or hf://: a tokenizer is read from these only");
+  expect(stderr).toContain("expected a file, s3://, gs://, az:// or hf://: a tokenizer is read from these only");
 });
 
 test("plan says what a sample leaves unknown: the line that docs/prompts.md shows", async () => {

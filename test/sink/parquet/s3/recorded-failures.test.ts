@@ -22,13 +22,14 @@ function slowStore({ proxy }: S3World): { count: number } {
 }
 
 s3.describe("errors of attempts at a target in S3", () => {
-  test("an attempt that ends because the store is unreachable does not try to record the error there", async () => {
+  test("an attempt that ends because the store is unreachable tries for some seconds to record the error, and does not fail", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
     const { stored } = await begun(sink, s3Plan());
-    const seen = slowStore(at);
+    slowStore(at);
+    const startMs = performance.now();
     await toldAt(sink, stored.plan.runId).failed(new JobError("OBJECT_STORE", "reading s3://lake/x: SlowDown"));
-    expect(seen.count).toBe(0);
+    expect(performance.now() - startMs).toBeLessThan(20_000);
   });
 
   test("a note that fails because the store is away does not keep the run from being planned once it is back", async () => {
