@@ -442,7 +442,8 @@ async function managedToken(client: string | undefined, env: Env, ask: AskPlainl
     const headers = { "x-identity-header": header };
     return tokenOf(await askForToken(ask, { service: "the identity service", url, headers, hint }));
   }
-  const host = setIn(env, "AZURE_POD_IDENTITY_AUTHORITY_HOST") ?? "http://169.254.169.254";
+  const named = setIn(env, "AZURE_POD_IDENTITY_AUTHORITY_HOST");
+  const host = named ?? "http://169.254.169.254";
   const url = `${host.replace(/\/$/, "")}/metadata/identity/oauth2/token?api-version=2018-02-01&${query}`;
   try {
     const service = "the instance metadata service";
@@ -450,8 +451,10 @@ async function managedToken(client: string | undefined, env: Env, ask: AskPlainl
       await askForToken(ask, { service, url, headers: { metadata: "true" }, timeoutMs: metadataMs, hint }),
     );
   } catch (error) {
-    if (!(error instanceof CredentialsError) && !(await isInAzure())) {
-      return undefined; // nothing answers at that address
+    // Elsewhere nothing answers at that address, or the server of another cloud.
+    const isAbsent = !(error instanceof CredentialsError) || (error.hint !== undefined && named === undefined);
+    if (isAbsent && !(await isInAzure())) {
+      return undefined;
     }
     throw error;
   }

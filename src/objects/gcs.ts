@@ -497,7 +497,9 @@ async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
     return tokenOf(await askForToken(ask, { service, url, headers, timeoutMs: metadataMs, hint }));
   } catch (error) {
     const isAway = error instanceof BrokenTransfer || connectionErrors.has(errnoOf(error) ?? "");
-    if (isAway && named === undefined && !(await isAtGoogle())) {
+    // Other clouds have a server of their own at that address.
+    const isRefused = error instanceof CredentialsError && error.hint !== undefined;
+    if ((isAway || isRefused) && named === undefined && !(await isAtGoogle())) {
       throw new CredentialsError("looking for Google credentials: there are none", loginHint);
     }
     throw error;
