@@ -134,13 +134,11 @@ async function exchange(
   // What is sent is not seen leaving: a body has the time of the whole request.
   using silence = silenceMs === undefined || isSending ? undefined : startSilenceTimeout(signal, silenceMs);
   const pieces: Buffer[] = [];
-  let expected: number | undefined;
   const response = await pool.exchange(originOf(base), {
     head,
     ...(body === undefined ? {} : { body: [body] }),
     onHeaders(answered) {
       silence?.reset();
-      expected = lengthOf(method, answered);
       return (
         onHeaders?.(answered) ??
         ((chunk) => {
@@ -153,16 +151,7 @@ async function exchange(
     ...(timeoutMs === undefined ? {} : { timeoutMs }),
     mayResend: !isSending, // a store may have carried it out
   });
-  const whole = Buffer.concat(pieces);
-  if (onHeaders === undefined && expected !== undefined && whole.length !== expected) {
-    throw new BrokenTransfer(`a body of ${expected} bytes ended after ${whole.length}`);
-  }
-  return { status: response.status, headers: response.headers, body: whole };
-}
-
-function lengthOf(method: string, { headers }: Pick<CloudResponse, "headers">): number | undefined {
-  const length = headers["content-length"];
-  return method === "HEAD" || length === undefined ? undefined : Number(length);
+  return { status: response.status, headers: response.headers, body: Buffer.concat(pieces) };
 }
 
 /** Percent-encodes all that RFC 3986 reserves. */

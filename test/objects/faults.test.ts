@@ -144,6 +144,15 @@ function faultsOf(server: () => StoreServer): void {
     expect(proxy.requests.filter((request) => request.startsWith("GET ")).length).toBeGreaterThan(1);
   });
 
+  test("without conditions, what is there is not overwritten either, also by what was created before the answer was lost", async () => {
+    await using world = await worldOf(server());
+    const { store, at, proxy } = world;
+    once(proxy, /^(?:PUT|POST) /, { kind: "lose" });
+    expect(await store.create(at("part"), { body: "first", conditional: false })).toEqual(expect.any(String));
+    expect(await store.create(at("part"), { body: "second", conditional: false })).toBeUndefined();
+    expect((await store.readText(at("part")))?.text).toBe("first");
+  });
+
   test("a version that was replaced is neither read nor replaced nor removed", async () => {
     await using world = await worldOf(server());
     const { store, at } = world;

@@ -141,3 +141,23 @@ test("a number and a text that are keys are counted, and their values are in no 
     ["code", { kind: "rows", type: "utf8", rows: 3, nulls: 0 }],
   ]);
 });
+
+test("each column of a matrix has its own values, over several parts of which some have NULLs", () => {
+  const about = { kind: "number", type: "float32", input: 0 } as const;
+  const columns = [
+    { ...about, name: "age", place: 0 },
+    { ...about, name: "fee", place: 1 },
+  ];
+  const plan = { columns, left: [], spanRows: 9, every: 1, bins: 9 };
+  const rows = createFeatureRows(plan);
+  const add = (data: Float32Array<ArrayBuffer>, valid: Uint8Array | undefined): void => {
+    const matrix = { kind: "matrix", width: 2, data, valid } as const;
+    rows.add(measureFeatures(plan, [matrix], { from: 0, to: 2, firstRow: 0 }));
+  };
+  add(Float32Array.of(1, 10, 2, 20), undefined);
+  add(Float32Array.of(3, 30, 4, Number.NaN), Uint8Array.of(1, 1, 1, 0));
+
+  const { age, fee } = Object.fromEntries(rows.finish());
+  expect(age).toMatchObject({ rows: 4, nulls: 0, min: 1, max: 4, sum: [10, 0] });
+  expect(fee).toMatchObject({ rows: 4, nulls: 1, nan: 0, min: 10, max: 30, sum: [60, 0] });
+});
