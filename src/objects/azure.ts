@@ -15,6 +15,7 @@ import {
   type CloudResponse,
   CredentialsError,
   fieldsOfJson,
+  metadataMs,
   openCloud,
   percentEncode,
   permanent,
@@ -24,6 +25,7 @@ import {
   renewed,
   saidBy,
   type Token,
+  tokenOf,
 } from "./cloud.js";
 import type {
   ObjectCall,
@@ -35,17 +37,12 @@ import type {
   SentBody,
   StoredObject,
 } from "./protocol.js";
-import { type ObjectStore, openObjectStore } from "./store.js";
 
 const apiVersion = "2023-11-03";
 const copyPollMs = 500;
 
-/** Opens the store. An account is reached at its own host, and may have credentials of its own. */
-export function openAzureStore(options: CloudOptions): ObjectStore {
-  return openObjectStore(azureProtocol(options), options);
-}
-
-function azureProtocol(options: CloudOptions): ObjectProtocol {
+/** An account is reached at its own host, and may have credentials of its own. */
+export function azureProtocol(options: CloudOptions): ObjectProtocol {
   const { env } = options;
   const authority = authorityOf(env);
   const { ask, ...cloud } = openCloud(options, authority, readError);
@@ -58,7 +55,7 @@ function azureProtocol(options: CloudOptions): ObjectProtocol {
     const { account, container } = partsOf(bucket);
     const version = versionId === undefined ? {} : { versionid: versionId };
     const path = `/${container}${key === "" ? "" : `/${key.split("/").map(percentEncode).join("/")}`}`;
-    return { method, base: baseOf(account, options), path, query: { ...query, ...version }, ...rest };
+    return { method, base: baseOf(account, options), path, account, query: { ...query, ...version }, ...rest };
   };
 
   return {
@@ -98,7 +95,10 @@ function azureProtocol(options: CloudOptions): ObjectProtocol {
       let { headers } = await ask(requestFor("PUT", to, { headers: { "x-ms-copy-source": source } }), signal);
       while (headers["x-ms-copy-status"] === "pending") {
         await new Promise((done) => setTimeout(done, copyPollMs));
-        ({ headers } = await ask(requestFor("HEAD", to), signal));
+        ({ headers } = await ask(requestFor("HEAD", to), signal).catch((error: unknown) => {
+          const isGone = error instanceof Refusal && error.status === 404;
+          throw isGone ? new BrokenTransfer("what was copied is gone") : error;
+        }));
       }
       if (headers["x-ms-copy-status"] !== "success") {
         throw new BrokenTransfer(`the store says of the copy: ${headers["x-ms-copy-status"]}`);
@@ -115,8 +115,8 @@ type RequestParts = Partial<Pick<CloudRequest, "query" | "headers" | "body">>;
  * the condition. Blocks have names of their own, since all writers of a blob share its blocks until one has created it.
  */
 async function putBlob(
-  send: (method: CloudRequest["method"], parts: RequestParts) => Promise<unknown>,
-  { bytes, sizeBytes }: SentBody,
+  send: (method: CloudRequest["method"], parts: RequestParts) => Promise<CloudResponse>,
+  body: SentBody,
   { over, metadata }: PutOptions,
 ): Promise<void> {
   const headers = {
@@ -125,19 +125,27 @@ async function putBlob(
   };
   const upload = randomUUID();
   const ids: string[] = [];
-  for await (const body of piecesOf(bytes)) {
-    const md5 = { "content-md5": md5Of(body) };
-    if (sizeBytes <= pieceBytes) {
-      await send("PUT", { headers: { ...headers, ...md5, "x-ms-blob-type": "BlockBlob" }, body });
+  for await (const piece of piecesOf(body)) {
+    const md5 = { "content-md5": md5Of(piece) };
+    if (body.sizeBytes <= pieceBytes) {
+      requireEtag(await send("PUT", { headers: { ...headers, ...md5, "x-ms-blob-type": "BlockBlob" }, body: piece }));
       return;
     }
     const id = Buffer.from(`${upload}.${String(ids.length).padStart(6, "0")}`).toString("base64");
-    await send("PUT", { query: { blockid: id, comp: "block" }, headers: md5, body });
+    await send("PUT", { query: { blockid: id, comp: "block" }, headers: md5, body: piece });
     ids.push(id);
   }
   const list = ids.map((id) => `<Latest>${id}</Latest>`).join("");
-  const body = Buffer.from(`<?xml version="1.0" encoding="utf-8"?><BlockList>${list}</BlockList>`);
-  await send("PUT", { query: { comp: "blocklist" }, headers: { ...headers, "content-md5": md5Of(body) }, body });
+  const blocks = Buffer.from(`<?xml version="1.0" encoding="utf-8"?><BlockList>${list}</BlockList>`);
+  const md5 = { "content-md5": md5Of(blocks) };
+  requireEtag(await send("PUT", { query: { comp: "blocklist" }, headers: { ...headers, ...md5 }, body: blocks }));
+}
+
+/** @throws BrokenTransfer when an answer is none of a store that has created a blob */
+function requireEtag({ headers }: CloudResponse): void {
+  if (headers["etag"] === undefined) {
+    throw new BrokenTransfer("the response to the upload has no ETag");
+  }
 }
 
 function md5Of(bytes: Uint8Array): string {
@@ -249,6 +257,12 @@ function classify(error: unknown, call: ObjectCall): ObjectFailure {
       return permanent(`${call.act}: it is archived`, "rehydrate it, then run again");
     case "BlobImmutableDueToPolicy":
       return permanent(`${call.act}: ${found}`, "write to a container without a policy of immutability");
+    case "SnapshotsPresent":
+      return permanent(`${call.act}: ${found}`, "remove its snapshots, then run again");
+    case "InvalidBlobType":
+    case "PathConflict":
+    case "ResourceTypeMismatch":
+      return permanent(`${call.act}: ${found}`, "something else has this name; remove it, or name another place");
     case "LeaseIdMissing":
       return permanent(
         `${call.act}: another program holds a lease on it`,
@@ -279,7 +293,11 @@ function connectionOf(account: string, env: Env): Readonly<Record<string, string
       return name === "" ? [] : [[name, value]];
     }),
   ) as Record<string, string>;
-  return fields["AccountName"] === account.split(".")[0] ? fields : {};
+  // Those with a SAS name the account in the blob endpoint only.
+  const { AccountName: named, BlobEndpoint: endpoint = "" } = fields;
+  const { pathname = "", hostname = "" } = URL.canParse(endpoint) ? new URL(endpoint) : {};
+  const ofEndpoint = pathname.split("/")[1] || hostname.split(".")[0];
+  return (named ?? ofEndpoint) === account.split(".")[0] ? fields : {};
 }
 
 /** Keys and tokens in the environment are those of AZURE_STORAGE_ACCOUNT, where that is set. */
@@ -310,7 +328,7 @@ function authorityOf(env: Env): Authority {
         ...request,
         headers: { ...request.headers, "x-ms-date": new Date().toUTCString(), "x-ms-version": apiVersion },
       };
-      const account = accountOf(request);
+      const { account = "" } = request;
       const key = keyOf(account, env);
       if (key !== undefined) {
         return signed(sent, account, key);
@@ -325,14 +343,9 @@ function authorityOf(env: Env): Authority {
   };
 }
 
-/** The account of a request: in the path of a server on this machine, else in the host. */
-function accountOf({ base }: CloudRequest): string {
-  const [, inPath = ""] = base.pathname.split("/");
-  return inPath === "" ? (base.hostname.split(".")[0] ?? "") : inPath;
-}
-
 /** https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key */
-function signed(request: CloudRequest, account: string, key: string): CloudRequest {
+function signed(request: CloudRequest, owner: string, key: string): CloudRequest {
+  const [account = ""] = owner.split(".");
   const { method, base, path, query = {}, headers = {}, body } = request;
   const names = ["content-encoding", "content-language", "content-length", "content-md5", "content-type"];
   const dates = ["date", "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"];
@@ -428,8 +441,6 @@ async function readTokenFile(path: string): Promise<string> {
   }
 }
 
-const metadataMs = 3000;
-
 /** The token of App Service or Container Apps, or of a virtual machine or node; undefined where there is no such service. */
 async function managedToken(client: string | undefined, env: Env, ask: AskPlainly): Promise<Token | undefined> {
   const endpoint = setIn(env, "IDENTITY_ENDPOINT");
@@ -477,16 +488,10 @@ async function cliToken(): Promise<Token | undefined> {
     if (errnoOf(error) === "ENOENT") {
       return undefined;
     }
-    throw new CredentialsError("looking for Azure credentials: the Azure CLI has none", "log in again: az login");
+    const isKilled = Reflect.get(Object(error), "killed") === true; // it took too long, which passes
+    throw new CredentialsError(
+      "looking for Azure credentials: the Azure CLI has none",
+      isKilled ? undefined : "log in again: az login",
+    );
   }
-}
-
-function tokenOf(fields: Readonly<Record<string, unknown>>): Token {
-  const { access_token: text, expires_in: expiresIn, expires_on: expiresOn } = fields;
-  if (typeof text !== "string" || text === "") {
-    throw new CredentialsError("no credentials: the service answers with something other than a token");
-  }
-  // Services send numbers or texts; one of the two is there.
-  const expiresMs = expiresOn === undefined ? Date.now() + Number(expiresIn) * 1000 : Number(expiresOn) * 1000;
-  return { text, expiresMs: Number.isNaN(expiresMs) ? Date.now() + 600_000 : expiresMs };
 }

@@ -2,13 +2,14 @@
  * What stores share whose requests are plain HTTP: requests over pooled connections, tokens that are renewed before they
  * expire, and the meaning of a status.
  */
+import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
 import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
-import type { ObjectCall, ObjectFailure } from "./protocol.js";
+import { ChangedBody, type ObjectCall, type ObjectFailure, type SentBody } from "./protocol.js";
 import type { RequestOptions } from "./requests.js";
 
 /** How to reach one store. */
@@ -29,6 +30,8 @@ export interface CloudRequest {
   /** Names in lower case. */
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
+  /** Whose credentials authorize it, where that is not the same for all; default: it is. */
+  readonly account?: string;
 }
 
 export interface CloudResponse {
@@ -97,6 +100,7 @@ export function openCloud(
         request,
         (plain, timeoutMs = timeouts.silenceMs) => exchange(pool, plain, signal, { timeoutMs }), // others wait for the token, too: it does not end with this call
       );
+      requirePrivate(authorized);
       const response = await exchange(pool, authorized, ended, { silenceMs: timeouts.silenceMs, onHeaders });
       if ((response.status >= 200 && response.status < 300) || expected.includes(response.status)) {
         return response;
@@ -107,6 +111,20 @@ export function openCloud(
     [Symbol.dispose]: () => pool[Symbol.dispose](),
   };
 }
+
+/** @throws CredentialsError where a token would be read on its way: whoever has it is whom it names */
+function requirePrivate({ base, headers = {} }: CloudRequest): void {
+  const isHere = /^(?:localhost|127\.[\d.]+|\[::1\])$/.test(base.hostname);
+  if (headers["authorization"]?.startsWith("Bearer ") === true && base.protocol === "http:" && !isHere) {
+    throw new CredentialsError(
+      `no token is sent to ${base.origin}: it would be readable on its way`,
+      "name an endpoint that begins with https://",
+    );
+  }
+}
+
+/** A body that leaves at once. */
+const smallBytes = 64 * 1024;
 
 /** Sends one request and collects its response, the whole of it. */
 async function exchange(
@@ -131,8 +149,9 @@ async function exchange(
     ...headers,
     ...(isSending ? { "content-length": String(body?.length ?? 0) } : {}),
   });
-  // What is sent is not seen leaving: a body has the time of the whole request.
-  using silence = silenceMs === undefined || isSending ? undefined : startSilenceTimeout(signal, silenceMs);
+  // What is sent is not seen leaving: a large body has the time of the whole request.
+  const isLarge = (body?.length ?? 0) > smallBytes;
+  using silence = silenceMs === undefined || isLarge ? undefined : startSilenceTimeout(signal, silenceMs);
   const pieces: Buffer[] = [];
   const response = await pool.exchange(originOf(base), {
     head,
@@ -321,6 +340,19 @@ export async function askForToken(ask: AskPlainly, request: TokenRequest): Promi
   );
 }
 
+/** The token of an answer; services send its time as a number or a text. */
+export function tokenOf(fields: Readonly<Record<string, unknown>>): Token {
+  const { access_token: text, expires_in: expiresIn, expires_on: expiresOn } = fields;
+  if (typeof text !== "string" || text === "") {
+    throw new CredentialsError("no credentials: the service answers with something other than a token");
+  }
+  const expiresMs = expiresOn === undefined ? Date.now() + Number(expiresIn) * 1000 : Number(expiresOn) * 1000;
+  return { text, expiresMs: Number.isNaN(expiresMs) ? Date.now() + 600_000 : expiresMs };
+}
+
+/** How long a server of the machine's own cloud may take to answer. */
+export const metadataMs = 3000;
+
 /** The fields of a JSON text; none of a text that is no JSON. */
 export function fieldsOfJson(text: string): Readonly<Record<string, unknown>> {
   try {
@@ -334,12 +366,28 @@ export function fieldsOfJson(text: string): Readonly<Record<string, unknown>> {
 /** Larger bodies are sent in pieces of this size. Google Cloud Storage takes multiples of 256 KiB. */
 export const pieceBytes = 8 * 1024 * 1024;
 
-/** Cuts a body into pieces of `pieceBytes`; the last one may be smaller. A buffer is one piece. */
-export async function* piecesOf(body: Buffer | Readable): AsyncGenerator<Buffer> {
-  if (Buffer.isBuffer(body)) {
-    yield body;
-    return;
+/**
+ * Cuts a body into pieces of `pieceBytes`; the last one may be smaller. A buffer is one piece.
+ * @throws ChangedBody before the last piece, where the bytes are not those of the digest
+ */
+export async function* piecesOf({ bytes, sizeBytes, sha256 }: SentBody): AsyncGenerator<Buffer> {
+  const hash = createHash("sha256");
+  let readBytes = 0;
+  for await (const piece of Buffer.isBuffer(bytes) ? [bytes] : cut(bytes)) {
+    hash.update(piece);
+    readBytes += piece.length;
+    if (readBytes > sizeBytes || (readBytes === sizeBytes && hash.digest("hex") !== sha256)) {
+      throw new ChangedBody();
+    }
+    yield piece;
+    if (readBytes === sizeBytes) {
+      return;
+    }
   }
+  throw new ChangedBody();
+}
+
+async function* cut(body: Readable): AsyncGenerator<Buffer> {
   let chunks: Buffer[] = [];
   let sizeBytes = 0;
   for await (const chunk of body as AsyncIterable<Buffer>) {

@@ -17,6 +17,7 @@ import {
   type CloudResponse,
   CredentialsError,
   fieldsOfJson,
+  metadataMs,
   openCloud,
   percentEncode,
   permanent,
@@ -26,6 +27,7 @@ import {
   renewed,
   saidBy,
   type Token,
+  tokenOf,
 } from "./cloud.js";
 import type {
   ObjectCall,
@@ -38,14 +40,9 @@ import type {
   SentBody,
   StoredObject,
 } from "./protocol.js";
-import { type ObjectStore, openObjectStore } from "./store.js";
 
-/** Opens the store. */
-export function openGcsStore(options: CloudOptions): ObjectStore {
-  return openObjectStore(gcsProtocol(options), options);
-}
-
-function gcsProtocol(options: CloudOptions): ObjectProtocol {
+/** Of objects in all buckets that these credentials reach. */
+export function gcsProtocol(options: CloudOptions): ObjectProtocol {
   const authority = authorityOf(options.env);
   const { ask, ...cloud } = openCloud(options, authority, readError);
   const base = baseOf(options);
@@ -103,16 +100,20 @@ function gcsProtocol(options: CloudOptions): ObjectProtocol {
     put: (object, body, how, signal) =>
       putObject((request) => ask({ base, ...request }, signal, { expected: [308] }), object, body, how),
     async remove(object, etag, signal) {
-      // A generation that is named is removed, or nothing is; in a bucket that keeps versions it is not kept.
-      const query = etag === undefined ? {} : { generation: etag };
-      try {
-        await ask(requestFor("DELETE", object, { query }), signal);
-      } catch (error) {
-        if (etag !== undefined && error instanceof Refusal && error.status === 404) {
-          await head(object, signal); // fails with the same if nothing is there
-          throw new Refusal(412, "", "it has changed");
-        }
-        throw error;
+      if (etag === undefined) {
+        await ask(requestFor("DELETE", object), signal);
+        return;
+      }
+
+      // The generation is removed, or nothing is; in a bucket that keeps versions it may be an old one.
+      const request = requestFor("DELETE", object, { query: { generation: etag } });
+      const refusal = await ask(request, signal).then(() => undefined, missing);
+      const left = await head(object, signal).catch(missing);
+      if (!(left instanceof Refusal)) {
+        throw new Refusal(412, "", "it has changed");
+      }
+      if (refusal !== undefined) {
+        throw refusal;
       }
     },
     async copy(from, to, signal) {
@@ -139,7 +140,15 @@ const asStored = { "accept-encoding": "gzip" };
 
 const bucketNotFound = "bucketNotFound";
 
-/** Of a request that names no object that must exist, 404 means the bucket. */
+/** @throws all other errors */
+function missing(error: unknown): Refusal {
+  if (error instanceof Refusal && error.status === 404) {
+    return error;
+  }
+  throw error;
+}
+
+/** Of a listing or an upload 404 means the bucket. */
 function ofBucket(error: unknown): never {
   throw error instanceof Refusal && error.status === 404 ? new Refusal(404, bucketNotFound, error.message) : error;
 }
@@ -156,29 +165,37 @@ function ofUpload(error: unknown): never {
 async function putObject(
   send: (request: Omit<CloudRequest, "base">) => ReturnType<Ask>,
   { bucket, key }: ObjectName,
-  { bytes, sizeBytes }: SentBody,
+  body: SentBody,
   { over, metadata }: PutOptions,
 ): Promise<void> {
   const path = `/upload/storage/v1/b/${bucket}/o`;
   // The name is in the metadata, too: here it is for whoever reads the logs of requests.
   const condition = over === undefined ? {} : { ifGenerationMatch: over === "nothing" ? "0" : over.etag };
   const query = { ...condition, fields: "generation", name: key };
+  const { sizeBytes } = body;
   const md5 = createHash("md5");
   let session: { readonly path: string; readonly query: Readonly<Record<string, string>> } | undefined;
   let offset = 0;
-  for await (const piece of piecesOf(bytes)) {
+  for await (const piece of piecesOf(body)) {
     md5.update(piece);
     if (sizeBytes <= pieceBytes) {
       const boundary = randomUUID();
       const facts = JSON.stringify({ name: key, metadata, md5Hash: md5.digest("base64") });
-      const body = Buffer.concat([
+      const parts = Buffer.concat([
         Buffer.from(`--${boundary}\r\ncontent-type: application/json; charset=UTF-8\r\n\r\n${facts}\r\n`),
         Buffer.from(`--${boundary}\r\ncontent-type: application/octet-stream\r\n\r\n`),
         piece,
         Buffer.from(`\r\n--${boundary}--\r\n`),
       ]);
       const headers = { "content-type": `multipart/related; boundary=${boundary}` };
-      await send({ method: "POST", path, query: { ...query, uploadType: "multipart" }, headers, body }).catch(ofBucket);
+      const whole = {
+        method: "POST",
+        path,
+        query: { ...query, uploadType: "multipart" },
+        headers,
+        body: parts,
+      } as const;
+      requireGeneration(await send(whole).catch(ofBucket));
       return;
     }
     session ??= sessionOf(
@@ -195,13 +212,20 @@ async function putObject(
       "content-range": `bytes ${offset}-${end - 1}/${sizeBytes}`,
       ...(end === sizeBytes ? { "x-goog-hash": `md5=${md5.digest("base64")}` } : {}),
     };
-    const { status, headers: answered } = await send({ method: "PUT", ...session, headers, body: piece }).catch(
-      ofUpload,
-    );
-    if (end === sizeBytes ? status === 308 : answered["range"] !== `bytes=0-${end - 1}`) {
+    const answer = await send({ method: "PUT", ...session, headers, body: piece }).catch(ofUpload);
+    if (end === sizeBytes) {
+      requireGeneration(answer);
+    } else if (answer.headers["range"] !== `bytes=0-${end - 1}`) {
       throw new BrokenTransfer("the store has kept a part of a piece only");
     }
     offset = end;
+  }
+}
+
+/** @throws BrokenTransfer when an answer is none of a store that has created an object */
+function requireGeneration({ body }: CloudResponse): void {
+  if (textOf(fieldsOfJson(body.toString("utf8"))["generation"]) === undefined) {
+    throw new BrokenTransfer("the response to the upload has no generation");
   }
 }
 
@@ -362,11 +386,12 @@ async function credentialsFile(env: Env): Promise<Fields | undefined> {
 const storageScope = "https://www.googleapis.com/auth/devstorage.read_write";
 const cloudScope = "https://www.googleapis.com/auth/cloud-platform";
 
-async function tokenFor(file: Fields, ask: AskPlainly): Promise<Token> {
+/** @param scope what the token is good for */
+async function tokenFor(file: Fields, ask: AskPlainly, scope = storageScope): Promise<Token> {
   const type = textOf(file["type"]) ?? "";
   switch (type) {
     case "service_account":
-      return await serviceAccountToken(file, ask);
+      return await serviceAccountToken(file, ask, scope);
     case "authorized_user": {
       const form = {
         client_id: need(file, "client_id"),
@@ -379,10 +404,10 @@ async function tokenFor(file: Fields, ask: AskPlainly): Promise<Token> {
       return tokenOf(await askForToken(ask, { service: "Google", url, form, hint }));
     }
     case "external_account":
-      return await federatedToken(file, ask);
+      return await federatedToken(file, ask, scope);
     case "impersonated_service_account": {
-      const source = await tokenFor(fieldsOf(file["source_credentials"]), ask);
-      return await impersonated(need(file, "service_account_impersonation_url"), source, ask);
+      const source = await tokenFor(fieldsOf(file["source_credentials"]), ask, cloudScope);
+      return await impersonated(need(file, "service_account_impersonation_url"), source, ask, scope);
     }
     default:
       throw new CredentialsError(
@@ -404,12 +429,12 @@ function jwtPart(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString("base64url");
 }
 
-async function serviceAccountToken(file: Fields, ask: AskPlainly): Promise<Token> {
+async function serviceAccountToken(file: Fields, ask: AskPlainly, scope: string): Promise<Token> {
   const url = textOf(file["token_uri"]) ?? "https://oauth2.googleapis.com/token";
   const nowSeconds = Math.floor(Date.now() / 1000);
   const claims = {
     iss: need(file, "client_email"),
-    scope: storageScope,
+    scope,
     aud: url,
     iat: nowSeconds,
     exp: nowSeconds + 3600,
@@ -431,20 +456,20 @@ async function serviceAccountToken(file: Fields, ask: AskPlainly): Promise<Token
 }
 
 /** Workload identity federation: a token of another issuer, from a file or a URL, is exchanged for one of Google's. */
-async function federatedToken(file: Fields, ask: AskPlainly): Promise<Token> {
+async function federatedToken(file: Fields, ask: AskPlainly, scope: string): Promise<Token> {
   const impersonationUrl = textOf(file["service_account_impersonation_url"]);
   const form = {
     audience: need(file, "audience"),
     grant_type: "urn:ietf:params:oauth:grant-type:token-exchange",
     requested_token_type: "urn:ietf:params:oauth:token-type:access_token",
-    scope: impersonationUrl === undefined ? storageScope : cloudScope,
+    scope: impersonationUrl === undefined ? scope : cloudScope,
     subject_token: await subjectToken(fieldsOf(file["credential_source"]), ask),
     subject_token_type: need(file, "subject_token_type"),
   };
   const hint = "check the workload identity pool, its provider, and the token of this pod or machine";
   const service = "Google's token exchange";
   const token = tokenOf(await askForToken(ask, { service, url: need(file, "token_url"), form, hint }));
-  return impersonationUrl === undefined ? token : await impersonated(impersonationUrl, token, ask);
+  return impersonationUrl === undefined ? token : await impersonated(impersonationUrl, token, ask, scope);
 }
 
 async function subjectToken(source: Fields, ask: AskPlainly): Promise<string> {
@@ -473,18 +498,16 @@ async function subjectToken(source: Fields, ask: AskPlainly): Promise<string> {
   return type === "json" ? need(fieldsOfJson(text), textOf(fieldName) ?? "access_token") : text.trim();
 }
 
-async function impersonated(url: string, { text }: Token, ask: AskPlainly): Promise<Token> {
+async function impersonated(url: string, { text }: Token, ask: AskPlainly, scope: string): Promise<Token> {
   const answer = await askForToken(ask, {
     service: "Google's IAM",
     url,
-    json: { lifetime: "3600s", scope: [storageScope] },
+    json: { lifetime: "3600s", scope: [scope] },
     headers: { authorization: `Bearer ${text}` },
     hint: "grant roles/iam.serviceAccountTokenCreator (or workloadIdentityUser) on the service account",
   });
   return { text: need(answer, "accessToken"), expiresMs: Date.parse(need(answer, "expireTime")) };
 }
-
-const metadataMs = 3000;
 
 /** The token of the service account that this machine, pod or function runs under. */
 async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
@@ -510,12 +533,4 @@ async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
 async function isAtGoogle(): Promise<boolean> {
   const product = await readFile("/sys/class/dmi/id/product_name", "utf8").catch(() => "");
   return product.includes("Google");
-}
-
-function tokenOf(fields: Fields): Token {
-  const { access_token: text, expires_in: expiresIn } = fields;
-  if (typeof text !== "string" || text === "") {
-    throw new CredentialsError("no credentials: the service answers with something other than a token");
-  }
-  return { text, expiresMs: Date.now() + (Number(expiresIn) || 600) * 1000 };
 }

@@ -3,7 +3,7 @@ import type { S3Settings } from "../s3/store.js";
 import type { StoreScheme } from "../spec/object-uri.js";
 import { assertNever } from "../util/errors.js";
 import type { RequestOptions } from "./requests.js";
-import type { ObjectStore } from "./store.js";
+import { type ObjectStore, openObjectStore } from "./store.js";
 
 /** A store, and how it is reached. It can be sent to another thread. */
 export interface StorePlace {
@@ -20,9 +20,9 @@ export async function openStoreAt({ scheme, settings }: StorePlace, options: Req
     case "s3":
       return (await import("../s3/store.js")).openS3Store({ ...options, settings });
     case "gs":
-      return (await import("./gcs.js")).openGcsStore(cloud);
+      return openObjectStore((await import("./gcs.js")).gcsProtocol(cloud), options);
     case "az":
-      return (await import("./azure.js")).openAzureStore(cloud);
+      return openObjectStore((await import("./azure.js")).azureProtocol(cloud), options);
     default:
       return assertNever(scheme);
   }

@@ -28,7 +28,10 @@ export interface ObjectProtocol extends Disposable {
   get(request: RangeRequest, signal: AbortSignal): Promise<unknown>;
   /** Reads a whole small UTF-8 object. */
   getText(object: ObjectName, signal: AbortSignal): Promise<StoredText>;
-  /** Creates or replaces an object: readers find all of its bytes, or none. Durable when it returns. */
+  /**
+   * Creates or replaces an object: readers find all of its bytes, or none. Durable when it returns.
+   * @throws ChangedBody where the bytes are not those of the digest: nothing is created
+   */
   put(object: ObjectName, body: SentBody, options: PutOptions, signal: AbortSignal): Promise<unknown>;
   /** With `etag` only that version. */
   remove(object: ObjectName, etag: string | undefined, signal: AbortSignal): Promise<unknown>;
@@ -126,6 +129,11 @@ export interface SentBody {
   readonly sizeBytes: number;
   /** In hex. */
   readonly sha256: string;
+}
+
+/** A body has other bytes than its digest says, such as a file that was changed meanwhile. */
+export class ChangedBody extends Error {
+  override readonly message = "it has other bytes than were written";
 }
 
 export interface PutOptions {

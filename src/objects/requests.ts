@@ -158,7 +158,13 @@ function retryVerdict(error: unknown, failure: ObjectFailure, call: ObjectCall):
     case "permanent":
     case "unsupported":
       return { kind: "end", error: failure.error };
-    case "exists":
+    case "exists": {
+      const hint = "give the credentials the right to replace what is there";
+      return {
+        kind: "end",
+        error: new JobError("PERMISSION", `${call.act}: the store lets nothing be replaced`, { hint }),
+      };
+    }
     case "bug":
     default:
       return { kind: "end", error };

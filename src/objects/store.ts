@@ -6,19 +6,20 @@ import { readFile } from "node:fs/promises";
 import { BrokenTransfer } from "../net/http-failures.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
-import type {
-  ListedObject,
-  Metadata,
-  ObjectCall,
-  ObjectName,
-  ObjectProtocol,
-  ObjectRange,
-  ObjectVersion,
-  PutOptions,
-  ReadRequest,
-  SentBody,
-  StoredObject,
-  StoredText,
+import {
+  ChangedBody,
+  type ListedObject,
+  type Metadata,
+  type ObjectCall,
+  type ObjectName,
+  type ObjectProtocol,
+  type ObjectRange,
+  type ObjectVersion,
+  type PutOptions,
+  type ReadRequest,
+  type SentBody,
+  type StoredObject,
+  type StoredText,
 } from "./protocol.js";
 import { createSendRequest, orUndefined, readResuming, type RequestOptions, type StoreTools } from "./requests.js";
 
@@ -291,15 +292,22 @@ async function putBody(
   };
   const sent = typeof body === "string" ? textBody(body) : await fileBody(body).catch(cannotRead);
   const { bytes } = sent;
+  const put = async (): Promise<void> => {
+    await protocol.put(object, sent, options, stop).catch((error: unknown) => {
+      throw error instanceof ChangedBody || (!Buffer.isBuffer(bytes) && bytes.errored === error)
+        ? cannotRead(error)
+        : error;
+    });
+  };
   if (Buffer.isBuffer(bytes)) {
-    await protocol.put(object, sent, options, stop);
+    await put();
     return;
   }
 
   try {
     // The request would wait for the bytes that cannot be read, and the store for those that are not sent.
     const failure = once(bytes, "error").then(([cause]) => cannotRead(cause));
-    await Promise.race([protocol.put(object, sent, options, stop), failure]);
+    await Promise.race([put(), failure]);
   } finally {
     bytes.destroy(); // else the file of a failed request stays open
   }

@@ -14,6 +14,7 @@ import {
 import { loadConfig, NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS } from "@smithy/core/config";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
 import { BrokenTransfer } from "../net/http-failures.js";
+import { percentEncode } from "../objects/cloud.js";
 import type {
   ObjectName,
   ObjectProtocol,
@@ -250,11 +251,6 @@ function targetOf({ path, query = {} }: SignedRequest): string {
         : [value].flat().map((one) => `${percentEncode(name)}=${percentEncode(one)}`),
     );
   return fields.length === 0 ? path : `${path}?${fields.join("&")}`;
-}
-
-/** Percent-encodes all that RFC 3986 reserves, as AWS signatures require. */
-function percentEncode(text: string): string {
-  return encodeURIComponent(text).replaceAll(/[!'()*]/g, (one) => `%${one.codePointAt(0)?.toString(16).toUpperCase()}`);
 }
 
 /** The largest object that S3 takes by one PUT. */

@@ -89,7 +89,8 @@ export function objectUriText({ scheme, bucket, key }: ObjectUri): string {
 /** How Hadoop, Spark and OpenLineage name a bucket. */
 export function bucketName({ scheme, bucket }: ObjectUri): string {
   const [account = "", container = ""] = bucket.split("/");
-  return scheme === "az" ? `abfss://${container}@${account}.dfs.core.windows.net` : `${scheme}://${bucket}`;
+  const host = account.includes(".") ? account.replace(".blob.", ".dfs.") : `${account}.dfs.core.windows.net`;
+  return scheme === "az" ? `abfss://${container}@${host}` : `${scheme}://${bucket}`;
 }
 
 /** The URI of a folder, without a slash at its end. */
@@ -119,11 +120,20 @@ export function otherStoreProblem(path: string): string | undefined {
 
 const keyLimitBytes = 1024;
 
+/** A signature in what was pasted from a signed URL. A URI becomes part of the plan, which is stored at the target. */
+const signature = /[?&](?:sig|X-(?:Amz|Goog)-Signature)=/i;
+
 /** What is wrong with the URI of an object, or undefined. */
 export function objectUriProblem(path: string): string | undefined {
   const uri = split(path);
   const scheme = uri?.scheme ?? schemes.find((one) => path.toLowerCase().startsWith(`${one}:`)) ?? "az";
   const { form, bucket, bucketRule } = forms[scheme];
+  if (signature.test(path)) {
+    return `expected ${form} without a signature, which would be stored in the plan; give credentials by the environment`;
+  }
+  if (/^(?:abfss|wasbs):/i.test(path) && uri === undefined) {
+    return "expected abfss://container@account.dfs.core.windows.net/key";
+  }
   if (uri === undefined) {
     return path.startsWith(`${scheme}://`) ? `expected ${form}; ${bucketRule}` : `expected ${form}, in lower case`;
   }

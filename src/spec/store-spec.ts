@@ -115,22 +115,28 @@ export function inputProblems(
     return elsewhere;
   }
   const problems = problemsAt("input", input, all);
-  return problems.length > 0 ? problems : severalStores(all);
+  return problems.length > 0 ? problems : severalStores(all, input.endpoint !== undefined);
 }
 
 /** One store at a time: the keys of the input, such as its endpoint, are those of all its paths. */
-function severalStores(paths: readonly Given[]): Problem[] {
-  const inStores = paths.flatMap(({ path, text: given }) =>
-    typeof given === "string" && isObjectUri(given) ? [{ path, scheme: parseObjectUri(given).scheme }] : [],
-  );
+function severalStores(paths: readonly Given[], hasEndpoint: boolean): Problem[] {
+  const inStores = paths.flatMap(({ path, text: given }) => {
+    if (typeof given !== "string" || !isObjectUri(given)) {
+      return [];
+    }
+    const { scheme, bucket } = parseObjectUri(given);
+    // An endpoint is that of one account.
+    const store = scheme === "az" && hasEndpoint ? `az://${bucket.split("/")[0]}` : `${scheme}://`;
+    return [{ path, store }];
+  });
   const [first] = inStores;
-  const other = inStores.find(({ scheme }) => scheme !== first?.scheme);
+  const other = inStores.find(({ store }) => store !== first?.store);
   return first === undefined || other === undefined
     ? []
     : [
         {
           path: other.path,
-          message: `expected a path on a disk or in the same store as ${first.path.join(".")}, which starts with ${first.scheme}://`,
+          message: `expected a path on a disk or in the same store as ${first.path.join(".")}, which starts with ${first.store}`,
         },
       ];
 }

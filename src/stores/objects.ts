@@ -39,7 +39,7 @@ const triesLimit = 100;
 export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOptions): Store {
   let asked: Promise<boolean> | undefined;
 
-  /** Asks whether the store honours `If-None-Match`: once, but again if it was away. */
+  /** Asks whether the store honours conditions: once, but again if it was away. */
   async function isExclusive({ scope }: Fence): Promise<boolean> {
     try {
       return await (asked ??= objects.honoursConditions(objectAt(`${scope}/${probeStart}${writer}`)));

@@ -68,7 +68,7 @@ export interface Store {
  * runs before it, and only then publishes.
  *
  * A disk stages each file in the scope, then checks, then gives it its name: either the check finds the later plan, or
- * the file was there before the scope was closed, and is gone. S3 checks, creates, and checks again: what was created
+ * the file was there before the scope was closed, and is gone. A store of objects checks, creates, and checks again: what was created
  * too late is taken back.
  */
 export interface Fence {
@@ -129,6 +129,11 @@ export async function takeBackIfLate({ check, takesBack }: Fence, takeBack: () =
 
 /** A store that only reads. */
 export type ReadableStore = Pick<Store, "list" | "stat" | "readText">;
+
+/** Makes the names in a folder durable, which an attempt that died may have given. */
+export async function flush(store: Pick<Store, "remove">, folder: string): Promise<void> {
+  await store.remove(folder, []);
+}
 
 /** The names directly below a folder. */
 export async function namesIn(store: Pick<Store, "list">, folder: string): Promise<string[]> {

@@ -5,9 +5,9 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { delimiter, join } from "node:path";
 import { expect, test } from "vitest";
-import { openAzureStore } from "#src/objects/azure.js";
-import { openGcsStore } from "#src/objects/gcs.js";
-import type { ObjectStore } from "#src/objects/store.js";
+import { azureProtocol } from "#src/objects/azure.js";
+import { gcsProtocol } from "#src/objects/gcs.js";
+import { type ObjectStore, openObjectStore } from "#src/objects/store.js";
 import { useAzurite } from "../support/clouds.js";
 import { scratchFolder } from "../support/job.js";
 import { azureAccount, azureKey, azureSas } from "../support/store-servers.mjs";
@@ -74,7 +74,7 @@ async function openWorld(): Promise<World> {
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-function optionsAt(endpoint: string | undefined, env: Env, maxSeconds = 0): Parameters<typeof openGcsStore>[0] {
+function optionsAt(endpoint: string | undefined, env: Env, maxSeconds = 0): Parameters<typeof gcsProtocol>[0] {
   return {
     endpoint,
     env,
@@ -91,9 +91,13 @@ function optionsAt(endpoint: string | undefined, env: Env, maxSeconds = 0): Para
   };
 }
 
+function opened(protocolOf: typeof gcsProtocol, options: Parameters<typeof gcsProtocol>[0]): ObjectStore {
+  return openObjectStore(protocolOf(options), options);
+}
+
 const gcs = ({ url, folder }: World, env: Env): ObjectStore =>
-  openGcsStore(optionsAt(url, { CLOUDSDK_CONFIG: folder, ...env }));
-const azure = ({ url }: World, env: Env): ObjectStore => openAzureStore(optionsAt(`${url}/account1`, env));
+  opened(gcsProtocol, optionsAt(url, { CLOUDSDK_CONFIG: folder, ...env }));
+const azure = ({ url }: World, env: Env): ObjectStore => opened(azureProtocol, optionsAt(`${url}/account1`, env));
 const inGoogle = { bucket: "lake", key: "a" };
 const inAzure = { bucket: "account1/lake", key: "a" };
 
@@ -146,6 +150,19 @@ test("a token that is refused, or about to expire, is renewed", async () => {
   await brief.head(inGoogle);
   expect(world.authorized.slice(2)).toEqual(["Bearer token-3", "Bearer token-4"]);
   expect(world.asked[0]).toBe("GET /computeMetadata/v1/instance/service-accounts/default/token Google");
+});
+
+test("a token is not sent where others could read it on its way", async () => {
+  await using world = await openWorld();
+  const far = optionsAt("http://store.example", {
+    GCE_METADATA_HOST: new URL(world.url).host,
+    CLOUDSDK_CONFIG: world.folder,
+  });
+  using store = opened(gcsProtocol, far);
+  await expect(store.head(inGoogle)).rejects.toMatchObject({
+    code: "PERMISSION",
+    message: "no token is sent to http://store.example: it would be readable on its way",
+  });
 });
 
 test("the login of gcloud, another issuer's token and an impersonated account are application default credentials", async () => {
@@ -279,12 +296,18 @@ azurite.describe("an account of Azure", () => {
     ["its key", () => ({ AZURE_STORAGE_KEY: azureKey })],
     ["a SAS", () => ({ AZURE_STORAGE_SAS_TOKEN: `?${azureSas()}` })],
     ["a connection string with its key", (at: string) => connection(at, `AccountKey=${azureKey}`)],
+    [
+      "the connection string that the portal makes with a SAS",
+      (at: string) => ({
+        AZURE_STORAGE_CONNECTION_STRING: `BlobEndpoint=${at};SharedAccessSignature=${azureSas()}`,
+      }),
+    ],
     ["a connection string with a SAS", (at: string) => connection(at, `SharedAccessSignature=${azureSas()}`)],
   ] as const)("is reached with %s", async (_what, envAt) => {
     const bucket = await azurite.server().createBucket();
     const env: Env = envAt(azurite.server().endpointAt());
     const endpoint = env["AZURE_STORAGE_CONNECTION_STRING"] === undefined ? azurite.server().endpointAt() : undefined;
-    using store = openAzureStore(optionsAt(endpoint, env));
+    using store = opened(azureProtocol, optionsAt(endpoint, env));
     const at = (key: string): typeof inAzure => ({ bucket: bucket.name, key });
     expect(await store.create(at("a b"), { body: "rows", conditional: true })).toEqual(expect.any(String));
     expect(await store.create(at("a b"), { body: "others", conditional: true })).toBeUndefined();
@@ -299,7 +322,7 @@ azurite.describe("an account of Azure", () => {
     const wrong = Buffer.from("wrong").toString("base64");
     const readOnly = azureSas("r");
     for (const env of [{ AZURE_STORAGE_KEY: wrong }, { AZURE_STORAGE_SAS_TOKEN: readOnly }]) {
-      using store = openAzureStore(optionsAt(azurite.server().endpointAt(), env));
+      using store = opened(azureProtocol, optionsAt(azurite.server().endpointAt(), env));
       const refused: unknown = await store.put({ bucket: bucket.name, key: "a" }, "x").catch((error: unknown) => error);
       expect(refused).toMatchObject({ code: "PERMISSION", exitCode: 64 });
       expect(String(refused) + JSON.stringify(refused)).not.toMatch(/sig=|d3Jvbmc/);

@@ -129,6 +129,24 @@ function faultsOf(server: () => StoreServer): void {
     60_000,
   );
 
+  test("a file that was changed since it was written is not created: 75, and says which object", async () => {
+    await using world = await worldOf(server());
+    const { store, at, folder } = world;
+    const body = await largeFile(folder, "a");
+    await writeFile(body.path, Buffer.alloc(body.sizeBytes, "other rows. "));
+    const changed = store.create(at("part"), { body, conditional: true });
+    await expect(changed).rejects.toMatchObject({ exitCode: 75, message: expect.stringContaining("/part: ") });
+    expect(await store.head(at("part"))).toBeUndefined();
+  }, 60_000);
+
+  test("an answer that is none of a store does not count as an upload", async () => {
+    await using world = await worldOf(server());
+    const { store, at, proxy } = world;
+    once(proxy, /^(?:PUT|POST) /, { kind: "answer", status: 200, body: "<html>" });
+    expect(await store.create(at("part"), { body: "rows", conditional: true })).toEqual(expect.any(String));
+    expect((await store.readText(at("part")))?.text).toBe("rows");
+  });
+
   test("a range whose body breaks off is read on where it ended", async () => {
     await using world = await worldOf(server());
     const { store, at, proxy } = world;

@@ -35,7 +35,9 @@ describe("paths in other stores", () => {
     ["az://lake/in/a/*.parquet", "expected az://account/container/key"],
     ["az://account1/la*ke/a", "no wildcards"],
     ["az://account1/lake/../a", "without . or .."],
-    ["abfss://account1.dfs.core.windows.net/lake/a", "expected az://account/container/key"],
+    ["abfss://account1.dfs.core.windows.net/lake/a", "expected abfss://container@account.dfs.core.windows.net/key"],
+    ["az://account1/lake/a?sv=1&sig=abc", "without a signature"],
+    ["gs://lake/a?X-Goog-Signature=abc", "without a signature"],
   ])("%s is refused", (path, said) => {
     expect(objectUriProblem(path)).toContain(said);
   });

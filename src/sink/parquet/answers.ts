@@ -19,8 +19,11 @@ export function openAnswers(store: Store, layout: Layout, writer: string, fence:
     read: () => readAnswers(store, layout),
     async keep(answers) {
       for (const text of textsOf(answers, textBytes)) {
-        files += 1;
-        await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
+        let created = { outcome: "exists" };
+        while (created.outcome === "exists") {
+          files += 1;
+          created = await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
+        }
       }
     },
   };

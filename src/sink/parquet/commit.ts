@@ -1,3 +1,4 @@
+import { flush } from "../../stores/store.js";
 import { stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
@@ -68,7 +69,7 @@ export async function commitSpan(
         if (rejectsName !== undefined) {
           // Where another attempt has committed the part, nothing is published: after the finish, nothing would remove it.
           const name = `${layout.rejects}/${rejectsName}`;
-          hasRejects = true; // also where the creation fails: in S3 it may come too late, and is there
+          hasRejects = true; // also where the creation fails: in a store of objects it may come too late, and is there
           await store.create(name, rejects.text, { ...fence, check: requireFree });
         }
       },
@@ -119,8 +120,8 @@ async function adoptIfThere(run: RunFolder, span: Span): Promise<FinishedPart> {
     });
   }
   // The attempt that committed it may have died before it flushed the names.
-  await store.remove(layout.rejects, []);
-  await store.remove(layout.parts, []);
+  await flush(store, layout.rejects);
+  await flush(store, layout.parts);
   return await adopt(run, span);
 }
 

@@ -3,7 +3,7 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import type { DocumentKind } from "../ledger.js";
 
 /**
- * Names under `output.parquet.path`: paths on a disk, URIs in S3. All names but those of parts start with `_` and do
+ * Names under `output.parquet.path`: paths on a disk, else URIs. All names but those of parts start with `_` and do
  * not end in `.parquet`, so that Spark, Hive, Athena, pyarrow and `*.parquet` globs see predictions only.
  */
 export interface Layout {

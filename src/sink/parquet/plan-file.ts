@@ -229,7 +229,7 @@ export async function refuseForeign(store: ReadableStore, layout: Layout): Promi
   }
 }
 
-/** Whether an entry is a folder that holds nothing: some programs make folders in S3, as empty objects. */
+/** Whether an entry is a folder that holds nothing: some programs make folders in stores of objects, as empty objects. */
 async function isEmptyFolder(store: ReadableStore, folder: string, { name, sizeBytes }: Entry): Promise<boolean> {
   const path = `${folder}/${name}`;
   const entries = sizeBytes === undefined ? await ifReadable(store.list(path)) : undefined;

@@ -10,7 +10,7 @@ import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import type { Compression } from "../../spec/parquet-spec.js";
-import type { Store } from "../../stores/store.js";
+import { flush, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers } from "./answers.js";
@@ -63,7 +63,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
-    await store.remove(folder, []).catch((error: unknown) => {
+    await flush(store, folder).catch((error: unknown) => {
       if (!(error instanceof JobError) || error.code !== "PERMISSION") {
         throw error;
       }
@@ -95,7 +95,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
         await clearEarlierRuns(run, finished);
         const stale = finished ? await staleRejects(store, layout, known.parts) : [];
         if (stale.length > 0) {
-          await store.remove(layout.rejects, stale); // an attempt that died had created them in S3 after the finish
+          await store.remove(layout.rejects, stale); // an attempt that died had created them in a store of objects after the finish
         }
       } catch {
         // What may not be removed, as in an archive, stays: readers do not see it.
@@ -108,7 +108,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
   const { layout } = run;
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
-  await store.remove(layout.control, []);
+  await flush(store, layout.control);
   await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
   const shared = await store.prepare(hidden(run));
   if (shared !== undefined && workers > 1) {
@@ -213,7 +213,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
   addParts(known, now.parts);
   if (now.finished) {
     // Another attempt finished the run, and may have died before it cleared up.
-    await store.remove(layout.folder, []);
+    await flush(store, layout.folder);
     await clearRun(store, layout);
     return;
   }
@@ -236,6 +236,6 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
-    await store.remove(layout.folder, []);
+    await flush(store, layout.folder);
   }
 }
