@@ -62,8 +62,10 @@ export async function recordingFailure<T>(
     const error = firstError(thrown);
     if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
       recorded.add(error);
-      if (context.worker.count > 1) {
-        await bestEffort(() => run.refresh()); // an error after the last commit says that the run has stopped
+      // Other workers may have committed the rest: then the record says that the run only was not finished. A target that
+      // is away has been asked long enough.
+      if (context.worker.count > 1 && error.exitCode !== 75) {
+        await bestEffort(() => run.refresh());
       }
       await recordFailure(context, stored.plan.runId, { error, spansCommitted: countCommitted(run) });
     }

@@ -15,8 +15,8 @@ export interface Ledger {
    */
   create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
   /**
-   * Changes a document on which no decision depends. A change that comes at the same moment may be lost, and so is one of
-   * a run that is not planned.
+   * Changes a document on which no decision depends; where rows are in files, a verdict too. A change that comes at the
+   * same moment may be lost, and so is one of a run that is not planned.
    * @param next the new document for the known one; undefined: it stays
    * @param stop ends it, where it would take too long
    */

@@ -41,6 +41,22 @@ const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 /** The contract of every sink that keeps what became of its runs. */
 export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   describe(name, () => {
+    test("a run is found by its id, though later runs took its place", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const { runId } = planFor(sink.planTarget);
+      for (const number of [1, 2, 3]) {
+        const { stored, run } = await begun(
+          sink,
+          ofJob({ ...planFor(sink.planTarget), runId: numberedRunId(runId, number) }),
+        );
+        await commitSpans(run, stored, everySpan);
+        await run.finish();
+      }
+      const [first, ...others] = await sink.history({ job: "job", runId, last: 1 });
+      expect([first?.runId, others]).toEqual([runId, []]);
+    });
+
     test("a target without a run has no history", async () => {
       await using world = await worldOf();
       await using sink = await world.open();

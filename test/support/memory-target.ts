@@ -80,14 +80,14 @@ export function memoryTarget() {
   };
 
   const createPlan = (plan: Plan, insteadOf?: SupersededRun): StoredPlan => {
-    const held = insteadOf && runs.get(insteadOf.runId);
-    if (held && ledger.createNow(held.runId, documents.decisionDocument, insteadOf.decision).kind === "approved") {
-      return held.stored;
-    }
     const text = planToText(plan);
     const stored: StoredPlan = { plan: parsePlan(text) ?? plan, planId: sha256Of(text) };
     const run = runs.get(plan.runId) ?? { runId: plan.runId, stored, spans: new Map(), answers: [] };
     refuseStopped(run);
+    const held = insteadOf && runs.get(insteadOf.runId);
+    if (held && ledger.createNow(held.runId, documents.decisionDocument, insteadOf.decision).kind === "approved") {
+      return held.stored;
+    }
     runs.set(plan.runId, run);
     return run.stored;
   };

@@ -61,7 +61,8 @@ async function runsIn(
     return [];
   }
   const ids = ((await read(runIdsIn(store, layout))) ?? []).filter((name) => splitRunId(name).base === base);
-  const latest = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number).slice(0, last + 1);
+  const newestFirst = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number);
+  const latest = only === undefined ? newestFirst.slice(0, last + 1) : newestFirst;
   const manifest = await publishedManifestIn(store, folder, read);
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;

@@ -154,6 +154,9 @@ async function refuseTakingOver(
   runId: RunId,
 ): Promise<void> {
   const { base, number } = splitRunId(runId);
+  if (number === 1) {
+    return;
+  }
   const { rows } = await session.query<{ run_id: RunId; target: string; job: string; approved: boolean }>({
     text: `SELECT run_id, target, job, approved FROM (
         SELECT r.*, ${where.isDecided("approved")} AS approved FROM ${table("runs")} r WHERE base = $1 AND number < $2
