@@ -110,11 +110,13 @@ export function measureFeatures(
   rows: BatchRows,
 ): FeaturePart {
   const sampled = sampleRows(rows, every);
-  const taken = plannedInputs(columns).map(({ input, type }): DecodedInput => {
+  const taken = plannedInputs(columns).map(({ input, type, kind }): DecodedInput => {
     const decoded = inputs[input] as DecodedInput;
-    return decoded.kind === "matrix"
-      ? rowsOfMatrix(decoded, sampled)
-      : (gatherColumn(type, decoded, sampled) as typeof decoded);
+    if (decoded.kind !== "matrix") {
+      return gatherColumn(type, decoded, sampled) as typeof decoded;
+    }
+    const lastPlace = Math.max(...columns.filter((column) => column.input === input).map(({ place }) => place));
+    return rowsOfMatrix(decoded, sampled, kind === "vector" ? decoded.width : lastPlace + 1);
   });
   const bytes = buffersOf(taken).reduce((sum, { byteLength }) => sum + byteLength, 0);
   return { from: rows.from, to: rows.to, inputs: taken, bytes };
@@ -125,11 +127,12 @@ function plannedInputs(columns: readonly FeatureColumn[]): FeatureColumn[] {
   return columns.filter(({ input }, index) => columns.findIndex((column) => column.input === input) === index);
 }
 
-function rowsOfMatrix({ data, valid, width }: Matrix, rows: Uint32Array): Matrix {
+/** Copies the first elements of some rows, so many each. */
+function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Array, width: number): Matrix {
   const taken = allocate(elementOf(data), rows.length * width);
   const areThere = valid && new Uint8Array(taken.length);
   for (let index = 0; index < rows.length; index += 1) {
-    const from = (rows[index] as number) * width;
+    const from = (rows[index] as number) * rowWidth;
     copyValues(taken, index * width, data, from, from + width);
     areThere?.set(valid?.subarray(from, from + width) ?? [], index * width);
   }

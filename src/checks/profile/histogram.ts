@@ -84,6 +84,9 @@ const slotBits = 20;
 /** The most bins of a histogram. */
 export const mostBins = 1024;
 
+/** What a slot counts to, and no further. */
+const mostRows = 2 ** 32 - 1;
+
 /** A hash table of keys without their last bits, which are more the more keys there are. Between two uses it is empty. */
 export class KeyTable {
   readonly keys: Uint32Array;
@@ -116,7 +119,7 @@ export class KeyTable {
       filled[used[0] as number] = slot;
       used[0] = (used[0] as number) + 1;
     }
-    counts[slot] = (counts[slot] as number) + rows;
+    counts[slot] = Math.min((counts[slot] as number) + rows, mostRows);
   }
 
   /** Makes each two neighbouring keys one until they are few enough. */

@@ -82,6 +82,7 @@ function openLoops(): ProfileLoops {
 /** Counts numbers. @param bins the most bins of their histogram, at most 1,024 */
 export function countNumbers(next: NextNumbers, bins: number): CountedNumbers {
   const { numbers, table, notFinite, facts, countBlock } = profileLoops();
+  table.finish(); // a reader of numbers that failed has left some
   notFinite.fill(0);
   facts.set([Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0, 0]);
   let rows = 0;
