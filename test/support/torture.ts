@@ -2,8 +2,8 @@
 export const torture = process.env["INFER_BATCH_TORTURE"] === "1";
 
 /** Of cases that try the same in several modes, the short form tries the first few, and the long form all. */
-export function firstOf<T>(cases: readonly T[], few = 1): readonly T[] {
-  return torture ? cases : cases.slice(0, few);
+export function firstOf<T>(cases: readonly T[], count = 1): readonly T[] {
+  return torture ? cases : cases.slice(0, count);
 }
 
 /**
