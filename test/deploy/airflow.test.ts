@@ -11,7 +11,7 @@ import { deployFolder } from "../support/deploy.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { facetOf, parseEvent } from "../support/openlineage.js";
-import { pythonTools } from "../support/python-tools.js";
+import { pythonToolsOfTorture } from "../support/python-tools.js";
 import { fixtureNamed } from "../support/world.js";
 
 /**
@@ -28,7 +28,10 @@ const result = z.object({
   lineage_ids: z.array(z.string()),
 });
 
-const airflow = pythonTools("airflow", ["apache-airflow==3.3.2", "apache-airflow-providers-openlineage==2.20.3"]);
+const airflow = pythonToolsOfTorture("airflow", [
+  "apache-airflow==3.3.2",
+  "apache-airflow-providers-openlineage==2.20.3",
+]);
 
 /** Features of three days: the first is not ready, the second is damaged. */
 async function writeFeatures(folder: string): Promise<void> {
