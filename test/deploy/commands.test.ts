@@ -43,7 +43,9 @@ describe("the command lines of deploy/", () => {
         "aws-batch/job-definition.json": 1,
         "cron/README.md": 1,
         "cron/infer-batch.cron": 1,
+        "dagster/daily_churn.py": 1,
         "kubernetes/base/cronjob.yaml": 1,
+        "prefect/daily_churn.py": 1,
         "systemd/infer-batch@.service": 1,
       }
     `);
@@ -97,8 +99,12 @@ describe("the files of deploy/ that decide by exit code", () => {
         "aws-batch/README.md",
         "aws-batch/job-definition.json",
         "cron/README.md",
+        "dagster/README.md",
+        "dagster/daily_churn.py",
         "kubernetes/README.md",
         "kubernetes/base/cronjob.yaml",
+        "prefect/README.md",
+        "prefect/daily_churn.py",
         "prometheus/alerts.yaml",
         "systemd/README.md",
         "systemd/infer-batch@.service",
