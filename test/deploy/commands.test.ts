@@ -40,6 +40,7 @@ describe("the command lines of deploy/", () => {
       {
         "../Dockerfile": 3,
         "airflow/daily_churn.py": 2,
+        "argo/cronworkflow.yaml": 1,
         "aws-batch/job-definition.json": 1,
         "cron/README.md": 1,
         "cron/infer-batch.cron": 1,
@@ -96,6 +97,8 @@ describe("the files of deploy/ that decide by exit code", () => {
         "README.md",
         "airflow/README.md",
         "airflow/daily_churn.py",
+        "argo/README.md",
+        "argo/cronworkflow.yaml",
         "aws-batch/README.md",
         "aws-batch/job-definition.json",
         "cron/README.md",

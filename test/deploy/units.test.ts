@@ -105,7 +105,7 @@ describe("the systemd units", () => {
 
   test("the service may write to the folder that its page has made, and starts without it, too", () => {
     expect(valuesOf(service, "ReadWritePaths")).toEqual(["-/srv/predictions"]);
-    expect(deployText("systemd/README.md")).toContain("install -d -o infer-batch /srv/predictions");
+    expect(deployText("systemd/README.md")).toContain("install -d --owner=infer-batch /srv/predictions");
   });
 });
 
