@@ -85,18 +85,23 @@ describe("the resources of Argo Workflows and Kueue", () => {
 
   test("the queue has room for the pods of a run, and covers all that they ask for", () => {
     const quota = z.object({ name: z.string(), nominalQuota: z.string() });
-    const flavors = z.array(z.object({ resources: z.array(quota) }));
+    const flavors = z.tuple([z.object({ resources: z.array(quota) })]);
     const group = z.object({ coveredResources: z.array(z.string()), flavors });
     const { spec } = z
       .object({ spec: z.object({ resourceGroups: z.tuple([group]) }) })
       .parse(resources(queues).find(({ kind }) => kind === "ClusterQueue"));
-    const [{ coveredResources, flavors: [flavor] = [] }] = spec.resourceGroups;
+    const [
+      {
+        coveredResources,
+        flavors: [flavor],
+      },
+    ] = spec.resourceGroups;
     const { job, container } = jobOf("overlays/kueue");
     const needed = Object.entries(container.resources.limits).map(([name, amount]) => {
       const [, number, unit] = /^(\d+)(\D*)$/.exec(amount) ?? [];
       return { name, nominalQuota: `${Number(number) * job.completions}${unit}` };
     });
-    expect(flavor?.resources).toEqual(needed);
+    expect(flavor.resources).toEqual(needed);
     expect(coveredResources).toEqual(needed.map(({ name }) => name));
   });
 });

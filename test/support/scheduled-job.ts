@@ -10,7 +10,7 @@ export interface ScheduledJob {
   /** With the spec as the recipes of deploy/ take it, and `infer-batch` on the path. */
   readonly env: NodeJS.ProcessEnv;
   /** What the attempts so far have ended with. */
-  codes(): Promise<number[]>;
+  readonly codes: () => Promise<number[]>;
 }
 
 /**
