@@ -13,12 +13,10 @@ import {
   type CloudOptions,
   type CloudRequest,
   type CloudResponse,
-  CredentialsError,
   fieldsOfJson,
   metadataMs,
   openCloud,
   percentEncode,
-  permanent,
   pieceBytes,
   piecesOf,
   Refusal,
@@ -27,15 +25,17 @@ import {
   type Token,
   tokenOf,
 } from "./cloud.js";
-import type {
-  ObjectCall,
-  ObjectFailure,
-  ObjectProtocol,
-  ObjectVersion,
-  Page,
-  PutOptions,
-  SentBody,
-  StoredObject,
+import {
+  CredentialsError,
+  type ObjectCall,
+  type ObjectFailure,
+  type ObjectProtocol,
+  type ObjectVersion,
+  type Page,
+  permanent,
+  type PutOptions,
+  type SentBody,
+  type StoredObject,
 } from "./protocol.js";
 
 const apiVersion = "2023-11-03";

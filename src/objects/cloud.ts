@@ -5,11 +5,17 @@
 import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
-import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { connectionErrors } from "../util/retry.js";
-import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
-import { ChangedBody, type ObjectCall, type ObjectFailure, type SentBody } from "./protocol.js";
+import { startSilenceTimeout } from "../net/http-failures.js";
+import { JobError } from "../util/errors.js";
+import {
+  ChangedBody,
+  classifyUnanswered,
+  CredentialsError,
+  type ObjectCall,
+  type ObjectFailure,
+  permanent,
+  type SentBody,
+} from "./protocol.js";
 import type { RequestOptions } from "./requests.js";
 
 /** How to reach one store. */
@@ -74,16 +80,6 @@ export class Refusal extends Error {
     super(said);
     this.status = status;
     this.code = code;
-  }
-}
-
-/** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
-export class CredentialsError extends Error {
-  readonly hint: string | undefined;
-
-  constructor(message: string, hint?: string) {
-    super(message);
-    this.hint = hint;
   }
 }
 
@@ -180,15 +176,7 @@ export function percentEncode(text: string): string {
 
 /** Tells what a failed call means. @param needs says what these credentials need, where the store refuses them */
 export function classifyCloud(error: unknown, call: ObjectCall, needs: string): ObjectFailure {
-  if (error instanceof BrokenTransfer) {
-    return { kind: "transient", found: error.message };
-  }
-  if (error instanceof CredentialsError) {
-    return error.hint === undefined
-      ? { kind: "transient", found: error.message }
-      : permanent(error.message, error.hint);
-  }
-  return error instanceof Refusal ? classifyStatus(error, call, needs) : classifyConnection(error, call);
+  return error instanceof Refusal ? classifyStatus(error, call, needs) : classifyUnanswered(error, call);
 }
 
 function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): ObjectFailure {
@@ -219,38 +207,6 @@ function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): Obje
 
 export function saidBy({ status, code }: Refusal): string {
   return `the store says ${code === "" ? "" : `${code}, `}${status}`;
-}
-
-/** What ends a call for good, and is not the job's. */
-export function permanent(
-  message: string,
-  hint: string,
-  code: "PERMISSION" | "FILE_MISSING" = "PERMISSION",
-): ObjectFailure {
-  return { kind: "permanent", error: new JobError(code, message, { hint }) };
-}
-
-function classifyConnection(error: unknown, call: ObjectCall): ObjectFailure {
-  // The host name has several addresses, and none could be reached.
-  if (error instanceof AggregateError && error.errors.length > 0) {
-    return classifyConnection(error.errors[0], call);
-  }
-  const errno = errnoOf(error) ?? "";
-  if (connectionErrors.has(errno)) {
-    return { kind: "transient", found: errno === "ECONNRESET" ? "the connection was lost" : messageOf(error) };
-  }
-  if (isCertificateError(errno)) {
-    return permanent(
-      `${call.act}: the store's certificate is not trusted: ${messageOf(error)}`,
-      "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
-    );
-  }
-  return isTlsProtocolError(errno)
-    ? permanent(
-        `${call.act}: the store does not speak TLS as this program does (${errno})`,
-        "an endpoint that serves plain HTTP begins with http://",
-      )
-    : { kind: "bug" };
 }
 
 /** What authorizes requests for some time. */

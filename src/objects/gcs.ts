@@ -15,12 +15,10 @@ import {
   type CloudOptions,
   type CloudRequest,
   type CloudResponse,
-  CredentialsError,
   fieldsOfJson,
   metadataMs,
   openCloud,
   percentEncode,
-  permanent,
   pieceBytes,
   piecesOf,
   Refusal,
@@ -29,16 +27,18 @@ import {
   type Token,
   tokenOf,
 } from "./cloud.js";
-import type {
-  ObjectCall,
-  ObjectFailure,
-  ObjectName,
-  ObjectProtocol,
-  ObjectVersion,
-  Page,
-  PutOptions,
-  SentBody,
-  StoredObject,
+import {
+  CredentialsError,
+  type ObjectCall,
+  type ObjectFailure,
+  type ObjectName,
+  type ObjectProtocol,
+  type ObjectVersion,
+  type Page,
+  permanent,
+  type PutOptions,
+  type SentBody,
+  type StoredObject,
 } from "./protocol.js";
 
 /** Of objects in all buckets that these credentials reach. */

@@ -4,7 +4,10 @@
  */
 import type { Readable } from "node:stream";
 import type { Exchange } from "../net/connections.js";
-import type { JobError } from "../util/errors.js";
+import { BrokenTransfer } from "../net/http-failures.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { connectionErrors } from "../util/retry.js";
+import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /**
  * One technology, as single requests: nothing here retries, or bounds how many are under way. Each call throws errors of
@@ -140,4 +143,57 @@ export interface PutOptions {
   /** What the key must hold: nothing, or the version with this ETag; undefined: it may hold anything. */
   readonly over: "nothing" | { readonly etag: string } | undefined;
   readonly metadata: Metadata;
+}
+
+/** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
+export class CredentialsError extends Error {
+  override readonly name = "CredentialsError";
+  readonly hint: string | undefined;
+
+  constructor(message: string, hint?: string) {
+    super(message);
+    this.hint = hint;
+  }
+}
+
+/** What ends a call for good, and is not the job's. */
+export function permanent(
+  message: string,
+  hint: string,
+  code: "PERMISSION" | "FILE_MISSING" = "PERMISSION",
+): Extract<ObjectFailure, { readonly kind: "permanent" }> {
+  return { kind: "permanent", error: new JobError(code, message, { hint }) };
+}
+
+/** Tells what a call means that no store has answered: its connection, or the way to credentials. */
+export function classifyUnanswered(error: unknown, call: ObjectCall): ObjectFailure {
+  if (error instanceof BrokenTransfer) {
+    return { kind: "transient", found: error.message };
+  }
+  if (error instanceof CredentialsError) {
+    return error.hint === undefined
+      ? { kind: "transient", found: error.message }
+      : permanent(error.message, error.hint);
+  }
+  // The host name has several addresses, and none could be reached.
+  if (error instanceof AggregateError && error.errors.length > 0) {
+    return classifyUnanswered(error.errors[0], call);
+  }
+
+  const errno = errnoOf(error) ?? "";
+  if (connectionErrors.has(errno)) {
+    return { kind: "transient", found: errno === "ECONNRESET" ? "the connection was lost" : messageOf(error) };
+  }
+  if (isCertificateError(errno)) {
+    return permanent(
+      `${call.act}: the store's certificate is not trusted: ${messageOf(error)}`,
+      "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
+    );
+  }
+  return isTlsProtocolError(errno)
+    ? permanent(
+        `${call.act}: the store does not speak TLS as this program does (${errno})`,
+        "an endpoint that serves plain HTTP begins with http://",
+      )
+    : { kind: "bug" };
 }

@@ -6,7 +6,8 @@ import { Hash } from "@smithy/core/serde";
 import { SignatureV4 } from "@smithy/signature-v4";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import { CredentialsError, expiredCredentialsNames, isTransientResponse, statusOf } from "./failures.js";
+import { CredentialsError } from "../objects/protocol.js";
+import { expiredCredentialsNames, isTransientResponse, statusOf } from "./failures.js";
 
 /** Limits of one search for credentials. */
 export interface SearchLimits {

@@ -1,25 +1,9 @@
-import { BrokenTransfer } from "../net/http-failures.js";
-import type { ObjectCall, ObjectFailure } from "../objects/protocol.js";
+import { classifyUnanswered, type ObjectCall, type ObjectFailure, permanent } from "../objects/protocol.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { connectionErrors } from "../util/retry.js";
 import { objectUriText } from "../spec/object-uri.js";
-import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /** The actions of calls, as IAM names the permissions for them. */
 const actions = { list: "ListBucket", read: "GetObject", write: "PutObject", remove: "DeleteObject" } as const;
-
-/** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */
-export class CredentialsError extends Error {
-  override readonly name = "CredentialsError";
-  readonly hint: string | undefined;
-
-  constructor(message: string, hint: string | undefined) {
-    super(message);
-    this.hint = hint;
-  }
-}
-
-const socketErrors = new Set([...connectionErrors, "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /** Error codes of requests that may be retried for every status. */
 const transientNames =
@@ -30,47 +14,25 @@ const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientT
 
 /** Tells what a failed call means, from the SDK's error or the socket's. */
 export function classify(error: unknown, call: ObjectCall): ObjectFailure {
-  if (error instanceof BrokenTransfer) {
-    return { kind: "transient", found: error.message };
-  }
-  if (error instanceof CredentialsError) {
-    return error.hint === undefined
-      ? { kind: "transient", found: error.message }
-      : permanent(error.message, { hint: error.hint });
-  }
   const name = error instanceof Error ? error.name : "";
   const status = statusOf(error);
   if (status !== undefined) {
     return classifyResponse(name, status, { error, call });
   }
-  // The host name has several addresses, and none could be reached.
-  if (error instanceof AggregateError && error.errors.length > 0) {
-    return classify(error.errors[0], call);
+  if (name === "TimeoutError") {
+    return { kind: "transient", found: timeoutText(messageOf(error)) };
   }
-  const errno = errnoOf(error) ?? "";
-  if (socketErrors.has(errno) || name === "TimeoutError") {
-    return { kind: "transient", found: lossOf(errno, messageOf(error)) };
-  }
-  if (isCertificateError(errno)) {
-    return permanent(`${call.act}: the store's certificate is not trusted: ${messageOf(error)}`, {
-      hint: "set NODE_EXTRA_CA_CERTS to a file with the authority's certificate",
-    });
-  }
-  return isTlsProtocolError(errno)
-    ? permanent(`${call.act}: the store does not speak TLS as this program does (${errno})`, {
-        hint: "an endpoint that serves plain HTTP begins with http://",
-      })
-    : { kind: "bug" };
+  return errnoOf(error) === "ERR_STREAM_PREMATURE_CLOSE"
+    ? { kind: "transient", found: "the connection was lost" }
+    : classifyUnanswered(error, call);
 }
 
-/** Words the loss of a connection, which the SDK's own timers call by the names of its options. */
-function lossOf(errno: string, message: string): string {
+/** Words what the SDK's own timers call by the names of its options. */
+function timeoutText(message: string): string {
   const [, silenceMs] = /timed out after (\d+) ms of inactivity/.exec(message) ?? [];
-  if (silenceMs !== undefined) {
-    return `the store was silent for ${Number(silenceMs) / 1000} s`;
-  }
-  const isLost = errno === "ECONNRESET" || errno === "ERR_STREAM_PREMATURE_CLOSE";
-  return isLost ? "the connection was lost" : message.replace(/^@smithy.* - /, "");
+  return silenceMs === undefined
+    ? message.replace(/^@smithy.* - /, "")
+    : `the store was silent for ${Number(silenceMs) / 1000} s`;
 }
 
 /** Whether a response with this error code and status is transient. */
@@ -104,7 +66,7 @@ function classifyResponse(
   }
   if (status === 501) {
     const hint = "this store does not support a feature that the job needs";
-    return { ...permanent(`${call.act}: ${found}: ${messageOf(error)}`, { hint }), kind: "unsupported" };
+    return { ...permanent(`${call.act}: ${found}: ${messageOf(error)}`, hint), kind: "unsupported" };
   }
   if (isTransientResponse(name, status) || status === 409) {
     return { kind: "transient", found };
@@ -117,17 +79,18 @@ function classifyResponse(
       return { kind: "changed", found: "it is shorter than planned" };
     case 404:
       return name === "NoSuchBucket"
-        ? permanent(`${call.act}: there is no bucket ${call.object.bucket}`, {
-            code: "FILE_MISSING",
-            hint: "check the bucket's name, and endpoint and region, in the spec",
-          })
+        ? permanent(
+            `${call.act}: there is no bucket ${call.object.bucket}`,
+            "check the bucket's name, and endpoint and region, in the spec",
+            "FILE_MISSING",
+          )
         : { kind: "missing" };
     case 401:
     case 403:
       return accessDenied(name, call, found);
     default: {
       const hint = "check the path, endpoint and region";
-      const refusal = permanent(`${call.act}: ${found}: ${messageOf(error)}`, { hint });
+      const refusal = permanent(`${call.act}: ${found}: ${messageOf(error)}`, hint);
       // A response to HEAD has no body: credentials that have expired look like any other wrong request.
       return status === 400 && !isNamed ? { ...refusal, kind: "credentials", expired: false, found } : refusal;
     }
@@ -136,9 +99,7 @@ function classifyResponse(
 
 function accessDenied(name: string, { act, action, object }: ObjectCall, found: string): ObjectFailure {
   if (name === "InvalidObjectState") {
-    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, {
-      hint: "restore it, then run again",
-    });
+    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, "restore it, then run again");
   }
   const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
   const also =
@@ -154,11 +115,4 @@ function wrongCredentials({ act }: ObjectCall, found: string): JobError {
   return new JobError("PERMISSION", `${act}: the credentials are wrong: ${found}`, {
     hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
   });
-}
-
-function permanent(
-  message: string,
-  { code = "PERMISSION", hint }: { code?: "PERMISSION" | "FILE_MISSING"; hint: string },
-): Extract<ObjectFailure, { readonly kind: "permanent" }> {
-  return { kind: "permanent", error: new JobError(code, message, { hint }) };
 }

@@ -6,7 +6,7 @@ import { type AnswersWorld, answersContractOf } from "../support/answers-contrac
 import { memoryTarget } from "../support/memory-target.js";
 import { outputRows } from "../support/output.js";
 import { usePostgres } from "../support/postgres.js";
-import { objectsAt, useStores } from "../support/clouds.js";
+import { objectsAt, useFirstStores } from "../support/clouds.js";
 import type { StoreServer } from "../support/s3.js";
 import { mirror } from "../support/s3-target.js";
 import { ascending, contractOf } from "../support/sink-contract.js";
@@ -19,7 +19,7 @@ import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
 import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
-const stores = useStores();
+const stores = useFirstStores();
 
 /** A part of each of three spans, the rejects of one, the manifest and the mark of the end. */
 const pruningFiles = { keepsPrunedRows: false, prunes: { files: 6 } };
@@ -122,11 +122,9 @@ for (const { name, describe, server } of stores) {
   describe(`the Parquet sink in ${name}`, () => {
     const world = (): Promise<AnswersWorld> => objectsWorld(server());
     contractOf("over it", world);
-    if (torture || name === "S3") {
-      stagingContractOf("over it, staging", world);
-      answersContractOf("over it, answers", world);
-      pruneContractOf("over it, pruning", world);
-    }
+    stagingContractOf("over it, staging", world);
+    answersContractOf("over it, answers", world);
+    pruneContractOf("over it, pruning", world);
     if (torture) {
       // The same code reads these from a disk.
       notesContractOf("over it, notes", world);

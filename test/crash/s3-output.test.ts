@@ -5,13 +5,13 @@ import { failuresOf } from "../support/crash.js";
 import { type HttpProxy, httpProxy, type Twist } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { randomOf } from "../support/random.js";
-import { useStores } from "../support/clouds.js";
+import { useFirstStores } from "../support/clouds.js";
 import type { StoreServer } from "../support/s3.js";
 import { type S3OutputJob, s3OutputJob } from "../support/s3-output.js";
 import { scoreHere, workerOf } from "../support/score.js";
 import { firstOf, torture } from "../support/torture.js";
 
-const stores = useStores();
+const stores = useFirstStores();
 const parallelRuns = 2;
 
 interface World extends AsyncDisposable {

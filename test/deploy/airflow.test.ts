@@ -10,7 +10,7 @@ import { deployFolder } from "../support/deploy.js";
 import { scratch } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { facetOf, parseEvent } from "../support/openlineage.js";
-import { pythonTools } from "../support/python-tools.js";
+import { pythonToolsOfTorture } from "../support/python-tools.js";
 import { scheduledJob } from "../support/scheduled-job.js";
 
 /**
@@ -27,7 +27,10 @@ const result = z.object({
   lineage_ids: z.array(z.string()),
 });
 
-const airflow = pythonTools("airflow", ["apache-airflow==3.3.2", "apache-airflow-providers-openlineage==2.20.3"]);
+const airflow = pythonToolsOfTorture("airflow", [
+  "apache-airflow==3.3.2",
+  "apache-airflow-providers-openlineage==2.20.3",
+]);
 
 const parent = z.looseObject({
   run: z.object({ runId: z.string() }),

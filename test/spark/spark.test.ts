@@ -10,7 +10,7 @@ import { scratch } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
-import { pythonTools } from "../support/python-tools.js";
+import { pythonToolsOfTorture } from "../support/python-tools.js";
 
 const spark = findSpark();
 const example = join(projectFolder, "examples/spark");
@@ -20,7 +20,7 @@ function findSpark(): { readonly python: string; readonly missing: string | unde
   if (spawnSync("java", ["-version"]).status !== 0) {
     return { python: "", missing: "no Java" };
   }
-  const { bin, missing } = pythonTools("spark", ["pyspark==4.3.0", "pyarrow==26.0.1", "pandas==2.3.3"]);
+  const { bin, missing } = pythonToolsOfTorture("spark", ["pyspark==4.3.0", "pyarrow==26.0.1", "pandas==2.3.3"]);
   return { python: join(bin, "python"), missing };
 }
 

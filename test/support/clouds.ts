@@ -12,6 +12,7 @@ import type { Source } from "#src/storage/port.js";
 import { openSpool } from "#src/util/spool.js";
 import { freePort, untilReady } from "./s3-server.mjs";
 import { type Bucket, type StoreServer, type UsedServer, useS3, useServer } from "./s3.js";
+import { firstOf } from "./torture.js";
 import { azureAccount, azureKey, azureSas, findAzurite, findFakeGcs } from "./store-servers.mjs";
 
 /** Azure's storage as Azurite has it. */
@@ -20,14 +21,21 @@ export const useAzurite = (): UsedServer<StoreServer> => useServer("Azure", find
 /** Google's storage as fake-gcs-server has it: it ignores conditions of GET and DELETE, and those of its XML API. */
 export const useFakeGcs = (): UsedServer<StoreServer> => useServer("Google storage", findFakeGcs(), startFakeGcs);
 
-/** A server of each store of objects. */
-export function useStores(): readonly (UsedServer<StoreServer> & { readonly name: string })[] {
-  return [
-    { name: "S3", ...useS3() },
-    { name: "Google Cloud Storage", ...useFakeGcs() },
-    { name: "Azure", ...useAzurite() },
-  ];
+interface NamedServer extends UsedServer<StoreServer> {
+  readonly name: string;
 }
+
+const openers: readonly (() => NamedServer)[] = [
+  () => ({ name: "S3", ...useS3() }),
+  () => ({ name: "Google Cloud Storage", ...useFakeGcs() }),
+  () => ({ name: "Azure", ...useAzurite() }),
+];
+
+/** A server of each store of objects. */
+export const useStores = (): readonly NamedServer[] => openers.map((open) => open());
+
+/** For what a store's own tests show of each: the short form tries S3. */
+export const useFirstStores = (): readonly NamedServer[] => firstOf(openers).map((open) => open());
 
 /** Opens the store that `uri` is in. The environment has its credentials from then on. */
 export async function objectsAt(server: StoreServer, uri: string, setup: ObjectsSetup = {}): Promise<ObjectStore> {

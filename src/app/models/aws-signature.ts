@@ -1,6 +1,6 @@
 import type { SignRequest } from "../../engine/served/server.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
-import { CredentialsError } from "../../s3/failures.js";
+import { CredentialsError } from "../../objects/protocol.js";
 import { createSigner, scopeOfHost, type SigningScope } from "../../s3/credentials.js";
 import { JobError } from "../../util/errors.js";
 
