@@ -11,6 +11,7 @@ import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
+import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import { decisionDocument, verdictDocument } from "../sink/ledger.js";
@@ -193,7 +194,7 @@ function afterStale(
   }
   const again = `${command(params)} --new-run`;
   const before = "if the input was not refreshed, refresh it, then";
-  return sink.newRunAdds
+  return replacedBy(sink.planTarget) === "nothing"
     ? {
         text: `${before} delete the rows of run ${runId} from ${sink.target}, where the last run's rows may be twice now, and score again`,
         command: `${again} --allow-duplicates`,

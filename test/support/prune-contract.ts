@@ -80,7 +80,7 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       await using other = await world.open();
       const found = await other.find(stored.plan.runId);
       expect(found).toMatchObject({ plan: { runId: stored.plan.runId }, pruned: { by: "ana" } });
-      expect(await other.unfinished("job", "other" as RunId)).toEqual([]);
+      expect(await other.history({ job: "job", last: 9, unfinishedBut: "other" as RunId })).toEqual([]);
       await expect(other.open(found as StoredPlan)).rejects.toMatchObject({ code: "PRUNED", exitCode: 67 });
     });
 

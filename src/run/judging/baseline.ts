@@ -58,7 +58,7 @@ async function readAll(context: Pick<JobContext, "sink">, pinned: readonly Pinne
 /** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */
 export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<void> {
   await ofAll(pinned, async (run) => {
-    if (!isRunProfile((await sink.readProfile(run)) ?? "")) {
+    if (!isRunProfile(await sink.readProfile(run))) {
       throw noProfile(run);
     }
   });
@@ -66,7 +66,7 @@ export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
 export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
-  const profile = parseRunProfile((await sink.readProfile(pinned)) ?? "");
+  const profile = parseRunProfile(await sink.readProfile(pinned));
   if (profile === undefined) {
     throw noProfile(pinned);
   }
