@@ -1,7 +1,7 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import type { KeyCounts } from "../checks/rules/unique.js";
-import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { PublishedRowsRequest, StoredFiles, StoredSpans, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
@@ -12,7 +12,6 @@ import type { RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { SpanFile } from "../publish/span-file.js";
 import type { AnswerJournal } from "./answers.js";
 import type { DocumentKind, Ledger } from "./ledger.js";
 import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
@@ -135,16 +134,12 @@ export interface RunSink {
   /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
   readonly spans: ReadonlyMap<number, SpanRecord>;
   /**
-   * Offers the rows of a run whose spans are all committed as files on this machine.
+   * Offers the rows of a run whose spans are all committed as files on this machine: those of its spans, which `erase`
+   * copies, or of a table, which erases them in place.
    * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
    * @throws JobError USAGE where the rows cannot be told from those of other runs
    */
-  read(key: readonly string[]): Promise<StoredTable | LocalParts>;
-  /**
-   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is requested.
-   * Never called where rows are in a table, which erases them in place.
-   */
-  spanFiles(): AsyncIterable<SpanFile>;
+  read(key: readonly string[]): Promise<StoredTable | StoredSpans>;
   /**
    * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
    * run, `prune`, and a later run of the same params.

@@ -127,7 +127,6 @@ export function memoryTarget() {
       async read() {
         throw new JobError("USAGE", `reading the rows of run ${run.runId}: they are in memory`);
       },
-      async *spanFiles() {},
       answers: () => ({
         pauseMs: 0,
         async *read() {

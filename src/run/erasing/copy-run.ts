@@ -7,7 +7,7 @@ import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows }
 import type { JobContext } from "../../scoring/context.js";
 import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
-import type { SpanFile } from "../../publish/span-file.js";
+import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
@@ -58,9 +58,12 @@ const again = "run the same command again";
 export async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
   const { sink } = context;
   const { stored, run, latest } = source;
-  const { folder } = await run.read([]);
-  await using finder = await request.openFinder(folder, keyTypes(stored.plan, request.keys));
-  const found = await countRows(run, finder);
+  const files = await run.read([]);
+  if (!("spans" in files)) {
+    throw new Error("rows are erased from a table in place");
+  }
+  await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
+  const found = await countRows(files, finder);
   if (found.rows + found.rejects === 0) {
     await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
     return found;
@@ -87,7 +90,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   }
   const copy = await sink.open(next);
   const writer = await copy.begin(attemptFacts(context, "none"));
-  await copyRows(context, { stored: next, writer, from: run, finder });
+  await copyRows(context, { stored: next, writer, from: files, finder });
   await finishErasure(context, { stored: next, run: copy, writer });
   return found;
 }
@@ -127,9 +130,9 @@ function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
   });
 }
 
-async function countRows(run: RunSink, finder: RowFinder): Promise<ErasedRows> {
+async function countRows(files: StoredSpans, finder: RowFinder): Promise<ErasedRows> {
   let [rows, rejects] = [0, 0];
-  for await (const file of run.spanFiles()) {
+  for await (const file of files.spans()) {
     rows += (await finder.rowsIn(file.path)).length;
     rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
   }
@@ -142,14 +145,14 @@ async function copyRows(
   tools: {
     readonly stored: StoredPlan;
     readonly writer: RunWriter;
-    readonly from: RunSink;
+    readonly from: StoredSpans;
     readonly finder: RowFinder;
   },
 ): Promise<void> {
   const { stored, writer, from, finder } = tools;
   const { plan } = stored;
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
-  for await (const file of from.spanFiles()) {
+  for await (const file of from.spans()) {
     context.signal.throwIfAborted();
     const span = spanAt(plan, file.span);
     const without = await finder.rowsIn(file.path);

@@ -8,7 +8,7 @@ import type { RejectedRow } from "../../columnar/types.js";
 import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/require-approved.js";
-import type { SpanFile } from "../../publish/span-file.js";
+import type { SpanFile } from "../../publish/published-files.js";
 import type { Compression } from "../../spec/parquet-spec.js";
 import { flush, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
@@ -74,8 +74,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   return {
     state: await readState(store, layout, { plan: stored.plan, published: finished }),
     spans: known.parts,
-    read: () => Promise.resolve(store.fetch(partNames(run), "whole")),
-    spanFiles: () => spanFiles(run, known),
+    read: () => Promise.resolve({ ...store.fetch(partNames(run), "whole"), spans: () => spanFiles(run, known) }),
     rejects: () => readRejects(store, layout, known.parts),
     answers: () => journal,
     async refresh() {
