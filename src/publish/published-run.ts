@@ -117,8 +117,9 @@ export async function chooseBaseline(
   const normal = runs.filter(({ isNormal }) => isNormal);
   const others = runs.slice(-namedRuns).filter(({ isNormal }) => !isNormal);
   const leftOut = await Promise.all(
-    others.map(async ({ runId, date, decidedBy }): Promise<LeftOutRun> => {
-      return { runId, date, why: (await decidedBy()) === byChecks ? "expected" : "approved" };
+    others.map(async (run): Promise<LeftOutRun> => {
+      const { runId, date } = run;
+      return { runId, date, why: (await run.decidedBy()) === byChecks ? "expected" : "approved" };
     }),
   );
   const usedOn = runs.findLast((run) => run.modelSha256 === modelSha256)?.date;

@@ -1,4 +1,5 @@
 import { logicalDateOf, type PublishedRun, type VisibleRun } from "./published-run.js";
+import { assertNever } from "../util/errors.js";
 import { splitRunId } from "../plan/identity.js";
 import type { Plan, PlanTarget, RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
@@ -62,16 +63,20 @@ export interface ReadersView {
 export function readersView(published: readonly PublishedRun[], { runId, target, job, params }: Plan): ReadersView {
   const { base } = splitRunId(runId);
   const own = published.findLast((run) => splitRunId(run.runId as RunId).base === base);
-  switch (replacedBy(target)) {
+  const replaced = replacedBy(target);
+  switch (replaced) {
     case "all":
       return { run: published.at(-1) };
     case "own":
       return { run: own };
-    default:
+    case "nothing":
+    case "equal keys":
       return {
         run: published.findLast((run) => run.job === job && run.params !== null && sameSeries(run.params, params)),
         kept: { own: own?.isEmpty === true ? undefined : own },
       };
+    default:
+      return assertNever(replaced);
   }
 }
 

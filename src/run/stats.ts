@@ -11,8 +11,9 @@ import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
+import { mapBounded } from "../util/promises.js";
 import { resultOf } from "./challenger/challenger-result.js";
-import { ofAll } from "./judging/baseline.js";
+import { readsAtOnce } from "./judging/baseline.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "../publish/span-record.js";
@@ -70,7 +71,7 @@ async function earlierNights(
   }
   const published = (await sink.published("everywhere")).filter(({ isNormal }) => isNormal);
   const nights = runsOfSeries(published, { job: spec.name, params: spec.params, dateParam, date });
-  const texts = await ofAll(nights.slice(-comparedNights), (run) => sink.readProfile(run));
+  const texts = await mapBounded(nights.slice(-comparedNights), readsAtOnce, (run) => sink.readProfile(run));
   return texts.flatMap((text) => parseRunProfile(text) ?? []);
 }
 

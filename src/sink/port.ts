@@ -5,15 +5,13 @@ import type { PublishedRowsRequest, StoredFiles, StoredSpans, StoredTable } from
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
-import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
-import type { Pruning } from "../publish/pruned-run.js";
+import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../publish/pruned-run.js";
 import type { PublishedRun } from "../publish/published-run.js";
 import type { RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { AnswerJournal } from "./answers.js";
-import type { DocumentKind, Ledger } from "./ledger.js";
+import type { AnswerJournal, DocumentKind, Ledger } from "./ledger.js";
 import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
 
 /** A plan that is stored at the target: the first writer's. */

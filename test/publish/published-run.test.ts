@@ -62,7 +62,7 @@ const nights = (...models: string[]): PublishedRun[] =>
   models.map((model, index) => published(`2026-11-${10 + index}`, model));
 
 const withLeftOut = (leftOut: number, ...models: string[]): PublishedRun[] =>
-  nights(...models).map((run, index) => (index === leftOut ? { ...run, isNormal: false } : run));
+  nights(...models).map((run, index) => (index === leftOut ? Object.assign(run, { isNormal: false }) : run));
 
 const olderThan = async (found: readonly PublishedRun[]): Promise<unknown> =>
   (await chooseBaseline(nightsOf(found), asked)).olderModel;

@@ -7,11 +7,10 @@ import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
 import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
-import type { Decision, SupersededRun } from "#src/publish/decision.js";
+import { type Decision, requireApproved, type SupersededRun } from "#src/publish/decision.js";
 import { type RunState, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
-import { nothingRemoved, type PruneOutcome, type PruneRequest } from "#src/publish/prune-request.js";
-import { requireKept } from "#src/publish/pruned-run.js";
+import { nothingRemoved, type PruneOutcome, type PruneRequest, requireKept } from "#src/publish/pruned-run.js";
 import type { PublishedRun } from "#src/publish/published-run.js";
 import {
   asPruned,
@@ -21,8 +20,7 @@ import {
   recordedRun,
   recordedSpending,
 } from "#src/publish/recorded-run.js";
-import { requireApproved } from "#src/publish/require-approved.js";
-import type { KeptAnswer } from "#src/sink/answers.js";
+import type { KeptAnswer } from "#src/sink/ledger.js";
 import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";

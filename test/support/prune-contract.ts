@@ -3,7 +3,7 @@ import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import type { PruneOutcome } from "#src/publish/prune-request.js";
+import type { PruneOutcome } from "#src/publish/pruned-run.js";
 import { latestFirst, type RecordedRun } from "#src/publish/recorded-run.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { SinkWorld } from "./sink-contract.js";

@@ -1,17 +1,16 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
-import { nextRunId, splitRunId } from "../../plan/identity.js";
+import { nextRunId, numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
+import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
 import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
-import { stripVerdicts } from "./strip-verdicts.js";
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
 export interface RowFinder extends AsyncDisposable {
@@ -223,4 +222,16 @@ export async function approveErasure(
     });
   }
   return decision;
+}
+
+/**
+ * Removes what the verdicts on a run and on those before it say of single rows, such as keys that repeat. For runs whose
+ * rows are in files. Safe to repeat.
+ */
+export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
+  const { base, number } = splitRunId(latest);
+  for (let earlier = 1; earlier <= number; earlier += 1) {
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+  }
 }

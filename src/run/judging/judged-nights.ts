@@ -12,7 +12,8 @@ import { limitsOf } from "../../publish/check-options.js";
 import { normalAndOthers } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
-import { ofAll, readPinned } from "./baseline.js";
+import { mapBounded } from "../../util/promises.js";
+import { readPinned, readsAtOnce } from "./baseline.js";
 
 /** What the checks of a spec say of published runs. */
 export interface JudgedNights {
@@ -49,7 +50,7 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
     throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
   }
   const read = published.slice(-(last + comparedNights + olderNights));
-  const profiles = await ofAll(read, (run) => readPinned(context, run));
+  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(context, run));
   const limits = (date: string): Limits =>
     spec.checks === undefined
       ? defaultLimits

@@ -5,7 +5,8 @@ import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
-import { ofAll, readPinned } from "./baseline.js";
+import { mapBounded } from "../../util/promises.js";
+import { readPinned, readsAtOnce } from "./baseline.js";
 import { readersOf } from "./readers.js";
 
 /** Earlier runs in the small charts of a page. */
@@ -35,12 +36,15 @@ export async function runsOfPage(
     const latest = nights.findLast((night) => night.date !== date)?.date;
     const earlier = nights.filter((night) => night.date < date).slice(-shownRuns);
     const [own] = await context.sink.history({ job, runId: plan.runId, last: 1 });
-    const took = await ofAll(earlier, async (run) => ({ runId: run.runId, seconds: await run.seconds() }));
+    const took = await mapBounded(earlier, readsAtOnce, async (run) => ({
+      runId: run.runId,
+      seconds: await run.seconds(),
+    }));
     return {
       readers: readers && { ...readers, latest },
       history: await profilesOf(context, earlier),
       seconds: new Map(
-        [...took, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds = null }) =>
+        [...took, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds }) =>
           seconds === null ? [] : [[runId, seconds]],
         ),
       ),
@@ -61,5 +65,5 @@ async function profilesOf(context: JobContext, runs: readonly DatedRun[]): Promi
       return [];
     }
   };
-  return (await ofAll(runs, read)).flat();
+  return (await mapBounded(runs, readsAtOnce, read)).flat();
 }
