@@ -72,16 +72,14 @@ async function runsIn(
   const newestFirst = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number);
   const latest = only === undefined ? newestFirst.slice(0, last + 1) : newestFirst;
   const finished = runIdIn(await read(store.readText(layout.success)));
-  if (unfinishedBut !== undefined && finished === latest[0]) {
-    return [];
-  }
-  const manifest = finished === undefined ? undefined : publishedManifest(await read(store.readText(layout.manifest)));
+  const isShown = finished !== undefined && unfinishedBut === undefined;
+  const manifest = isShown ? publishedManifest(await read(store.readText(layout.manifest))) : undefined;
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;
   let isOver = false; // a later run whose folder has notes only was never opened
   for (const runId of latest) {
-    if (isOver && unfinishedBut !== undefined) {
-      break;
+    if (unfinishedBut !== undefined && (isOver || finished === runId)) {
+      break; // of the runs before it none can be finished
     }
     const published = finished === runId && manifest?.run_id === runId ? manifest : undefined;
     const run = await runAt(store, layoutOf(folder, runId), { published, isOver });
