@@ -79,8 +79,8 @@ async function earlierNights(
 async function publishedStats(context: JobContext, runId: string): Promise<RunStats | undefined> {
   const { spec, sink, dateParam } = context;
   const published = dateParam === undefined ? [] : await sink.published("everywhere");
-  const runs = runsOfSeries(published, { job: spec.name, params: spec.params, dateParam });
-  const found = runs.find((run) => run.runId === runId);
+  const asked = published.filter((run) => run.runId === runId);
+  const [found] = runsOfSeries(asked, { job: spec.name, params: spec.params, dateParam });
   const profile = found && parseRunProfile(await sink.readProfile(found));
   return profile && { profile, earlier: await earlierNights(context, profile), state: "published" };
 }
