@@ -1,6 +1,6 @@
 import { createColumnBuilder } from "../columnar/column-builder.js";
 import type { BytesColumn, ColumnType, OutputRows } from "../columnar/types.js";
-import { createTable } from "./append-rows.js";
+import { createTable } from "./write-vector.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./read-vector.js";
 import { quoteName, quotePath, sqlTypeOf } from "./sql.js";

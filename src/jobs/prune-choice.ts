@@ -1,7 +1,7 @@
 import { splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { isDateText } from "../plan/series.js";
-import type { PreviousTable } from "../publish/prune-request.js";
+import type { PreviousTable } from "../publish/pruned-run.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import { isInFrontOfReaders, type RecordedRun } from "../publish/recorded-run.js";
 

@@ -175,8 +175,8 @@ export interface PinnedRun {
 }
 
 /**
- * Where the output rows go, as the sink of this kind describes it; only that sink reads more than `kind`. Never contains
- * credentials.
+ * Where the output rows go, as the sink of this kind describes it; only that sink reads more than `kind`, and `mode`, if
+ * it has one (`replacedBy`). Never contains credentials.
  */
 export interface PlanTarget {
   readonly kind: string;

@@ -1,5 +1,6 @@
-import type { ColumnType } from "../columnar/types.js";
+import type { ColumnType, SpanOutput } from "../columnar/types.js";
 import type { PinnedRun } from "../plan/plan.js";
+import type { CommittedBy } from "./span-record.js";
 
 /** Parquet files on this machine. */
 export interface LocalParts {
@@ -7,6 +8,19 @@ export interface LocalParts {
   readonly folder: string;
   /** Paths, a group at a time. A group lasts until the next one is requested. */
   readonly groups: AsyncIterable<readonly string[]>;
+}
+
+/** The rows of a run that are Parquet files. */
+export interface StoredSpans extends LocalParts {
+  /** Yields each committed span, in order. Its file lasts until the next one is requested. */
+  spans(): AsyncIterable<SpanFile>;
+}
+
+/** A committed span as a Parquet file on this machine, with the other facts that are stored of it. */
+export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "erased" | "profile"> {
+  readonly span: number;
+  readonly path: string;
+  readonly maker: CommittedBy;
 }
 
 /** Files of rows on this machine. */

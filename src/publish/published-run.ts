@@ -8,26 +8,38 @@ type Params = Readonly<Record<string, string>>;
 export interface Series {
   readonly job: string;
   readonly params: Params;
-  /** The param whose value is the logical date; undefined: only the run of the very same params is found, with no date. */
+  /** The param whose value is the logical date; undefined: only the runs of the very same params belong to it, with no date. */
   readonly dateParam: string | undefined;
   /** The logical date of the run that asks: only earlier runs are found. Default: runs of any date. */
   readonly date?: string;
-  /** Also find runs that later runs are not compared with: a person approved them with --not-normal, or they were expected to differ. */
-  readonly everyRun?: boolean;
-  /** Also find those runs, in addition to the others of their dates, and mark them. */
-  readonly withLeftOut?: boolean;
-  /** Also find how long each run was scored. */
-  readonly withSeconds?: boolean;
 }
 
-/** A published run whose profile is stored. */
-export interface PublishedRun extends PinnedRun {
-  readonly modelSha256: string;
-  /** Why later runs are not compared with it; undefined: they are, or it was not asked for. */
-  readonly leftOut?: LeftOutRun["why"] | undefined;
-  /** How long it was scored; undefined: it is not known, or was not asked for. */
-  readonly seconds?: number | undefined;
+/** A published run whose rows readers find in a target. */
+export interface VisibleRun {
+  readonly runId: string;
+  /** null: unknown. */
+  readonly params: Plan["params"] | null;
+  /** Whether it was published without rows. Default: it was not, or it is not known. */
+  readonly isEmpty?: boolean;
 }
+
+/** A published run. What takes more than a target knows of all of them is read when it is asked for. */
+export interface PublishedRun extends VisibleRun {
+  /** null: unknown. */
+  readonly job: string | null;
+  /** Digest and place of its profile, as a plan pins them; undefined: it is stored no more. */
+  readonly profile: Pick<PinnedRun, "sha256" | "place"> | undefined;
+  readonly modelSha256: string;
+  /** Whether later runs are compared with it: no person approved it with --not-normal, and it was not expected to differ. */
+  readonly isNormal: boolean;
+  /** Reads who decided on it; undefined: it is not known. */
+  decidedBy(): Promise<string | undefined>;
+  /** Reads how long it was scored; null: it is not known. */
+  seconds(): Promise<number | null>;
+}
+
+/** A published run of a series, whose profile is stored. */
+export type DatedRun = PublishedRun & PinnedRun;
 
 /** The logical date of a run, "2026-11-23"; undefined: it has none. */
 export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "dateParam">): string | undefined {
@@ -36,10 +48,7 @@ export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "date
 }
 
 /** The logical date of a run of this job if the run belongs to the series and is early enough; else undefined. */
-export function earlierDateIn(
-  series: Series,
-  run: { readonly job: string; readonly params: Params },
-): string | undefined {
+function earlierDateIn(series: Series, run: { readonly job: string; readonly params: Params }): string | undefined {
   if (series.dateParam === undefined) {
     return run.job === series.job && sameParams(run.params, series.params) ? "" : undefined;
   }
@@ -53,23 +62,39 @@ export function earlierDateIn(
     : undefined;
 }
 
-/** Why later runs are not compared with a run that was published without being a baseline. @param by who decided */
-export function whyLeftOut(by: string | undefined): LeftOutRun["why"] {
-  return by === byChecks ? "expected" : "approved";
-}
-
 /** The runs that checks compare with, and as many before these, which tell of a slow drift. */
 const mostRuns = 63;
 /** Runs among which those are named that are not compared with. */
 const namedRuns = 8;
 
-/**
- * Sorts runs by date, and of each date keeps the last: several have one date where another param is a time. Those that
- * later runs are not compared with are kept beside them.
- */
-export function lastOfEachDate(found: readonly PublishedRun[]): PublishedRun[] {
-  const byDate = new Map(found.map((run) => [`${run.date} ${run.leftOut ?? ""}`, run]));
-  return [...byDate.values()].toSorted((one, other) => (one.date < other.date ? -1 : one.date > other.date ? 1 : 0));
+/** The runs of a series, sorted by date. Of each date it is the last: several have one date where another param is a time. */
+export function runsOfSeries(published: readonly PublishedRun[], series: Series): DatedRun[] {
+  const byDate = new Map<string, DatedRun>();
+  for (const run of published) {
+    const { job, params, profile } = run;
+    const date = job === null || params === null ? undefined : earlierDateIn(series, { job, params });
+    if (date !== undefined && profile !== undefined) {
+      byDate.set(date, { ...run, ...profile, date });
+    }
+  }
+  return sortedByDate([...byDate.values()]);
+}
+
+/** The runs of a series that later runs are compared with, as `runsOfSeries` returns them, and beside them the others. */
+export function normalAndOthers(published: readonly PublishedRun[], series: Series): DatedRun[] {
+  const normal = runsOfSeries(
+    published.filter(({ isNormal }) => isNormal),
+    series,
+  );
+  const others = runsOfSeries(
+    published.filter(({ isNormal }) => !isNormal),
+    series,
+  );
+  return sortedByDate([...normal, ...others]);
+}
+
+function sortedByDate(runs: readonly DatedRun[]): DatedRun[] {
+  return runs.toSorted((left, right) => (left.date < right.date ? -1 : left.date > right.date ? 1 : 0));
 }
 
 /** The runs that a run is compared with, and those that it is not compared with. */
@@ -82,22 +107,25 @@ interface ChosenRuns {
 }
 
 /**
- * Chooses what a run is compared with: of each date the last run, and of these the latest. Names the runs among the latest
- * ones that are left out, and says if the model is that of an earlier run, but not of the last one.
+ * Chooses what a run is compared with: the latest runs of its series, sorted by date. Names the runs among the latest ones
+ * that are left out, and says if the model is that of an earlier run, but not of the last one.
  */
-export function chooseBaseline(
-  found: readonly PublishedRun[],
+export async function chooseBaseline(
+  runs: readonly DatedRun[],
   { modelSha256 }: { readonly modelSha256: string },
-): ChosenRuns {
-  const all = lastOfEachDate(found);
-  const sorted = all.filter(({ leftOut }) => leftOut === undefined);
-  const leftOut = all
-    .slice(-namedRuns)
-    .flatMap(({ runId, date: of, leftOut: why }) => (why ? [{ runId, date: of, why }] : []));
-  const usedOn = all.findLast((run) => run.modelSha256 === modelSha256)?.date;
-  const last = all.at(-1);
+): Promise<ChosenRuns> {
+  const normal = runs.filter(({ isNormal }) => isNormal);
+  const others = runs.slice(-namedRuns).filter(({ isNormal }) => !isNormal);
+  const leftOut = await Promise.all(
+    others.map(async (run): Promise<LeftOutRun> => {
+      const { runId, date } = run;
+      return { runId, date, why: (await run.decidedBy()) === byChecks ? "expected" : "approved" };
+    }),
+  );
+  const usedOn = runs.findLast((run) => run.modelSha256 === modelSha256)?.date;
+  const last = runs.at(-1);
   return {
-    baseline: sorted.slice(-mostRuns).map(pinOf),
+    baseline: normal.slice(-mostRuns).map(pinOf),
     ...(leftOut.length === 0 ? {} : { leftOut }),
     ...(last !== undefined && last.modelSha256 !== modelSha256 && usedOn !== undefined
       ? { olderModel: { usedOn, last: { date: last.date, modelSha256: last.modelSha256 } } }
@@ -106,6 +134,6 @@ export function chooseBaseline(
 }
 
 /** What a plan keeps of a published run. */
-export function pinOf({ runId, date, sha256, place }: PublishedRun): PinnedRun {
+export function pinOf({ runId, date, sha256, place }: PinnedRun): PinnedRun {
   return { runId, date, sha256, place };
 }

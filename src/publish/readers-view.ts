@@ -1,14 +1,8 @@
-import { logicalDateOf } from "./published-run.js";
-import type { Plan } from "../plan/plan.js";
-
-/** A published run whose rows readers find in a target. */
-export interface VisibleRun {
-  readonly runId: string;
-  /** null: unknown. */
-  readonly params: Plan["params"] | null;
-  /** Whether it was published without rows. Default: it was not, or it is not known. */
-  readonly isEmpty?: boolean;
-}
+import { logicalDateOf, type PublishedRun, type VisibleRun } from "./published-run.js";
+import { assertNever } from "../util/errors.js";
+import { splitRunId } from "../plan/identity.js";
+import type { Plan, PlanTarget, RunId } from "../plan/plan.js";
+import { sameSeries } from "../plan/series.js";
 
 /** What a rollback did to the table of a target. */
 export interface RolledBack {
@@ -23,6 +17,23 @@ export interface RolledBack {
 export function runOfDate({ runId, params }: VisibleRun, dateParam: string | null): string {
   const date = dateOf({ runId, params }, { dateParam });
   return `run ${runId}${date === undefined ? "" : ` of ${date}`}`;
+}
+
+/**
+ * What the rows of a run take the place of: nothing; rows with equal keys; all rows of the table; or the rows of runs with
+ * the same params, which are in a place of their own.
+ */
+export function replacedBy({ mode }: PlanTarget): "nothing" | "equal keys" | "all" | "own" {
+  switch (mode) {
+    case "append":
+      return "nothing";
+    case "upsert":
+      return "equal keys";
+    case "replace":
+      return "all";
+    default:
+      return "own";
+  }
 }
 
 /** What readers have while a run is held. */
@@ -42,6 +53,31 @@ export interface ReadersView {
    * it was not looked for.
    */
   readonly latest?: string | undefined;
+}
+
+/**
+ * Finds whose rows readers find where those of a plan go: those of the run that was published last. In a table that keeps
+ * the rows of earlier runs, it is the last run of the plan's series.
+ * @param published the runs that were published there, in this order
+ */
+export function readersView(published: readonly PublishedRun[], { runId, target, job, params }: Plan): ReadersView {
+  const { base } = splitRunId(runId);
+  const own = published.findLast((run) => splitRunId(run.runId as RunId).base === base);
+  const replaced = replacedBy(target);
+  switch (replaced) {
+    case "all":
+      return { run: published.at(-1) };
+    case "own":
+      return { run: own };
+    case "nothing":
+    case "equal keys":
+      return {
+        run: published.findLast((run) => run.job === job && run.params !== null && sameSeries(run.params, params)),
+        kept: { own: own?.isEmpty === true ? undefined : own },
+      };
+    default:
+      return assertNever(replaced);
+  }
 }
 
 /**

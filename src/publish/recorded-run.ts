@@ -36,8 +36,8 @@ export interface RecordedRun {
   readonly failure: AttemptFailure | undefined;
   /** What its answers cost, as far as attempts have told; absent: they are free, or no attempt has. */
   readonly spending?: RecordedSpending | undefined;
-  /** Whether its rows stay beside those of later runs of the same params. Default: the rows of these replace them. */
-  readonly adds?: boolean | undefined;
+  /** What took its committed rows out of the target, so that it cannot be finished, as a clause. Default: nothing, or not known. */
+  readonly gone?: string | undefined;
   /** Whether a person put back the table that the published run had replaced. */
   readonly rolledBack?: boolean | undefined;
   /** How the run was pruned; absent: it was not. */
@@ -106,6 +106,11 @@ export function isInFrontOfReaders({
   return status === "published" && !rolledBack;
 }
 
+/** Whether attempts can finish a run, or a person can decide on it. */
+export function isUnfinished({ status }: Pick<RecordedRun, "status">): boolean {
+  return status === "unfinished" || status === "failed" || status === "held" || status === "approved";
+}
+
 /** The runs of a job that are asked for. */
 export interface HistoryRequest {
   readonly job: string;
@@ -113,6 +118,8 @@ export interface HistoryRequest {
   readonly runId?: RunId | undefined;
   /** How many, at most: the latest. */
   readonly last: number;
+  /** Only those that attempts can finish, or a person can decide on, of other params than this run's. Default: all. */
+  readonly unfinishedBut?: RunId | undefined;
   /** A folder that this user may not read is an error. Default: it is left out. */
   readonly complete?: true | undefined;
   /** Collects other jobs and tables that the target has runs of. Default: not collected. */
@@ -174,6 +181,7 @@ export function latestFirst(runs: readonly RecordedRun[]): RecordedRun[] {
     .map(({ run }) => run);
 }
 
-function compare(one: string, other: string): number {
-  return one < other ? -1 : one > other ? 1 : 0;
+/** Compares texts, for a sort. */
+export function compare(left: string, right: string): number {
+  return left < right ? -1 : left > right ? 1 : 0;
 }

@@ -2,8 +2,7 @@ import { firstError, JobError } from "../util/errors.js";
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { byChecks } from "../publish/decision.js";
-import { requireApproved } from "../publish/require-approved.js";
+import { byChecks, requireApproved } from "../publish/decision.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import { isRolledBack, type RunState } from "../publish/lifecycle.js";
 import { columnNotes, resultLines } from "../publish/verdict-text.js";
@@ -11,6 +10,7 @@ import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
+import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import { decisionDocument, verdictDocument } from "../sink/ledger.js";
@@ -193,7 +193,7 @@ function afterStale(
   }
   const again = `${command(params)} --new-run`;
   const before = "if the input was not refreshed, refresh it, then";
-  return sink.newRunAdds
+  return replacedBy(sink.planTarget) === "nothing"
     ? {
         text: `${before} delete the rows of run ${runId} from ${sink.target}, where the last run's rows may be twice now, and score again`,
         command: `${again} --allow-duplicates`,

@@ -11,8 +11,7 @@ import { refusePlannedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { requirePinned } from "./golden/golden-file.js";
 import { beginLoading, type LoadingEngine } from "./loading.js";
-import { planSample } from "./planning/plan-sample.js";
-import { planRun, type PlanningInput } from "./planning/planning.js";
+import { type PlanningInput, planRun, planSample } from "./planning/planning.js";
 
 /** A run that was planned, by this attempt or by another one. */
 export interface CreatedRun {

@@ -9,6 +9,7 @@ import { approveStep, discardStep, isRolledBack } from "../publish/lifecycle.js"
 import { count } from "../report/report.js";
 import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { hideCredentials } from "../spec/secrets.js";
+import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -218,7 +219,7 @@ async function notDiscarded(context: JobContext, { stored, run }: OpenedRun): Pr
 async function notStaged(context: JobContext, plan: Plan): Promise<JobError> {
   const { runId, target } = plan;
   const when =
-    target["mode"] === "replace" ? "it is published when it is complete" : "its rows are published as they come";
+    replacedBy(target) === "all" ? "it is published when it is complete" : "its rows are published as they come";
   return new JobError("USAGE", `discarding run ${runId}: it is not staged, so ${when}`, {
     hint: `${await finishingHint(context, plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
   });

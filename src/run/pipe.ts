@@ -96,7 +96,6 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
   const sizer = await warmUp(context, { plan, engine, batchLimit, rows });
   const runId = runIdOf(spec.name, spec.params, sha256);
   const target: SpanTarget = {
-    unfit: () => Promise.resolve([]),
     async commit({ index }, { rows: scored, rejects }) {
       await onRejected(rejects);
       await output.write(scored);

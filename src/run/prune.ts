@@ -12,8 +12,13 @@ import { numberedRunId, splitRunId } from "../plan/identity.js";
 import { isMarkedKept } from "../plan/kept-predictions.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
-import { type PreviousTable, type PruneOutcome, nothingRemoved, type Removed } from "../publish/prune-request.js";
-import type { Pruning } from "../publish/pruned-run.js";
+import {
+  nothingRemoved,
+  type PreviousTable,
+  type PruneOutcome,
+  type Pruning,
+  type Removed,
+} from "../publish/pruned-run.js";
 import { keptContext } from "./challenger/keep-predictions.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";

@@ -6,6 +6,7 @@ import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
+import { replacedBy } from "../publish/readers-view.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
 import { isWorkedOn, lastFailure } from "./notes.js";
 import { modelUri } from "../spec/model-spec.js";
@@ -225,17 +226,14 @@ function hintOf(
     ? [
         "the finished predictions are untouched",
         ...restore,
-        `to score again ${asItIs}, which ${context.sink.newRunAdds ? "adds to them" : "then replaces them"}`,
+        `to score again ${asItIs}, which ${replacedBy(context.sink.planTarget) === "nothing" ? "adds to them" : "then replaces them"}`,
       ]
     : [...restore, `to abandon this run, and score ${asItIs}`];
   return `${lines.join("\n    ")}: ${newRunCommand(context, plan)}`;
 }
 
-function newRunCommand(
-  { sink: { newRunAdds }, command }: Pick<JobContext, "sink" | "command">,
-  { params }: Plan,
-): string {
-  return `${command(params)} --new-run${newRunAdds ? " --allow-duplicates" : ""}`;
+function newRunCommand({ sink, command }: Pick<JobContext, "sink" | "command">, { params }: Plan): string {
+  return `${command(params)} --new-run${replacedBy(sink.planTarget) === "nothing" ? " --allow-duplicates" : ""}`;
 }
 
 /** Keeps the changes that concern rows that are not committed yet. */

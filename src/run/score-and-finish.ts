@@ -8,6 +8,7 @@ import { count, type RunReport } from "../report/report.js";
 import type { ServerReport } from "../report/server-report.js";
 import type { SpendingReport } from "../report/spending/spending-report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { Source } from "../storage/port.js";
 import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
@@ -16,9 +17,8 @@ import { openChallenger } from "./challenger/open-challenger.js";
 import { checkRejects, conclude, unlessDiscarded } from "./conclude.js";
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
-import { askFirstRows } from "./paid/ask-first-rows.js";
+import { askAhead } from "./paid/ask-ahead.js";
 import { beginPaying } from "./paid/begin-paying.js";
-import { checkRows } from "./paid/check-rows.js";
 import { openReuse } from "./reusing/open-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { pendingRanges } from "../scoring/read-ranges.js";
@@ -49,8 +49,9 @@ export async function scoreAndFinish(context: JobContext, parts: RunParts): Prom
 
 async function scoreShare(context: JobContext, parts: RunParts): Promise<RunReport> {
   const { worker, signal, record } = context;
-  const { run, engine } = parts;
+  const { run, engine, decoder, digests } = parts;
   const { plan } = parts.stored;
+  const source = verifyingSource(context, { plan, decoder, digests });
   const share = shareOf(spanCount(plan), worker);
   recordLateness(context, plan.runId);
   takeUpRejects(context, plan, run);
@@ -63,23 +64,11 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   signal.throwIfAborted();
   await using paying = await beginPaying(context, { engine, run, runId: plan.runId });
   record.startScoring(engineFacts(engine, sizer));
-  await askAhead(context, parts, share);
+  await askAhead(context, { plan, run, engine, decoder, source, share });
   await using aggregates = await aggregatesOf(context, plan);
-  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share });
+  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share, source });
   await paying?.settle();
   return await conclude(context, { ...parts, writer });
-}
-
-/** Checks this worker's rows and asks the model for the first ones, where answers cost money. */
-async function askAhead(context: JobContext, parts: RunParts, share: SpanRange): Promise<void> {
-  const { stored, run, engine, decoder } = parts;
-  const { plan } = stored;
-  if (engine.paid === undefined) {
-    return;
-  }
-  const source = verifyingSource(context, { plan, decoder, digests: parts.digests });
-  await checkRows(context, { stored, run, engine, decoder, source, share });
-  await askFirstRows(context, { plan, run, engine, decoder, share });
 }
 
 function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
@@ -150,12 +139,16 @@ type ScoringParts = Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "ag
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
   context: JobContext,
-  { stored, digests, share, ...scoring }: RunParts & ScoringParts & { readonly share: SpanRange },
+  {
+    stored,
+    share,
+    source,
+    ...scoring
+  }: RunParts & ScoringParts & { readonly share: SpanRange; readonly source: Source },
 ): Promise<void> {
   const { plan } = stored;
   const { worker, progress, signal, log } = context;
-  const { run, decoder } = scoring;
-  const source = verifyingSource(context, { plan, decoder, digests });
+  const { run } = scoring;
   const reuse = await openReuse(context, { plan, run, share });
   await using reader = openRunReader(context, { plan, reuse, ...scoring });
   const score = async (range: SpanRange): Promise<void> => {

@@ -5,14 +5,15 @@ import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { decisionText } from "../publish/decision.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
-import { lastOfEachDate } from "../publish/published-run.js";
+import { runsOfSeries } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
+import { mapBounded } from "../util/promises.js";
 import { resultOf } from "./challenger/challenger-result.js";
-import { ofAll } from "./judging/baseline.js";
+import { readsAtOnce } from "./judging/baseline.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "../publish/span-record.js";
@@ -68,22 +69,21 @@ async function earlierNights(
   if (dateParam === undefined || date === "") {
     return [];
   }
-  const published = await sink.published({ job: spec.name, params: spec.params, dateParam, date });
-  const texts = await ofAll(lastOfEachDate(published).slice(-comparedNights), (run) => sink.readProfile(run));
-  return texts.flatMap((text) => parseRunProfile(text ?? "") ?? []);
+  const published = (await sink.published("everywhere")).filter(({ isNormal }) => isNormal);
+  const nights = runsOfSeries(published, { job: spec.name, params: spec.params, dateParam, date });
+  const texts = await mapBounded(nights.slice(-comparedNights), readsAtOnce, (run) => sink.readProfile(run));
+  return texts.flatMap((text) => parseRunProfile(text) ?? []);
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */
 async function publishedStats(context: JobContext, runId: string): Promise<RunStats | undefined> {
   const { spec, sink, dateParam } = context;
-  const series = { job: spec.name, params: spec.params, dateParam: dateParam ?? "", date: lastDate, everyRun: true };
-  const published = dateParam === undefined ? [] : await sink.published(series);
-  const found = published.find((run) => run.runId === runId);
-  const profile = found && parseRunProfile((await sink.readProfile(found)) ?? "");
+  const published = dateParam === undefined ? [] : await sink.published("everywhere");
+  const asked = published.filter((run) => run.runId === runId);
+  const [found] = runsOfSeries(asked, { job: spec.name, params: spec.params, dateParam });
+  const profile = found && parseRunProfile(await sink.readProfile(found));
   return profile && { profile, earlier: await earlierNights(context, profile), state: "published" };
 }
-
-const lastDate = "9999-12-31";
 
 function notThere(runId: string, finding: string, hint: string): JobError {
   return new JobError("USAGE", `${reading(runId)}: ${finding}`, { hint });

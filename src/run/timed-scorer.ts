@@ -130,7 +130,6 @@ async function scoreSpan(context: JobContext, parts: SpanParts, span: Span): Pro
       sizer,
       batchLimit,
       target: {
-        unfit: () => Promise.resolve([]),
         commit: (_span, scored) => {
           output = scored;
           return Promise.resolve("adopted" as const);

@@ -1,20 +1,17 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import type { KeyCounts } from "../checks/rules/unique.js";
-import type { LocalParts, PublishedRowsRequest, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { PublishedRowsRequest, StoredFiles, StoredSpans, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";
 import type { ErasedTable, TableErasure } from "../publish/erasure.js";
-import type { PreviousTable, PruneOutcome, PruneRequest } from "../publish/prune-request.js";
-import type { Pruning } from "../publish/pruned-run.js";
-import type { PublishedRun, Series } from "../publish/published-run.js";
-import type { ReadersView, RolledBack } from "../publish/readers-view.js";
+import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../publish/pruned-run.js";
+import type { PublishedRun } from "../publish/published-run.js";
+import type { RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
-import type { SpanFile } from "../publish/span-file.js";
-import type { AnswerJournal } from "./answers.js";
-import type { DocumentKind, Ledger } from "./ledger.js";
+import type { AnswerJournal, DocumentKind, Ledger } from "./ledger.js";
 import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
 
 /** A plan that is stored at the target: the first writer's. */
@@ -35,8 +32,6 @@ export interface Sink extends AsyncDisposable {
   readonly target: string;
   /** The target as a plan pins it. */
   readonly planTarget: PlanTarget;
-  /** Whether a new run's rows are added to those of earlier runs. False: they replace those. */
-  readonly newRunAdds: boolean;
   /** The documents of the runs here. */
   readonly ledger: Ledger;
   /** undefined: rows are not in a table. */
@@ -47,8 +42,6 @@ export interface Sink extends AsyncDisposable {
    * @throws JobError OUTPUT_FOREIGN when the target of the latest run holds files or rows of something else
    */
   find(base: RunId, number?: number): Promise<StoredPlan | undefined>;
-  /** Finds the job's unfinished runs with other params whose rows are here: a bounded number, the newest last. Writes nothing. */
-  unfinished(job: string, base: RunId): Promise<readonly UnfinishedRun[]>;
   /**
    * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
    * fails.
@@ -77,13 +70,11 @@ export interface Sink extends AsyncDisposable {
    */
   open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
-   * Finds published runs of the series, with earlier logical dates, whose profiles are stored, as far as the target knows
-   * where they are: at least the last 63, in any order. Of runs of one date it finds the last. Without `dateParam`, it
-   * finds the one run of these params. Writes nothing.
+   * Finds the runs that are published and were not rolled back, of any job, those of one place in the order of their
+   * publication. `here`: where the rows of this target's params go. `everywhere`: those of the job with other params, too,
+   * where these have places of their own; of many, the last by name. Writes nothing.
    */
-  published(series: Series): Promise<readonly PublishedRun[]>;
-  /** Finds whose rows readers find where those of a plan go; undefined: it is not known. */
-  visible(plan: Plan): Promise<ReadersView | undefined>;
+  published(where: "here" | "everywhere"): Promise<readonly PublishedRun[]>;
   /**
    * Reads the profile of a published run, as `runProfileText` wrote it.
    * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
@@ -96,7 +87,7 @@ export interface Sink extends AsyncDisposable {
   readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
   /**
    * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
-   * any order. Writes nothing.
+   * any order; of those that are not finished, the newest first where the target knows it. Writes nothing.
    */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /**
@@ -126,16 +117,6 @@ export interface TargetTable {
   rollBack(): Promise<RolledBack>;
 }
 
-export interface UnfinishedRun {
-  readonly plan: Plan;
-  /** Name of its target in messages. */
-  readonly target: string;
-  /** Whether its checks hold it. Default: no. */
-  readonly held?: boolean;
-  /** What took its committed rows out of the target, so that it cannot be finished, as a clause; absent: they are there. */
-  readonly gone?: string | undefined;
-}
-
 /** How a run is opened. */
 export interface Opening {
   /** Whether the run is opened only to discard it: missing or damaged rows of an unpublished run are then accepted. */
@@ -151,16 +132,12 @@ export interface RunSink {
   /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
   readonly spans: ReadonlyMap<number, SpanRecord>;
   /**
-   * Offers the rows of a run whose spans are all committed as files on this machine.
+   * Offers the rows of a run whose spans are all committed as files on this machine: those of its spans, which `erase`
+   * copies, or of a table, which erases them in place.
    * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
    * @throws JobError USAGE where the rows cannot be told from those of other runs
    */
-  read(key: readonly string[]): Promise<StoredTable | LocalParts>;
-  /**
-   * Yields each committed span as a Parquet file on this machine, in order. A file lasts until the next one is requested.
-   * Never called where rows are in a table, which erases them in place.
-   */
-  spanFiles(): AsyncIterable<SpanFile>;
+  read(key: readonly string[]): Promise<StoredTable | StoredSpans>;
   /**
    * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
    * run, `prune`, and a later run of the same params.

@@ -1,6 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { columnJson, parseColumn } from "#src/checks/profile/column.js";
+import type { PinnedRun } from "#src/plan/plan.js";
+import { runProfileText } from "#src/publish/profile-text.js";
+import type { PublishedRun } from "#src/publish/published-run.js";
 import { columnStats } from "#src/report/column-stats.js";
+import { runStats } from "#src/run/stats.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
@@ -99,6 +103,35 @@ describe("infer-batch stats", () => {
 });
 
 describe("statistics of a column", () => {
+  test("a run is found by its id, though a later one of the series has its date", async () => {
+    const at = (hour: string): PublishedRun => ({
+      runId: `daily-${hour}`,
+      job: "daily",
+      params: { ds: "2026-11-22", hour: `2026-11-22T${hour}:00` },
+      profile: { sha256: hour, place: "" },
+      modelSha256: "m",
+      isNormal: true,
+      decidedBy: () => Promise.resolve(undefined),
+      seconds: () => Promise.resolve(null),
+    });
+    const none = new Map();
+    const sink = {
+      find: () => Promise.resolve(undefined),
+      published: () => Promise.resolve([at("05"), at("06")]),
+      readProfile: ({ runId, date }: PinnedRun) => {
+        const numbers = { rows: 1, rejected: 0, outputs: none, carried: none, features: none, slices: none };
+        return Promise.resolve(runProfileText({ runId, date, modelSha256: "m", model: { uri: "m" }, ...numbers }));
+      },
+    };
+    const params = { ds: "2026-11-23", hour: "2026-11-23T05:00" };
+    const context = { spec: { name: "daily", params }, sink, sha256: () => "0".repeat(64), dateParam: "ds" };
+    const found = async (runId: string): Promise<string | undefined> =>
+      (await runStats(context as never, runId))?.profile.runId;
+    expect(await found("daily-05")).toBe("daily-05");
+    expect(await found("daily-06")).toBe("daily-06");
+    expect(await found("daily-07")).toBeUndefined();
+  });
+
   test("statistics of a text column name only values of enough rows, the most frequent first", () => {
     const texts = textsProfile({ rare: 3, b: 40, a: 57 });
     const profile = parseColumn(columnJson(texts, { nameBytes: 100, namedRows: 20 }));

@@ -207,7 +207,7 @@ postgres.describe("an unfinished run of other params", () => {
     const withDay = (ds: string): Promise<string> => specFor(scratch.path, database, "upsert", { params: { ds } });
     const yesterday = await scoreHere(await withDay("2026-01-01"), workerOf(0, 2));
     const spec = await withDay("2026-01-02");
-    const told = `run ${yesterday.runId} in scores.predictions at 127.0.0.1:${postgres.server().port}/${database.name} is not finished; to finish it: infer-batch run ${spec} --param ds=2026-01-01`;
+    const told = `run ${yesterday.runId} in scores.predictions is not finished; to finish it: infer-batch run ${spec} --param ds=2026-01-01`;
     expect((await runHere(["status", spec])).stdout).toContain(told);
     const { code, stderr } = await runSpec(spec);
     expect(code, stderr).toBe(0);

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
-import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
+import { type AnswerJournal, decisionDocument, type KeptAnswer, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink } from "#src/sink/port.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
@@ -10,7 +10,6 @@ import { alone } from "./sink-drive.js";
 import { begun, collect, commitSpans, planFor } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 
 /** An answer of a request by its number. */
 export function answerOf(n: number, content = `answer ${n}`): KeptAnswer {

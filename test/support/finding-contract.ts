@@ -3,7 +3,8 @@ import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan } from "#src/plan/plan.js";
 import { parseRunProfile } from "#src/publish/profile-text.js";
 import { supersededBy } from "#src/publish/decision.js";
-import { pinOf } from "#src/publish/published-run.js";
+import { pinOf, runsOfSeries } from "#src/publish/published-run.js";
+import { readersView } from "#src/publish/readers-view.js";
 import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import { pruneAt } from "./prune-contract.js";
@@ -39,8 +40,8 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const plan = { ...planFor(sink.planTarget), job: "job" };
       const found = async (): Promise<unknown[]> => [
-        (await sink.published(series)).map(({ runId }) => runId),
-        (await sink.visible(plan))?.run?.runId,
+        runsOfSeries(await sink.published("here"), series).map(({ runId }) => runId),
+        readersView(await sink.published("here"), plan).run?.runId,
       ];
       await begun(sink, plan);
       expect(await found()).toEqual([[], undefined]);
@@ -50,14 +51,14 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await found()).toEqual([[plan.runId], plan.runId]);
       await publish(sink, nextOf(plan));
       expect(await found()).toEqual([[nextOf(plan).runId], nextOf(plan).runId]);
-      expect(await sink.published({ ...series, job: "another" })).toEqual([]);
 
       const { kind } = await pruneAt(sink, nextOf(plan), { latest: nextOf(plan).runId });
       // A table that is replaced keeps the run whose rows it has.
       expect(kind).toBe(
         sink.planTarget.kind === "postgres" && sink.planTarget.mode === "replace" ? "retained" : "removed",
       );
-      expect((await sink.published(series)).length).toBe(kind === "removed" ? 0 : 1);
+      const left = runsOfSeries(await sink.published("here"), series);
+      expect(left.length).toBe(kind === "removed" ? 0 : 1);
     });
 
     test("a published run is pinned with its profile, and another profile is none", async () => {
@@ -65,22 +66,22 @@ export function findingContractOf(name: string, worldOf: () => Promise<SinkWorld
       await using sink = await world.open();
       const plan = { ...planFor(sink.planTarget), job: "job" };
       await publish(sink, plan);
-      const [run] = await sink.published(series);
+      const [run] = runsOfSeries(await sink.published("here"), series);
       expect(run).toMatchObject({ runId: plan.runId, date: "", modelSha256: plan.model.sha256 });
       const pin = pinOf(run ?? expect.fail("no run is found"));
       expect(parseRunProfile(await sink.readProfile(pin))).toMatchObject({ runId: plan.runId, rows: 25 });
       await expect(sink.readProfile({ ...pin, sha256: "0".repeat(64) })).rejects.toMatchObject({ exitCode: 75 });
     });
 
-    test("a run that a person approves as not normal is found only by those that ask for it", async () => {
+    test("a run that a person approves as not normal is found as such, with who decided on it", async () => {
       await using world = await worldOf();
       await using sink = await world.open();
       const { run } = await heldRun(sink);
       await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline: false });
       await run.finish();
-      expect(await sink.published(series)).toEqual([]);
-      expect((await sink.published({ ...series, everyRun: true })).map(({ leftOut }) => leftOut)).toEqual([undefined]);
-      expect(await sink.published({ ...series, withLeftOut: true })).toMatchObject([{ leftOut: "approved" }]);
+      const [found] = await sink.published("here");
+      expect(found?.isNormal).toBe(false);
+      expect(await found?.decidedBy()).toBe(decisionOf("approved").by);
     });
 
     test("the plan of each run is found by its id", async () => {

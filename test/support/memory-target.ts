@@ -7,15 +7,20 @@ import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
 import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
-import type { Decision, SupersededRun } from "#src/publish/decision.js";
+import { type Decision, requireApproved, type SupersededRun } from "#src/publish/decision.js";
 import { type RunState, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
-import { nothingRemoved, type PruneOutcome, type PruneRequest } from "#src/publish/prune-request.js";
-import { requireKept } from "#src/publish/pruned-run.js";
-import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "#src/publish/published-run.js";
-import { asPruned, countsOf, type RecordedRun, recordedRun, recordedSpending } from "#src/publish/recorded-run.js";
-import { requireApproved } from "#src/publish/require-approved.js";
-import type { KeptAnswer } from "#src/sink/answers.js";
+import { nothingRemoved, type PruneOutcome, type PruneRequest, requireKept } from "#src/publish/pruned-run.js";
+import type { PublishedRun } from "#src/publish/published-run.js";
+import {
+  asPruned,
+  countsOf,
+  isUnfinished,
+  type RecordedRun,
+  recordedRun,
+  recordedSpending,
+} from "#src/publish/recorded-run.js";
+import type { KeptAnswer } from "#src/sink/ledger.js";
 import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
@@ -120,7 +125,6 @@ export function memoryTarget() {
       async read() {
         throw new JobError("USAGE", `reading the rows of run ${run.runId}: they are in memory`);
       },
-      async *spanFiles() {},
       answers: () => ({
         pauseMs: 0,
         async *read() {
@@ -207,16 +211,25 @@ export function memoryTarget() {
     return last?.stored.pruned === undefined ? last : undefined;
   };
 
-  const publishedIn = (series: Series, { runId, stored, published }: StoredRun): PublishedRun[] => {
-    const date = earlierDateIn(series, stored.plan);
-    const isNormal = published?.decision?.asBaseline ?? true;
-    const isWanted = isNormal || series.everyRun === true || series.withLeftOut === true;
-    if (published === undefined || date === undefined || !isWanted) {
+  const asPublished = ({ runId, stored, published }: StoredRun): PublishedRun[] => {
+    if (published === undefined) {
       return [];
     }
-    const leftOut = isNormal || series.withLeftOut !== true ? undefined : whyLeftOut(published.decision?.by);
-    const modelSha256 = stored.plan.model.sha256;
-    return [{ runId, date, modelSha256, sha256: sha256Of(published.profile), place: "", leftOut }];
+    const { job, params, model } = stored.plan;
+    const { profile, rows, decision } = published;
+    return [
+      {
+        runId,
+        job,
+        params,
+        isEmpty: rows.output === 0,
+        modelSha256: model.sha256,
+        profile: { sha256: sha256Of(profile), place: "" },
+        isNormal: decision?.asBaseline ?? true,
+        decidedBy: async () => decision?.by,
+        seconds: async () => null,
+      },
+    ];
   };
 
   const recordOf = (run: StoredRun): RecordedRun => {
@@ -260,19 +273,12 @@ export function memoryTarget() {
   const openSink = (writer: string): Sink => ({
     target: "memory",
     planTarget: { kind: "memory", shelf: ["a", 1] },
-    newRunAdds: false,
     ledger,
     table: undefined,
     expect() {},
     rehearse: async () => [],
     find: async (base, number) =>
       (number === undefined ? sameParams(base).at(-1) : runs.get(numberedRunId(base, number)))?.stored,
-    unfinished: async (job, base) =>
-      latestRuns()
-        .filter(({ runId, stored }) => stored.plan.job === job && splitRunId(runId).base !== base)
-        .map((run) => ({ run, state: stateNow(run).kind }))
-        .filter(({ run, state }) => !run.stored.pruned && state !== "published" && state !== "discarded")
-        .map(({ run, state }) => ({ plan: run.stored.plan, target: "memory", held: state === "held" })),
     create: async (plan, insteadOf) => createPlan(plan, insteadOf),
     async open(stored) {
       const run = runs.get(requireKept(stored).plan.runId);
@@ -281,14 +287,10 @@ export function memoryTarget() {
       }
       return openRun(run, writer);
     },
-    published: async (series) =>
+    published: async () =>
       latestRuns()
-        .map(({ runId }) => publishedOf(runId))
-        .flatMap((run) => (run === undefined ? [] : publishedIn(series, run))),
-    async visible({ runId }) {
-      const run = publishedOf(runId);
-      return { run: run && { ...run.stored.plan, isEmpty: run.published?.rows.output === 0 } };
-    },
+        .flatMap(({ runId }) => publishedOf(runId) ?? [])
+        .flatMap(asPublished),
     async readProfile({ runId, sha256 }) {
       const { profile } = runs.get(runId as RunId)?.published ?? {};
       if (profile === undefined || sha256Of(profile) !== sha256) {
@@ -299,13 +301,15 @@ export function memoryTarget() {
     async readPublished() {
       throw new JobError("USAGE", "reading the rows of a run: they are in memory, not in files");
     },
-    history: async ({ job, runId: only, last }) =>
-      [...runs.values()]
+    history: async ({ job, runId: only, last, unfinishedBut }) =>
+      [...(unfinishedBut === undefined ? runs.values() : latestRuns())]
         .filter(
           ({ runId, stored }) => stored.plan.job === job && stored.pruned === undefined && runId === (only ?? runId),
         )
+        .map(recordOf)
+        .filter((run) => !unfinishedBut || (isUnfinished(run) && splitRunId(run.runId).base !== unfinishedBut))
         .slice(-last)
-        .map(recordOf),
+        .toReversed(),
     prune: async (request) => prune(request),
     async [Symbol.asyncDispose]() {},
   });

@@ -3,7 +3,7 @@ import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanAt } from "#src/plan/spans.js";
-import type { PruneOutcome } from "#src/publish/prune-request.js";
+import type { PruneOutcome } from "#src/publish/pruned-run.js";
 import { latestFirst, type RecordedRun } from "#src/publish/recorded-run.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { SinkWorld } from "./sink-contract.js";
@@ -80,7 +80,7 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       await using other = await world.open();
       const found = await other.find(stored.plan.runId);
       expect(found).toMatchObject({ plan: { runId: stored.plan.runId }, pruned: { by: "ana" } });
-      expect(await other.unfinished("job", "other" as RunId)).toEqual([]);
+      expect(await other.history({ job: "job", last: 9, unfinishedBut: "other" as RunId })).toEqual([]);
       await expect(other.open(found as StoredPlan)).rejects.toMatchObject({ code: "PRUNED", exitCode: 67 });
     });
 

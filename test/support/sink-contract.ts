@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt } from "#src/plan/spans.js";
-import type { Removed } from "#src/publish/prune-request.js";
+import type { Removed } from "#src/publish/pruned-run.js";
 import type { RunSink, Sink } from "#src/sink/port.js";
 import { readFiles } from "./parquet.js";
 import { alone } from "./sink-drive.js";

@@ -5,6 +5,7 @@ import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks } from "../../publish/decision.js";
+import { replacedBy } from "../../publish/readers-view.js";
 import {
   decidedText,
   isInFrontOfReaders,
@@ -159,7 +160,8 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
     const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
     return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
   });
-  return later === undefined || run.adds === true || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
+  const stays = run.plan !== undefined && replacedBy(run.plan.target) === "nothing";
+  return later === undefined || stays || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
 /** The error that a run ended with, the checks that hold it or warn of it, or who decided. */

@@ -2,7 +2,7 @@ import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import type { Retention } from "../../jobs/prune-choice.js";
 import { paramTexts } from "../../plan/identity.js";
-import { nothingRemoved, type Removed } from "../../publish/prune-request.js";
+import { nothingRemoved, type Removed } from "../../publish/pruned-run.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";

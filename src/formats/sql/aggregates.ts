@@ -2,7 +2,7 @@ import { aggregateBins, type AggregateProfile, type Aggregates, aggregateValue }
 import { profileColumn } from "../../checks/profile/column.js";
 import type { Finding } from "../../checks/check.js";
 import type { OutputRows } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/append-rows.js";
+import { createTable } from "../../duckdb/write-vector.js";
 import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
 import { createConnectionPool } from "../../duckdb/pool.js";
 import { readScalars } from "../../duckdb/read-vector.js";

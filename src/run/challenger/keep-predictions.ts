@@ -3,6 +3,7 @@ import { numberedRunId, runIdOf, splitRunId } from "../../plan/identity.js";
 import { isMarkedKept, keptJob } from "../../plan/kept-predictions.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
+import { replacedBy } from "../../publish/readers-view.js";
 import { attemptJson } from "../../report/attempt-json.js";
 import { count } from "../../report/report.js";
 import type { KeptPiece, PredictionKeeper } from "../../scoring/challenger/port.js";
@@ -62,7 +63,7 @@ function isSame({ runId: _one, ...one }: Plan, { runId: _other, ...other }: Plan
  */
 function keepAllText({ command }: JobContext, { params }: Plan, scoredAnew: readonly Sink[]): string {
   const again = `to keep all of them, score again when this run is published or discarded: ${command(params)} --new-run`;
-  const added = scoredAnew.filter(({ newRunAdds }) => newRunAdds).map(({ target }) => target);
+  const added = scoredAnew.filter(({ planTarget }) => replacedBy(planTarget) === "nothing").map(({ target }) => target);
   return added.length === 0
     ? again
     : `${again} --allow-duplicates, which adds all rows again: first delete those of this run in ${added.join(" and in ")}`;

@@ -1,17 +1,16 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
-import { nextRunId, splitRunId } from "../../plan/identity.js";
+import { nextRunId, numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
-import type { SpanFile } from "../../publish/span-file.js";
+import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
+import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
-import { stripVerdicts } from "./strip-verdicts.js";
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
 export interface RowFinder extends AsyncDisposable {
@@ -58,9 +57,12 @@ const again = "run the same command again";
 export async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
   const { sink } = context;
   const { stored, run, latest } = source;
-  const { folder } = await run.read([]);
-  await using finder = await request.openFinder(folder, keyTypes(stored.plan, request.keys));
-  const found = await countRows(run, finder);
+  const files = await run.read([]);
+  if (!("spans" in files)) {
+    throw new Error("rows are erased from a table in place");
+  }
+  await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
+  const found = await countRows(files, finder);
   if (found.rows + found.rejects === 0) {
     await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
     return found;
@@ -87,7 +89,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   }
   const copy = await sink.open(next);
   const writer = await copy.begin(attemptFacts(context, "none"));
-  await copyRows(context, { stored: next, writer, from: run, finder });
+  await copyRows(context, { stored: next, writer, from: files, finder });
   await finishErasure(context, { stored: next, run: copy, writer });
   return found;
 }
@@ -127,9 +129,9 @@ function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
   });
 }
 
-async function countRows(run: RunSink, finder: RowFinder): Promise<ErasedRows> {
+async function countRows(files: StoredSpans, finder: RowFinder): Promise<ErasedRows> {
   let [rows, rejects] = [0, 0];
-  for await (const file of run.spanFiles()) {
+  for await (const file of files.spans()) {
     rows += (await finder.rowsIn(file.path)).length;
     rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
   }
@@ -142,14 +144,14 @@ async function copyRows(
   tools: {
     readonly stored: StoredPlan;
     readonly writer: RunWriter;
-    readonly from: RunSink;
+    readonly from: StoredSpans;
     readonly finder: RowFinder;
   },
 ): Promise<void> {
   const { stored, writer, from, finder } = tools;
   const { plan } = stored;
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
-  for await (const file of from.spanFiles()) {
+  for await (const file of from.spans()) {
     context.signal.throwIfAborted();
     const span = spanAt(plan, file.span);
     const without = await finder.rowsIn(file.path);
@@ -220,4 +222,16 @@ export async function approveErasure(
     });
   }
   return decision;
+}
+
+/**
+ * Removes what the verdicts on a run and on those before it say of single rows, such as keys that repeat. For runs whose
+ * rows are in files. Safe to repeat.
+ */
+export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
+  const { base, number } = splitRunId(latest);
+  for (let earlier = 1; earlier <= number; earlier += 1) {
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+  }
 }

@@ -10,9 +10,8 @@ import { JobError } from "../../util/errors.js";
 import { keptContext } from "../challenger/keep-predictions.js";
 import { isOfPlan } from "../history.js";
 import { isPublished } from "../resume.js";
-import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
+import { type CopyRequest, eraseRun, type Source, stripVerdicts } from "./copy-run.js";
 import { findSource } from "./find-source.js";
-import { stripVerdicts } from "./strip-verdicts.js";
 import { warnOfUnsearched } from "./unsearched.js";
 
 /** What became of the runs of some params, or of a table. */

@@ -3,6 +3,7 @@ import type { PinnedFile, PinnedRun, PlannedChecks } from "../../plan/plan.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile } from "../../publish/profile-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
+import { mapBounded } from "../../util/promises.js";
 
 const baselineKey = ["checks", "baseline"];
 
@@ -15,7 +16,7 @@ export async function readBaseline(
   { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
 ): Promise<RunProfile[]> {
   if (planned === undefined) {
-    return await readAll(context, baseline);
+    return await mapBounded(baseline, readsAtOnce, (run) => readPinned(context, run));
   }
   const { pin, profile } = await readFile(context, planned.uri);
   if (pin.sha256 !== planned.sha256) {
@@ -50,15 +51,10 @@ async function readFile(
   return { pin: { uri, sha256: sha256(text) }, profile };
 }
 
-/** Reads the profiles of pinned runs. @throws JobError (75) when one cannot be read */
-async function readAll(context: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<RunProfile[]> {
-  return await ofAll(pinned, (run) => readPinned(context, run));
-}
-
 /** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */
 export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<void> {
-  await ofAll(pinned, async (run) => {
-    if (!isRunProfile((await sink.readProfile(run)) ?? "")) {
+  await mapBounded(pinned, readsAtOnce, async (run) => {
+    if (!isRunProfile(await sink.readProfile(run))) {
       throw noProfile(run);
     }
   });
@@ -66,7 +62,7 @@ export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
 export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
-  const profile = parseRunProfile((await sink.readProfile(pinned)) ?? "");
+  const profile = parseRunProfile(await sink.readProfile(pinned));
   if (profile === undefined) {
     throw noProfile(pinned);
   }
@@ -79,13 +75,5 @@ function noProfile({ runId }: PinnedRun): JobError {
   });
 }
 
-const readsAtOnce = 8;
-
-/** Reads the profiles of runs, eight at once. Returns what was read in the order of the runs. */
-export async function ofAll<Run, T>(runs: readonly Run[], read: (run: Run) => Promise<T>): Promise<T[]> {
-  const found: T[] = [];
-  for (let start = 0; start < runs.length; start += readsAtOnce) {
-    found.push(...(await Promise.all(runs.slice(start, start + readsAtOnce).map(read))));
-  }
-  return found;
-}
+/** Profiles that are read at once. */
+export const readsAtOnce = 8;

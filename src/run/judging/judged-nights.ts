@@ -9,10 +9,11 @@ import {
 } from "../../checks/check.js";
 import { earlierThan, judge } from "../../checks/checks.js";
 import { limitsOf } from "../../publish/check-options.js";
-import { lastOfEachDate } from "../../publish/published-run.js";
+import { normalAndOthers } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
-import { ofAll, readPinned } from "./baseline.js";
+import { mapBounded } from "../../util/promises.js";
+import { readPinned, readsAtOnce } from "./baseline.js";
 
 /** What the checks of a spec say of published runs. */
 export interface JudgedNights {
@@ -31,9 +32,6 @@ export interface JudgedColumn {
   readonly date: string;
 }
 
-/** A date after all others. */
-const lastDate = "9999-12-31";
-
 /**
  * Judges the last published runs of a series as if each were tonight, by their stored profiles. Writes nothing.
  * @throws JobError USAGE for a job whose runs have no order, or that has published none
@@ -46,19 +44,19 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
       hint: "add one to the spec: ds: { type: date }, or ds: ${today}",
     });
   }
-  const series = { job: spec.name, params: spec.params, dateParam, date: lastDate, withLeftOut: true };
-  const published = lastOfEachDate(await sink.published(series));
+  const series = { job: spec.name, params: spec.params, dateParam };
+  const published = normalAndOthers(await sink.published("everywhere"), series);
   if (published.length === 0) {
     throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
   }
   const read = published.slice(-(last + comparedNights + olderNights));
-  const profiles = await ofAll(read, (run) => readPinned(context, run));
+  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(context, run));
   const limits = (date: string): Limits =>
     spec.checks === undefined
       ? defaultLimits
       : limitsOf(spec.checks, { staged: true, params: { ...spec.params, [dateParam]: date } });
   const nights = profiles.slice(-last).map((run) => {
-    const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.leftOut === undefined);
+    const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.isNormal === true);
     return judge({ run, earlier: earlierThan(run.date, before), limits: { ...limits(run.date), onFail: "hold" } });
   });
   return {

@@ -1,11 +1,12 @@
 import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Plan } from "../../plan/plan.js";
-import { logicalDateOf, type PublishedRun } from "../../publish/published-run.js";
+import { type DatedRun, logicalDateOf, runsOfSeries } from "../../publish/published-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
-import { ofAll, readPinned } from "./baseline.js";
+import { mapBounded } from "../../util/promises.js";
+import { readPinned, readsAtOnce } from "./baseline.js";
 import { readersOf } from "./readers.js";
 
 /** Earlier runs in the small charts of a page. */
@@ -31,16 +32,19 @@ export async function runsOfPage(
     if (dateParam === null || date === undefined) {
       return { readers };
     }
-    const found = await context.sink.published({ job, params, dateParam, everyRun: true, withSeconds: true });
-    const sorted = found.toSorted((one, other) => (one.date < other.date ? -1 : 1));
-    const latest = sorted.findLast((other) => other.date !== date)?.date;
-    const earlier = sorted.filter((other) => other.date < date).slice(-shownRuns);
+    const nights = runsOfSeries(await context.sink.published("everywhere"), { job, params, dateParam });
+    const latest = nights.findLast((night) => night.date !== date)?.date;
+    const earlier = nights.filter((night) => night.date < date).slice(-shownRuns);
     const [own] = await context.sink.history({ job, runId: plan.runId, last: 1 });
+    const took = await mapBounded(earlier, readsAtOnce, async (run) => ({
+      runId: run.runId,
+      seconds: await run.seconds(),
+    }));
     return {
       readers: readers && { ...readers, latest },
       history: await profilesOf(context, earlier),
       seconds: new Map(
-        [...earlier, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds = null }) =>
+        [...took, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds }) =>
           seconds === null ? [] : [[runId, seconds]],
         ),
       ),
@@ -52,8 +56,8 @@ export async function runsOfPage(
 }
 
 /** Reads the profiles of runs, those that cannot be read excepted. */
-async function profilesOf(context: JobContext, runs: readonly PublishedRun[]): Promise<RunProfile[]> {
-  const read = async (run: PublishedRun): Promise<RunProfile[]> => {
+async function profilesOf(context: JobContext, runs: readonly DatedRun[]): Promise<RunProfile[]> {
+  const read = async (run: DatedRun): Promise<RunProfile[]> => {
     try {
       return [await readPinned(context, run)];
     } catch (error) {
@@ -61,5 +65,5 @@ async function profilesOf(context: JobContext, runs: readonly PublishedRun[]): P
       return [];
     }
   };
-  return (await ofAll(runs, read)).flat();
+  return (await mapBounded(runs, readsAtOnce, read)).flat();
 }

@@ -1,6 +1,6 @@
 import type { Plan } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
-import { readersText, type ReadersView, runOfDate } from "../../publish/readers-view.js";
+import { readersText, readersView, type ReadersView, replacedBy, runOfDate } from "../../publish/readers-view.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { DecidingCommands, RolledBackReport } from "../../report/report.js";
 import { messageOf } from "../../util/errors.js";
@@ -10,7 +10,7 @@ type Tools = Pick<JobContext, "sink" | "log">;
 /** Finds what readers have while a run is held; undefined: it is not known. A failure is only logged. */
 export async function readersOf({ sink, log }: Tools, plan: Plan): Promise<ReadersView | undefined> {
   try {
-    return await sink.visible(plan);
+    return readersView(await sink.published("here"), plan);
   } catch (error) {
     log.debug(`finding what readers have: ${messageOf(error)}`);
     return undefined;
@@ -44,8 +44,8 @@ async function newerRunOf({ sink, log }: Tools, plan: Plan): Promise<string | un
 }
 
 /** Says what publishing a run may replace, although a newer one has published to its table. */
-function newerText(newer: string, { target: { mode } }: Pick<Plan, "target">): string {
-  return mode === "replace"
+function newerText(newer: string, { target }: Pick<Plan, "target">): string {
+  return replacedBy(target) === "all"
     ? `run ${newer} is newer and has published to this table: publishing this run replaces the whole table, which takes --allow-older`
     : `run ${newer} is newer and has published rows in this table: publishing this run replaces rows with the same keys, which takes --allow-older`;
 }
@@ -106,7 +106,7 @@ export async function decidingCommands(
 export async function scoringAgainText(context: Tools & Pick<JobContext, "command">, plan: Plan): Promise<string> {
   const { sink, command } = context;
   const { runId, params, contract } = plan;
-  if (sink.newRunAdds) {
+  if (replacedBy(sink.planTarget) === "nothing") {
     const which = contract.lineage === true ? `, those with run_id ${runId}` : "";
     return `delete its rows from ${sink.target}${which}, then score again: ${command(params)} --new-run --allow-duplicates`;
   }

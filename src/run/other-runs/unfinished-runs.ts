@@ -2,9 +2,10 @@ import { runIdOf } from "../../plan/identity.js";
 import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
+import { replacedBy } from "../../publish/readers-view.js";
+import { compare, type RecordedRun } from "../../publish/recorded-run.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { UnfinishedRun } from "../../sink/port.js";
 import { limitParam } from "../../spec/limited-spec.js";
 import { decidingCommands, eraseAgain, finishingCommand } from "../judging/readers.js";
 
@@ -19,18 +20,20 @@ export interface UnfinishedText {
   readonly text: string;
 }
 
+/** Plans can be large, and a long list helps no reader. */
+const unfinishedLimit = 20;
+
 /**
  * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
  * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
   const { spec, sink, sha256 } = context;
-  const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
-  const own = found.filter(({ plan }) => !isMarkedKept(plan));
+  const unfinishedBut = runIdOf(spec.name, spec.params, sha256);
+  const found = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut });
   const texts: UnfinishedText[] = [];
-  for (const run of own.toSorted((one, other) =>
-    dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0,
-  )) {
+  const own = found.toReversed().flatMap(({ plan, ...run }) => (plan && !isMarkedKept(plan) ? [{ ...run, plan }] : []));
+  for (const run of own.toSorted((left, right) => compare(dateOf(left), dateOf(right)))) {
     texts.push(await unfinishedText(context, run));
   }
   return texts;
@@ -60,37 +63,38 @@ export function unfinishedLines(
   return [`${latest.text}; ${what.join(", ")}; to list them: ${listing}`];
 }
 
-function dateOf({ plan }: UnfinishedRun): string {
+function dateOf({ plan }: { readonly plan: Plan }): string {
   return logicalDateOf(plan) ?? "";
 }
 
 async function unfinishedText(
   context: JobContext,
-  { plan, target, held = false, gone }: UnfinishedRun,
+  { plan, place, status, gone }: RecordedRun & { readonly plan: Plan },
 ): Promise<UnfinishedText> {
   const { runId, params } = plan;
-  if (!held && gone === undefined) {
+  const isHeld = status === "held";
+  if (!isHeld && gone === undefined) {
     const { command: next } = await finishingCommand(context, plan);
     const isErasure = plan.erasure !== undefined;
     const command = isErasure ? `${next} --new-run` : next;
     const text = isErasure
       ? `is an erasure that is not finished; ${eraseAgain}; to score all rows instead: ${command}`
       : `is not finished; to finish it: ${command}`;
-    return { runId, params, isHeld: held, command, text: `run ${runId} in ${target} ${text}` };
+    return { runId, params, isHeld, command, text: `run ${runId} in ${place} ${text}` };
   }
   const { approve, discard, newRun, newer } = await decidingCommands(context, plan);
   const later =
     newer === undefined && overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
   if (gone !== undefined) {
-    const command = context.sink.newRunAdds ? `${newRun} --allow-duplicates` : newRun;
-    const text = `run ${runId} in ${target} is not finished, and its rows there are gone: ${gone}; to score it again: ${command}${later}`;
-    return { runId, params, isHeld: held, command, text };
+    const command = replacedBy(context.sink.planTarget) === "nothing" ? `${newRun} --allow-duplicates` : newRun;
+    const text = `run ${runId} in ${place} is not finished, and its rows there are gone: ${gone}; to score it again: ${command}${later}`;
+    return { runId, params, isHeld, command, text };
   }
-  const text = `run ${runId} in ${target} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
-  return { runId, params, isHeld: held, command: approve, text };
+  const text = `run ${runId} in ${place} is held by its checks; to publish it: ${approve}${later}; to throw it away: ${discard}`;
+  return { runId, params, isHeld, command: approve, text };
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */
-function overwrites({ target: { mode } }: Pick<Plan, "target">): boolean {
-  return mode === "upsert" || mode === "replace";
+function overwrites({ target }: Pick<Plan, "target">): boolean {
+  return ["equal keys", "all"].includes(replacedBy(target));
 }

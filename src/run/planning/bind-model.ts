@@ -1,5 +1,5 @@
 import { bindContract } from "../../binding/bind-contract.js";
-import { type Contract, outputColumns } from "../../binding/contract.js";
+import { type Contract, outputColumns, outputTensors } from "../../binding/contract.js";
 import { bytesPerRow } from "../../binding/row-bytes.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
@@ -9,8 +9,9 @@ import { JobError } from "../../util/errors.js";
 import { tokenizersOf } from "../model.js";
 import { refuseUnreadable } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
-import { probeRows } from "./probe-rows.js";
 import type { SeenSchema } from "./read-shards.js";
+import { mixedRows } from "../../binding/batch-rows.js";
+import { blankInputs } from "../../packing/packer.js";
 
 export interface BindingInput {
   readonly decoder: Decoder;
@@ -87,5 +88,31 @@ function refuseDoubleNames(contract: Contract): void {
       });
     }
     seen.add(name.toLowerCase());
+  }
+}
+
+/** A small number that is rarely the size of a dimension. */
+const probedRows = 7;
+
+/**
+ * Calls the model on a few blank rows and checks that each output has as many rows. The shapes that a model declares
+ * are often wrong, and a batch of one row shows nothing. A model that refuses blank rows is checked with its first
+ * batch, and so is a model on TensorRT, which would build an engine for this number of rows.
+ * @throws JobError CONTRACT
+ */
+async function probeRows(engine: Engine, contract: Contract): Promise<void> {
+  if (engine.provider === "tensorrt") {
+    return;
+  }
+  const rows = contract.fixedBatchRows ?? Math.min(probedRows, engine.mostRows ?? probedRows);
+  const outputs = outputTensors(contract);
+  const response = await engine.run({ inputs: blankInputs(contract, rows), outputs, isBlank: true });
+  if (response.kind !== "done") {
+    return;
+  }
+  for (const [index, tensor] of response.outputs.entries()) {
+    if (tensor.dims[0] !== rows) {
+      throw mixedRows(outputs[index] ?? "", tensor, rows);
+    }
   }
 }

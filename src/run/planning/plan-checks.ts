@@ -3,7 +3,7 @@ import type { FoundModel } from "../../models/port.js";
 import { shortDigest } from "../../plan/identity.js";
 import type { PlannedChecks, PlannedModel } from "../../plan/plan.js";
 import { leftOutText, nameWithVersion, olderModelText, whyNotCompared } from "../../publish/compared-text.js";
-import { chooseBaseline, logicalDateOf } from "../../publish/published-run.js";
+import { chooseBaseline, logicalDateOf, normalAndOthers } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";
@@ -63,8 +63,9 @@ async function planComparisons(
     log.warn(warning);
     return { baseline: [], isNewModel: false }; // or the warning would come with every run
   }
-  const found = await sink.published({ job: spec.name, params: spec.params, dateParam, date, withLeftOut: true });
-  const chosen = chooseBaseline(found, { modelSha256 });
+  const series = { job: spec.name, params: spec.params, dateParam, date };
+  const found = normalAndOthers(await sink.published("everywhere"), series);
+  const chosen = await chooseBaseline(found, { modelSha256 });
   if (chosen.baseline.length === 0) {
     log.warn(warning);
   }

@@ -2,7 +2,7 @@ import type { Contract } from "../../binding/contract.js";
 import { showType } from "../../columnar/types.js";
 import type { FoundModel } from "../../models/port.js";
 import type { PinnedRun } from "../../plan/plan.js";
-import { logicalDateOf, pinOf, type PublishedRun } from "../../publish/published-run.js";
+import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 
@@ -36,13 +36,12 @@ export async function planReuse(
 }
 
 /** The published run of the same params; undefined: there is none. */
-async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<PublishedRun | undefined> {
-  const [own] = await sink.published({ job, params, dateParam: undefined, everyRun: true });
-  return own;
+async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<DatedRun | undefined> {
+  return runsOfSeries(await sink.published("here"), { job, params, dateParam: undefined }).at(-1);
 }
 
 /** The last published run of the series with an earlier date; undefined: there is none. */
-async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<PublishedRun | undefined> {
+async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<DatedRun | undefined> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -52,9 +51,8 @@ async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise
     );
     return undefined;
   }
-  const series = { job: spec.name, params: spec.params, dateParam, date, everyRun: true };
-  const found = await sink.published(series);
-  const [last] = found.toSorted((one, other) => (one.date < other.date ? 1 : one.date > other.date ? -1 : 0));
+  const series = { job: spec.name, params: spec.params, dateParam, date };
+  const last = runsOfSeries(await sink.published("everywhere"), series).at(-1);
   if (last === undefined) {
     log.info("no predictions can be reused: no run with an earlier date is published");
   }

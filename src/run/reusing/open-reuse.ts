@@ -1,17 +1,21 @@
-import { scoredColumns } from "../../binding/contract.js";
+import { type Contract, scoredColumns } from "../../binding/contract.js";
 import { reuseColumn } from "../../binding/reuse-column.js";
-import type { HashSeeds } from "../../packing/feature-hasher.js";
+import { combineHashes, type HashSeeds } from "../../packing/feature-hasher.js";
 import type { PinnedRun, Plan } from "../../plan/plan.js";
 import { spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
-import type { JobContext } from "../../scoring/context.js";
+import type { JobContext, StoredRowsReader } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
 import type { Reuse } from "../../packing/row-reuse.js";
 import type { RunSink } from "../../sink/port.js";
 import { exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { mebibytes, storedShare } from "../../util/memory-budget.js";
-import { type FilledTable, fillTable } from "./fill-table.js";
+import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { createRowHasher, hashWords } from "../../columnar/row-hash.js";
+import { bytesPerValue, type Column } from "../../columnar/types.js";
+import { createKeyHasher } from "../../packing/key-hasher.js";
+import { addStored, createStoredTable, type StoredTable, tableRowBytes } from "../../packing/stored-table.js";
 
 /** A run whose predictions may be those of an earlier one. */
 export interface ReuseInput {
@@ -122,4 +126,59 @@ function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Pl
     return Int32Array.from({ length: 4 }, (_, word) => Number.parseInt(digest.slice(word * 8, word * 8 + 8), 16) | 0);
   };
   return { features: seedOf("features"), key: seedOf("key"), predictions: seedOf("predictions") };
+}
+
+/** Stored rows in memory. */
+interface FilledTable {
+  readonly table: StoredTable;
+  /** The predictions of its rows, in the order of the contract's outputs. */
+  readonly predictions: readonly Column[];
+  /** Rows whose key is there once. */
+  readonly keys: number;
+  /** Rows that were not read, because the table was full. */
+  readonly left: number;
+  /** What all rows would take, in bytes, if the others are like those that were read. */
+  readonly wholeBytes: number;
+}
+
+/** Reads stored rows into memory, as many as fit into their share of it. */
+async function fillTable(
+  { memory: { storedBytes }, signal }: Pick<JobContext, "memory" | "signal">,
+  reader: StoredRowsReader,
+  { contract: { outputs }, seeds }: { readonly contract: Pick<Contract, "outputs">; readonly seeds: HashSeeds },
+): Promise<FilledTable> {
+  // As long as texts have the usual length; they are measured as they come.
+  const rowBytes = outputs.reduce((sum, { type }) => sum + bytesPerValue(type), tableRowBytes);
+  const most = Math.min(reader.rowCount, Math.floor(storedBytes / rowBytes));
+  const table = createStoredTable(most);
+  const builders = outputs.map(({ type }) => createColumnBuilder(type, most));
+  const predictionBytes = (): number => builders.reduce((sum, { bytes }) => sum + bytes, 0);
+  const hashKeys = createKeyHasher(seeds.key);
+  const predicted = createRowHasher(seeds.predictions, false);
+  let [rows, keys] = [0, 0];
+  let isFull = false;
+  for await (const piece of reader.all()) {
+    signal.throwIfAborted();
+    const taken = Math.min(piece.rowCount, most - rows);
+    const hashes = combineHashes(piece.hashes, predicted.columns(piece.predictions, piece.rowCount));
+    keys += addStored(table, rows, {
+      keys: hashKeys(piece.keys, piece.rowCount).subarray(0, taken * hashWords),
+      rows: hashes.subarray(0, taken * hashWords),
+    });
+    for (const [index, builder] of builders.entries()) {
+      builder.append(piece.predictions[index] as Column, 0, taken);
+    }
+    rows += taken;
+    isFull = taken < piece.rowCount || most * tableRowBytes + predictionBytes() > storedBytes;
+    if (isFull) {
+      break;
+    }
+  }
+  return {
+    table,
+    keys,
+    predictions: builders.map((builder) => builder.finish()),
+    left: isFull ? reader.rowCount - rows : 0,
+    wholeBytes: reader.rowCount * Math.max(rowBytes, tableRowBytes + predictionBytes() / Math.max(1, rows)),
+  };
 }

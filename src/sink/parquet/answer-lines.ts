@@ -1,4 +1,4 @@
-import type { KeptAnswer } from "../answers.js";
+import type { KeptAnswer } from "../ledger.js";
 import { sha256Of } from "../../util/sha256.js";
 
 /** Hex digits of the checksum of a record. */

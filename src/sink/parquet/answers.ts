@@ -1,5 +1,5 @@
 import { type Fence, namesIn, type Store } from "../../stores/store.js";
-import type { AnswerJournal, KeptAnswer } from "../answers.js";
+import type { AnswerJournal, KeptAnswer } from "../ledger.js";
 import { answersIn, textsOf } from "./answer-lines.js";
 import type { Layout } from "./layout.js";
 

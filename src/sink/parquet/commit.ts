@@ -1,4 +1,4 @@
-import { flush } from "../../stores/store.js";
+import { type Fence, flush } from "../../stores/store.js";
 import { stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { OutputRows, SpanOutput } from "../../columnar/types.js";
@@ -16,7 +16,7 @@ import type { FinishedPart } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";
 import { isWholeSpan } from "./part-label.js";
 import { findPart, inspectParts, type RunFolder, type SpilledPiece } from "./parts.js";
-import { committing } from "./publish.js";
+import { mayBeReplaced } from "./publish.js";
 import { textOfRejects } from "./rejects.js";
 
 export interface SpanCommit {
@@ -97,6 +97,18 @@ export async function commitSpan(
     await store.remove(layout.rejects, [rejectsName]);
   }
   return { outcome: "adopted", part };
+}
+
+/**
+ * The fence of a span's part and rejects. What came too late after a later run was opened is taken back as what readers
+ * see is: another attempt may have adopted it and published this run. A discarded run is never published.
+ */
+function committing(run: RunFolder): Fence {
+  return {
+    scope: run.layout.temporary,
+    check: () => refuseStopped(run),
+    takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
+  };
 }
 
 /**

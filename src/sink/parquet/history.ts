@@ -6,6 +6,7 @@ import {
   asPruned,
   countsOf,
   type HistoryRequest,
+  isUnfinished,
   type RecordedRun,
   recordedRun,
   recordedSpending,
@@ -16,8 +17,8 @@ import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } f
 import { readDocument } from "./ledger.js";
 import { ifReadable, namesIn, type ReadableStore } from "../../stores/store.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { type Manifest, secondsOf } from "./manifest.js";
-import { expand, foldersAtOnce, foldersLimit, type OtherFolders, publishedManifestIn } from "./other-runs.js";
+import { type Manifest, publishedManifest, secondsOf } from "./manifest.js";
+import { expand, foldersAtOnce, foldersLimit, type OtherFolders } from "./other-runs.js";
 import { readPlan, runIdIn, runIdsIn } from "./plan-file.js";
 
 /** Finds the latest runs of a job in the folder of this run and the folders of its other runs. */
@@ -26,15 +27,19 @@ export async function findHistory(
   { folder, folders }: { readonly folder: string; readonly folders: OtherFolders },
   request: HistoryRequest,
 ): Promise<RecordedRun[]> {
-  const { last, complete, runId } = request;
+  const { last, complete, runId, unfinishedBut } = request;
   const read = complete === true ? ifPermitted : ifReadable;
-  const others = runId === undefined ? await expand(store, folders, { most: Math.max(foldersLimit, last), read }) : [];
-  const all = [...new Set([...others, folder])];
+  // Only warnings depend on unfinished runs of other folders: a disk or a store that fails, the run itself reports.
+  const orNone = <T>(found: Promise<T[]>): Promise<T[]> =>
+    unfinishedBut === undefined ? found : found.catch(() => []);
+  const others =
+    runId === undefined ? await orNone(expand(store, folders, { most: Math.max(foldersLimit, last), read })) : [];
+  const all = [...new Set(unfinishedBut === undefined ? [...others, folder] : others)];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
   for (let start = 0; start < byDate.length && found.length < last; start += foldersAtOnce) {
     const group = byDate.slice(start, start + foldersAtOnce);
-    const runs = await Promise.all(group.map((one) => runsIn(store, one, { ...request, read })));
+    const runs = await Promise.all(group.map((one) => orNone(runsIn(store, one, { ...request, read }))));
     found.push(...runs.flat());
   }
   return found;
@@ -49,7 +54,7 @@ function datesIn(path: string): string {
 async function runsIn(
   store: ReadableStore,
   folder: string,
-  { job, runId: only, last, read, others }: HistoryRequest & { readonly read: typeof ifReadable },
+  { job, runId: only, last, read, others, unfinishedBut }: HistoryRequest & { readonly read: typeof ifReadable },
 ): Promise<RecordedRun[]> {
   const layout = layoutOf(folder, "" as RunId);
   const base = runIdIn(await read(store.readText(layout.claim)));
@@ -60,15 +65,23 @@ async function runsIn(
     others?.jobs.add(jobOf(base));
     return [];
   }
+  if (base === unfinishedBut) {
+    return [];
+  }
   const ids = ((await read(runIdsIn(store, layout))) ?? []).filter((name) => splitRunId(name).base === base);
   const newestFirst = ids.toSorted((one, other) => splitRunId(other).number - splitRunId(one).number);
   const latest = only === undefined ? newestFirst.slice(0, last + 1) : newestFirst;
-  const manifest = await publishedManifestIn(store, folder, read);
+  const finished = runIdIn(await read(store.readText(layout.success)));
+  const isShown = finished !== undefined && unfinishedBut === undefined;
+  const manifest = isShown ? publishedManifest(await read(store.readText(layout.manifest))) : undefined;
   const found: RecordedRun[] = [];
   let before: Pruning | undefined;
   let isOver = false; // a later run whose folder has notes only was never opened
   for (const runId of latest) {
-    const published = manifest?.run_id === runId ? manifest : undefined;
+    if (unfinishedBut !== undefined && (isOver || finished === runId)) {
+      break; // of the runs before it none can be finished
+    }
+    const published = finished === runId && manifest?.run_id === runId ? manifest : undefined;
     const run = await runAt(store, layoutOf(folder, runId), { published, isOver });
     isOver ||= run !== undefined;
     const isTombstone = run?.pruned !== undefined;
@@ -77,7 +90,9 @@ async function runsIn(
       found.push(before === undefined ? run : prunedRun(run, before));
     }
   }
-  return found.filter((run) => (only ?? run.runId) === run.runId).slice(0, last);
+  return unfinishedBut === undefined
+    ? found.filter((run) => (only ?? run.runId) === run.runId).slice(0, last)
+    : found.slice(0, 1).filter(isUnfinished);
 }
 
 /** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */

@@ -1,11 +1,9 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan } from "../../plan/plan.js";
-import type { Decision, SupersededRun } from "../../publish/decision.js";
-import { requireApproved } from "../../publish/require-approved.js";
-import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { type Fence, type ReadableStore, type Store } from "../../stores/store.js";
+import { type Decision, requireApproved, type SupersededRun } from "../../publish/decision.js";
+import { type Fence, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
-import { decisionDocument, type DocumentKind, type Ledger, verdictDocument } from "../ledger.js";
+import { decisionDocument, type DocumentKind, type Ledger } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { damagedOutput } from "./damage.js";
 import type { StoredPlan } from "../port.js";
@@ -95,22 +93,6 @@ export async function createDocument<T>(
 
 function documentText(value: unknown): string {
   return `${JSON.stringify(value)}\n`;
-}
-
-/** Reads the state of a run. @throws JobError OUTPUT_DAMAGED */
-export async function readState(
-  store: ReadableStore,
-  layout: Layout,
-  { plan: { staged, erasure }, published }: { readonly plan: Plan; readonly published: boolean },
-): Promise<RunState> {
-  const isOpen = staged && !published;
-  return stateOf({
-    published,
-    staged,
-    isErasure: erasure !== undefined,
-    verdict: isOpen ? await readDocument(store, layout, verdictDocument) : undefined,
-    decision: isOpen ? await readDocument(store, layout, decisionDocument) : undefined,
-  });
 }
 
 /** The file of a run's profile, and its text. */

@@ -1,16 +1,13 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import type { PinnedRun, RunId } from "../../plan/plan.js";
 import { parseDecision } from "../../publish/decision.js";
-import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../publish/published-run.js";
-import type { ReadersView } from "../../publish/readers-view.js";
+import type { PublishedRun } from "../../publish/published-run.js";
 import { ifReadable, namesIn, type ReadableStore } from "../../stores/store.js";
 import { type ErrorCode, JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
-import type { UnfinishedRun } from "../port.js";
-import { readState } from "./ledger.js";
-import { type Layout, layoutOf } from "./layout.js";
-import { type Manifest, publishedManifest, secondsOf, sizesIn } from "./manifest.js";
-import { latestRun, readPlan, runIdIn } from "./plan-file.js";
+import { layoutOf } from "./layout.js";
+import { publishedManifest, secondsOf, sizesIn } from "./manifest.js";
+import { runIdIn } from "./plan-file.js";
 import { sha256Of } from "../../util/sha256.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
@@ -63,80 +60,47 @@ export async function expand(
   return folders;
 }
 
-/**
- * Finds published runs of a series in the folders of the job's other runs: those with a profile and an earlier logical
- * date; without `dateParam`, the run of the same params, which is in `folder`.
- */
+/** Finds the published run of a folder, or of all folders of the job's runs. */
 export async function findPublished(
   store: ReadableStore,
   { folder: own, folders }: { readonly folder: string; readonly folders: OtherFolders },
-  series: Series,
-): Promise<PublishedRun[]> {
-  if (series.dateParam === undefined) {
-    const found = await publishedIn(store, own, { own, series });
-    return found === undefined ? [] : [found];
+  where: "here" | "everywhere",
+): Promise<readonly PublishedRun[]> {
+  if (where === "everywhere") {
+    return await searchFolders(store, folders, (folder) => publishedIn(store, folder, own));
   }
-  return await searchFolders(store, folders, (folder) => publishedIn(store, folder, { own, series }));
-}
-
-/** Finds the run whose parts readers find in a folder. */
-export async function readersAt(store: ReadableStore, folder: string): Promise<ReadersView> {
-  const found = await publishedManifestIn(store, folder);
-  return {
-    run: found === undefined ? undefined : { runId: found.run_id, params: found.params, isEmpty: found.rows === 0 },
-  };
-}
-
-/** The manifest of the published run in a folder. @param read takes the result of a call, as in `expand` */
-export async function publishedManifestIn(
-  store: ReadableStore,
-  folder: string,
-  read = ifReadable,
-): Promise<Manifest | undefined> {
-  const { success, manifest: path } = layoutOf(folder, "" as RunId);
-  const run = runIdIn(await read(store.readText(success)));
-  const manifest = run === undefined ? undefined : publishedManifest(await read(store.readText(path)));
-  return manifest?.run_id === run ? manifest : undefined;
+  const run = await publishedIn(store, own, own);
+  return run === undefined ? [] : [run];
 }
 
 /**
- * Returns the published run in a folder that later runs are compared with; undefined for a folder without one, or one
- * that this user may not read. Fails if the disk or the store does: a shorter baseline would let more runs pass.
+ * Returns the published run in a folder; undefined for a folder without one, or one that this user may not read. Fails if
+ * the disk or the store does: a shorter baseline would let more runs pass.
+ * @param own the folder that places are relative to
  */
-async function publishedIn(
-  store: ReadableStore,
-  folder: string,
-  { own, series }: { readonly own: string; readonly series: Series },
-): Promise<PublishedRun | undefined> {
-  const manifest = await publishedManifestIn(store, folder);
-  if (manifest === undefined) {
+async function publishedIn(store: ReadableStore, folder: string, own: string): Promise<PublishedRun | undefined> {
+  const { success, manifest: path } = layoutOf(folder, "" as RunId);
+  const finished = runIdIn(await ifReadable(store.readText(success)));
+  const manifest = finished === undefined ? undefined : publishedManifest(await ifReadable(store.readText(path)));
+  if (manifest === undefined || manifest.run_id !== finished) {
     return undefined;
   }
-  const { profile } = manifest;
-  if (!profile.baseline && series.everyRun !== true && series.withLeftOut !== true) {
-    return undefined;
-  }
-  const { job, params } = manifest;
-  const date = earlierDateIn(series, { job, params });
-  const isLeftOut = !profile.baseline && series.withLeftOut === true;
-  return date === undefined
-    ? undefined
-    : {
-        runId: manifest.run_id,
-        date,
-        modelSha256: manifest.model_sha256,
-        sha256: profile.sha256,
-        place: relativeName(own, `${folder === "/" ? "" : folder}/${profile.file}`),
-        ...(isLeftOut
-          ? { leftOut: whyLeftOut(await decidedBy(store, layoutOf(folder, manifest.run_id as RunId))) }
-          : {}),
-        ...(series.withSeconds === true ? { seconds: secondsOf(manifest) ?? undefined } : {}),
-      };
-}
-
-/** Who decided on a run; undefined: it is not known, and nothing depends on it. */
-async function decidedBy(store: ReadableStore, { document }: Layout): Promise<string | undefined> {
-  return parseDecision(parseJson((await ifReadable(store.readText(document("decision")))) ?? ""))?.by;
+  const { run_id: runId, job, params, rows, model_sha256: modelSha256, profile } = manifest;
+  const { document } = layoutOf(folder, runId as RunId);
+  return {
+    runId,
+    job,
+    params,
+    isEmpty: rows === 0,
+    modelSha256,
+    profile: {
+      sha256: profile.sha256,
+      place: relativeName(own, `${folder === "/" ? "" : folder}/${profile.file}`),
+    },
+    isNormal: profile.baseline,
+    decidedBy: async () => parseDecision(parseJson((await ifReadable(store.readText(document("decision")))) ?? ""))?.by,
+    seconds: () => Promise.resolve(secondsOf(manifest)),
+  };
 }
 
 /** Reads a pinned profile. @throws JobError `failure` when it is gone, or another one than was pinned */
@@ -213,38 +177,4 @@ export async function findPublishedParts(
     }
   }
   return { place: folder, parts, rows: rowCount };
-}
-
-/** Finds unfinished runs of a job in sibling folders: those of other params. */
-export async function findUnfinished(
-  store: ReadableStore,
-  folders: OtherFolders,
-  { job, base }: { job: string; base: RunId },
-): Promise<UnfinishedRun[]> {
-  // Only warnings depend on this. If the disk or the store fails, the run itself reports it.
-  return await searchFolders(store, folders, (folder) => unfinishedIn(store, folder, { job, base })).catch(() => []);
-}
-
-async function unfinishedIn(
-  store: ReadableStore,
-  folder: string,
-  { job, base }: { job: string; base: RunId },
-): Promise<UnfinishedRun | undefined> {
-  try {
-    const claim = layoutOf(folder, base).claim;
-    const owner = runIdIn(await store.readText(claim));
-    if (owner === undefined || owner === base || !owner.startsWith(`${job}-`)) {
-      return undefined;
-    }
-    const layout = layoutOf(folder, await latestRun(store, folder, owner));
-    const finished = runIdIn(await store.readText(layout.success));
-    const stored = finished === layout.runId ? undefined : await readPlan(store, layout);
-    if (stored === undefined || stored.pruned !== undefined || stored.plan.job !== job) {
-      return undefined;
-    }
-    const state = await readState(store, layout, { plan: stored.plan, published: false });
-    return state.kind === "discarded" ? undefined : { plan: stored.plan, target: folder, held: state.kind === "held" };
-  } catch {
-    return undefined; // damage of another run is no error of this one
-  }
 }

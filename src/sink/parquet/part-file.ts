@@ -1,11 +1,11 @@
-import type { OutputRows } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/append-rows.js";
+import type { OutputRows, Column, ColumnType, NamedColumn } from "../../columnar/types.js";
+import { createTable } from "../../duckdb/write-vector.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { quotePaths, quoteText } from "../../duckdb/sql.js";
 import type { Compression } from "../../spec/parquet-spec.js";
-import { dictionaryMerges } from "./dictionary.js";
-import { type PartFacts, type PartLabel, parseLabel } from "./part-label.js";
+import { parseLabel, type PartFacts, type PartLabel } from "./part-label.js";
+import { assertNever } from "../../util/errors.js";
 
 const labelKey = "infer-batch";
 const profileKey = "infer-batch-profile";
@@ -96,4 +96,44 @@ async function readMetadata(
     `SELECT file_name, decode(value) FROM parquet_kv_metadata(${quotePaths(paths)}) WHERE decode(key) = ${quoteText(key)}`,
   );
   return new Map(found.getRows().map(([path, text]) => [String(path), String(text)]));
+}
+
+/**
+ * Whether a dictionary made by DuckDB could change a value. A dictionary keeps one of several values that compare
+ * equal: 0 equals -0, and a month equals 30 days.
+ */
+function dictionaryMerges(columns: readonly NamedColumn[]): boolean {
+  return columns.some(({ type, column }) => mergesIn(type, column));
+}
+
+function mergesIn(type: ColumnType, column: Column): boolean {
+  switch (column.kind) {
+    case "fixed":
+      return type === "interval" || hasNegativeZero(type, column.data);
+    case "bytes":
+      return false;
+    case "list":
+      return typeof type === "object" && type.kind === "list" && mergesIn(type.element, column.child);
+    case "struct":
+      return (
+        typeof type === "object" &&
+        type.kind === "struct" &&
+        type.fields.some((field, index) => {
+          const child = column.children[index];
+          return child !== undefined && mergesIn(field.type, child);
+        })
+      );
+    default:
+      return assertNever(column);
+  }
+}
+
+/** Searches integers, since a search among floats finds 0 too. The search runs in native code. */
+function hasNegativeZero(
+  type: ColumnType,
+  { buffer, byteOffset, length }: ArrayBufferView & { length: number },
+): boolean {
+  return type === "float32"
+    ? new Uint32Array(buffer, byteOffset, length).includes(0x8000_0000)
+    : type === "float64" && new BigUint64Array(buffer, byteOffset, length).includes(0x8000_0000_0000_0000n);
 }

@@ -1,7 +1,12 @@
 import { splitRunId } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
-import { nothingRemoved, type PruneOutcome, type PruneRequest, type Removed } from "../../publish/prune-request.js";
-import { tombstoneText } from "../../publish/pruned-run.js";
+import {
+  nothingRemoved,
+  type PruneOutcome,
+  type PruneRequest,
+  type Removed,
+  tombstoneText,
+} from "../../publish/pruned-run.js";
 import { namesIn, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { superseded } from "./damage.js";

@@ -4,7 +4,7 @@ import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/st
 import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
 import type { AttemptJson } from "../port.js";
-import { type ProfileToWrite, refuseStopped } from "./ledger.js";
+import type { ProfileToWrite } from "./ledger.js";
 import { lostPart } from "./damage.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
@@ -177,18 +177,6 @@ async function removeEarlier(store: Store, layout: Layout): Promise<void> {
 }
 
 /**
- * The fence of a span's part and rejects. What came too late after a later run was opened is taken back as what readers
- * see is: another attempt may have adopted it and published this run. A discarded run is never published.
- */
-export function committing(run: RunFolder): Fence {
-  return {
-    scope: run.layout.temporary,
-    check: () => refuseStopped(run),
-    takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
-  };
-}
-
-/**
  * The fence of what readers see. What came too late is taken back if a later run may have begun to replace it. Otherwise
  * that run still finds it, and until then readers need it: another attempt may have published this run, and the later run
  * may be an erasure that copies its rows.
@@ -202,7 +190,7 @@ function visible(run: PublishedFolder): Fence {
  * then looks for parts of earlier runs: so none of its parts is there if it still finds what this attempt has published.
  * Of a run without rows there is no part to see.
  */
-async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolean> {
+export async function mayBeReplaced({ store, layout }: PublishedFolder): Promise<boolean> {
   const isPartOfLater = (name: string): boolean => {
     const run = runOfPart(name);
     return run !== undefined && isLater(run, layout);

@@ -1,22 +1,21 @@
 import { unlink } from "node:fs/promises";
 import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
-import type { SpanOutput } from "../../columnar/types.js";
+import type { RejectedRow, SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
 import type { Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { RejectedRow } from "../../columnar/types.js";
 import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
-import { requireApproved } from "../../publish/require-approved.js";
-import type { SpanFile } from "../../publish/span-file.js";
+import { requireApproved } from "../../publish/decision.js";
+import type { SpanFile } from "../../publish/published-files.js";
 import type { Compression } from "../../spec/parquet-spec.js";
 import { flush, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
 import { openAnswers } from "./answers.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { decisionDocument } from "../ledger.js";
-import { createDocument, profileToWrite, readDocument, readState, refuseStopped } from "./ledger.js";
+import { decisionDocument, readState } from "../ledger.js";
+import { createDocument, profileToWrite, readDocument, refuseStopped } from "./ledger.js";
 import { damagedOutput } from "./damage.js";
 import { countKeysIn, type OpenKeyDuckDb } from "./key-counts.js";
 import { plannedLayout } from "./layout.js";
@@ -72,10 +71,9 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   const known = committedSpansOf(parts);
   const journal = openAnswers(store, layout, writer, hidden(run));
   return {
-    state: await readState(store, layout, { plan: stored.plan, published: finished }),
+    state: await readState(stored.plan, finished, (kind) => readDocument(store, layout, kind)),
     spans: known.parts,
-    read: () => Promise.resolve(store.fetch(partNames(run), "whole")),
-    spanFiles: () => spanFiles(run, known),
+    read: () => Promise.resolve({ ...store.fetch(partNames(run), "whole"), spans: () => spanFiles(run, known) }),
     rejects: () => readRejects(store, layout, known.parts),
     answers: () => journal,
     async refresh() {

@@ -9,14 +9,7 @@ import { loadEncoder } from "./commit.js";
 import { createInPlace, openLedger } from "./ledger.js";
 import { findHistory } from "./history.js";
 import { layoutOf, plannedLayout } from "./layout.js";
-import {
-  findPublished,
-  findPublishedParts,
-  findUnfinished,
-  type OtherFolders,
-  readersAt,
-  readPinned,
-} from "./other-runs.js";
+import { findPublished, findPublishedParts, type OtherFolders, readPinned } from "./other-runs.js";
 import { createPlan, findPlan, readPlan } from "./plan-file.js";
 import { pruneFolder } from "./prune.js";
 import { openRun, type RunTools } from "./run-sink.js";
@@ -50,16 +43,13 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
   return {
     target: options.target,
     planTarget: { kind: "parquet", uri: options.uri },
-    newRunAdds: false,
     ledger: openLedger(store, folder),
     table: undefined,
     find: (base, number) =>
       number === undefined
         ? findPlan(store, folder, base)
         : readPlan(store, layoutOf(folder, numberedRunId(base, number))),
-    unfinished: async (job, base) => await findUnfinished(store, folders, { job, base }),
-    published: (series) => findPublished(store, { folder, folders }, series),
-    visible: () => readersAt(store, folder),
+    published: (where) => findPublished(store, { folder, folders }, where),
     readProfile: (pinned) => readPinned(store, folder, { ...pinned, failure: options.failure }),
     async readPublished({ run }) {
       const { place, rows, parts } = await findPublishedParts(store, folder, { ...run, failure: options.failure });

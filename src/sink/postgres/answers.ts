@@ -1,5 +1,5 @@
 import type { Plan } from "../../plan/plan.js";
-import type { AnswerJournal, KeptAnswer } from "../answers.js";
+import type { AnswerJournal, KeptAnswer } from "../ledger.js";
 import { type Session, transact } from "./connections.js";
 import { isMissingTable, retrying } from "./failures.js";
 import { lockRun, lockRuns, refuseStopped } from "./locks.js";

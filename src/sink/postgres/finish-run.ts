@@ -1,7 +1,7 @@
 import { sha256Of } from "../../util/sha256.js";
 import { spanCount } from "../../plan/spans.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
-import { requireApproved } from "../../publish/require-approved.js";
+import { byChecks, type Decision, requireApproved } from "../../publish/decision.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
 import type { Plan } from "../../plan/plan.js";
@@ -28,7 +28,6 @@ import { refuseLost } from "./read-run.js";
 import { finishSeconds, retried, type RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import { byChecks, type Decision } from "../../publish/decision.js";
 import type { KeyCounts } from "../../checks/rules/unique.js";
 
 /** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */

@@ -1,7 +1,7 @@
 import { JobError } from "../../util/errors.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { requireApproved } from "../../publish/require-approved.js";
+import { requireApproved } from "../../publish/decision.js";
 import type { Session } from "./connections.js";
 import type { Control } from "./control/control.js";
 import { decisionDocument } from "../ledger.js";

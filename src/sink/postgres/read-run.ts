@@ -5,8 +5,8 @@ import type { Opening, StoredPlan } from "../port.js";
 import type { Session } from "./connections.js";
 import { changedFiles, type CommittedSpan, readSpans, refuseSpansGone } from "./control/spans.js";
 import { type Control, damagedRun } from "./control/control.js";
-import { type RunState, stateOf } from "../../publish/lifecycle.js";
-import { decisionDocument, verdictDocument } from "../ledger.js";
+import type { RunState } from "../../publish/lifecycle.js";
+import { readState } from "../ledger.js";
 import { readDocument } from "./control/documents.js";
 import { isRolledBack, refuseSwappedOut, swapSince } from "./control/swaps.js";
 import { refuseStopped } from "./locks.js";
@@ -46,7 +46,7 @@ export async function readRun(
     name = mode.rowsAt(plan, { finished });
     found = await findTable(session, name);
   }
-  const state = await readState(session, control, plan, { published: finished });
+  const state = await readState(plan, finished, (kind) => readDocument(session, control, plan.runId, kind));
   const target = plannedTarget(plan);
   const isOver = state.kind === "discarded" || state.kind === "superseded";
   if (isOver || (toDiscard && !finished)) {
@@ -77,18 +77,6 @@ export async function readRun(
   }
   const rolledBack = finished && mode.kind === "replace" && (await isRolledBack(session, control, plan.runId));
   return { state: rolledBack ? { kind: "published", rolledBack } : state, spans, files: undefined };
-}
-
-async function readState(
-  session: Session,
-  control: Control,
-  { runId, staged }: Plan,
-  { published }: { readonly published: boolean },
-): Promise<RunState> {
-  const isOpen = staged && !published;
-  const verdict = isOpen ? await readDocument(session, control, runId, verdictDocument) : undefined;
-  const decision = isOpen ? await readDocument(session, control, runId, decisionDocument) : undefined;
-  return stateOf({ published, staged, verdict, decision });
 }
 
 /**

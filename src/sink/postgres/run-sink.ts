@@ -77,9 +77,6 @@ function runSink(
     create: (kind, value) => remembering(() => decisions.create(kind, value)),
     answers: () => openAnswers(tools, plan),
     read: (key) => readTable(tools, plan, key),
-    spanFiles() {
-      throw new Error("rows are erased from a table in place");
-    },
     spans: known,
     rejects: () => readRejects(connections, control, plan.runId),
     refresh: () =>

@@ -68,7 +68,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     target,
     planTarget,
     ledger: openLedger(tools),
-    newRunAdds: planTarget.mode === "append",
     expect() {},
     find: (base, number) =>
       retriedRead<StoredPlan | undefined>(

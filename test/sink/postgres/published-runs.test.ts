@@ -2,9 +2,16 @@ import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
 import { profileText } from "#src/checks/profile/profile.js";
 import { splitRunId } from "#src/plan/identity.js";
-import type { Plan, RunId } from "#src/plan/plan.js";
+import type { PinnedRun, Plan, RunId } from "#src/plan/plan.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
-import type { Series } from "#src/publish/published-run.js";
+import {
+  chooseBaseline,
+  type DatedRun,
+  normalAndOthers,
+  runsOfSeries,
+  type Series,
+} from "#src/publish/published-run.js";
+import type { Sink } from "#src/sink/port.js";
 import { modes } from "../../support/pg-amid.js";
 import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
@@ -15,6 +22,8 @@ import { decisionDocument } from "#src/sink/ledger.js";
 const postgres = usePostgres();
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 const series: Series = { job: "job", params: { ds: "2026-11-09", region: "EU" }, dateParam: "ds", date: "2026-11-09" };
+
+const nightsIn = async (sink: Sink): Promise<DatedRun[]> => runsOfSeries(await sink.published("everywhere"), series);
 
 const night = (sink: ReturnType<typeof pgSink>, day: number, region = "EU"): Plan =>
   stagedPlan(sink.planTarget, {
@@ -36,11 +45,11 @@ postgres.describe("the profile of a run in Postgres", () => {
     await run.finish();
 
     const text = runProfileText(runProfileOf(plan, { profile, rejected: 0, decision }));
-    const found = await sink.published(series);
-    expect(found).toEqual([
+    const found = await nightsIn(sink);
+    expect(found).toMatchObject([
       { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
     ]);
-    expect(await sink.readProfile(found?.[0] ?? expect.fail("no run"))).toBe(text);
+    expect(await sink.readProfile(found[0] ?? expect.fail("no run"))).toBe(text);
   });
 
   test.each([true, false])("a run approved with asBaseline %s is compared with only then", async (asBaseline) => {
@@ -49,10 +58,10 @@ postgres.describe("the profile of a run in Postgres", () => {
     const { run } = await holdStaged(sink, night(sink, 1));
     await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline });
     await run.finish();
-    expect((await sink.published(series))?.length).toBe(asBaseline ? 1 : 0);
+    expect((await sink.published("here")).map(({ isNormal }) => isNormal)).toEqual([asBaseline]);
   });
 
-  test("runs that are left out of the baseline are found when they are asked for, with the reason and beside the others of their dates", async () => {
+  test("runs that are left out of the baseline are found beside the others of their dates, with who decided on them", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] } });
     const decided = [
@@ -69,17 +78,13 @@ postgres.describe("the profile of a run in Postgres", () => {
       await run.create(decisionDocument, decision);
       await run.finish();
     }
-    const found = async (asked: Partial<Series>): Promise<string[]> =>
-      ((await sink.published({ ...series, ...asked })) ?? [])
-        .map(({ date, runId, leftOut }) => `${date} ${splitRunId(runId as RunId).number} ${leftOut ?? ""}`.trim())
-        .toSorted();
-    expect(await found({})).toEqual(["2026-11-01 1", "2026-11-03 1"]);
-    expect(await found({ everyRun: true })).toEqual(["2026-11-01 1", "2026-11-02 1", "2026-11-03 2"]);
-    expect(await found({ withLeftOut: true })).toEqual([
-      "2026-11-01 1",
-      "2026-11-02 1 expected",
-      "2026-11-03 1",
-      "2026-11-03 2 approved",
+    const shown = ({ date, runId }: PinnedRun): string => `${date} ${splitRunId(runId as RunId).number}`;
+    expect((await nightsIn(sink)).map(shown)).toEqual(["2026-11-01 1", "2026-11-02 1", "2026-11-03 2"]);
+    const all = normalAndOthers(await sink.published("here"), series);
+    expect(all.map(shown)).toEqual(["2026-11-01 1", "2026-11-02 1", "2026-11-03 1", "2026-11-03 2"]);
+    expect((await chooseBaseline(all, { modelSha256: "" })).leftOut?.map(({ date, why }) => `${date} ${why}`)).toEqual([
+      "2026-11-02 expected",
+      "2026-11-03 approved",
     ]);
   });
 
@@ -87,7 +92,7 @@ postgres.describe("the profile of a run in Postgres", () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url });
     await publishStaged(sink, night(sink, 1));
-    const [pinned] = (await sink.published(series)) ?? [];
+    const [pinned] = await nightsIn(sink);
     await database.query("UPDATE infer_batch.finishes SET profile = profile || ' '");
     const gone = (sql: string): Promise<unknown> =>
       database.query(sql).then(() => sink.readProfile(pinned ?? expect.fail("no run")));
@@ -103,8 +108,7 @@ postgres.describe("published runs of a series in Postgres", () => {
   test("published runs of a series in Postgres are those with earlier dates and otherwise equal params, the last one published for each date", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"] }, allowOlder: true });
-    const ids = async (): Promise<ReadonlySet<string>> =>
-      new Set(((await sink.published(series)) ?? []).map(({ runId }) => runId));
+    const ids = async (): Promise<ReadonlySet<string>> => new Set((await nightsIn(sink)).map(({ runId }) => runId));
     expect(await ids()).toEqual(new Set()); // without control tables
     for (const day of [3, 1, 2]) {
       await publishStaged(sink, night(sink, day));
@@ -117,7 +121,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await publishStaged(sink, again);
     expect(await ids()).toEqual(new Set([night(sink, 1).runId, again.runId, night(sink, 3).runId]));
     await using other = pgSink({ url: database.url, postgres: { table: "scores.others" } });
-    expect(await other.published(series)).toEqual([]);
+    expect(await other.published("here")).toEqual([]);
   });
 
   test("a run that was rolled back is not compared with", async () => {
@@ -126,7 +130,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     await publishStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
     await sink.table.rollBack();
-    expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+    expect((await nightsIn(sink)).map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 
   test("a run that is not staged is compared with, too", async () => {
@@ -135,7 +139,7 @@ postgres.describe("published runs of a series in Postgres", () => {
     const { run, stored } = await begun(sink, { ...night(sink, 1), staged: false });
     await commitProfiled(run, stored);
     await run.finish();
-    expect((await sink.published(series))?.map(({ date }) => date)).toEqual(["2026-11-01"]);
+    expect((await nightsIn(sink)).map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 });
 
@@ -148,11 +152,11 @@ postgres.describe("unfinished runs in Postgres that are staged", () => {
     await (await holdStaged(sink, night(sink, 3))).run.create(decisionDocument, decisionOf("approved"));
     await begun(sink, night(sink, 4));
     await carryOut(sink, planFor(sink.planTarget, { runId: "job-900000000000", rows: 30 }));
-    const found = await sink.unfinished("job", "job-900000000000" as RunId);
-    expect(Object.fromEntries(found.map(({ plan, held }) => [plan.params["ds"], held]))).toEqual({
-      "2026-11-01": true,
-      "2026-11-03": false,
-      "2026-11-04": false,
+    const found = await sink.history({ job: "job", last: 9, unfinishedBut: "job-900000000000" as RunId });
+    expect(Object.fromEntries(found.map(({ plan, status }) => [plan?.params["ds"], status]))).toEqual({
+      "2026-11-01": "held",
+      "2026-11-03": "approved",
+      "2026-11-04": "unfinished",
     });
   });
 });

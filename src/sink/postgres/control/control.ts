@@ -5,7 +5,7 @@ import type { Plan, RunId } from "../../../plan/plan.js";
 import { spanCount } from "../../../plan/spans.js";
 import { parseTombstone } from "../../../publish/pruned-run.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
-import type { StoredPlan, UnfinishedRun } from "../../port.js";
+import type { StoredPlan } from "../../port.js";
 import type { Session } from "../connections.js";
 import { quoteName } from "../names.js";
 import { isPostgresPlan, plannedTarget } from "../target.js";
@@ -35,14 +35,6 @@ export interface Control {
   storePlan(session: Session, plan: Plan): Promise<boolean>;
   /** The latest of the runs after this one; undefined where there is none. */
   laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
-  /**
-   * Reads the unfinished runs of a job into a table but those that start with `base`: the newest, a bounded number, the last one last.
-   * Discarded runs are not unfinished.
-   */
-  unfinished(
-    session: Session,
-    which: { readonly job: string; readonly base: RunId; readonly table: string },
-  ): Promise<readonly Omit<UnfinishedRun, "target">[]>;
   isFinished(session: Session, runId: RunId): Promise<boolean>;
   /** SQL for conditions on a row `r` of the table of runs. */
   readonly where: RunConditions;
@@ -58,9 +50,6 @@ interface RunConditions {
   readonly isRolledBack: string;
   isDecided(kind: Decision["kind"]): string;
 }
-
-/** The limit of unfinished runs that are read. Plans can be large, and a long list helps no reader. */
-const unfinishedLimit = 20;
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
@@ -80,19 +69,6 @@ export function controlOf(schema: string): Control {
         values: [base, number],
       });
       return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
-    },
-    async unfinished(session, { job, base, table: target }) {
-      const { rows } = await session.query<PlanRow & { held: boolean }>({
-        text: `SELECT plan, plan_id, ${where.isHeld} AS held FROM ${table("runs")} r
-          WHERE job = $1 AND base <> $2 AND target = $3 AND ${where.isOpen}
-          ORDER BY planned_at DESC LIMIT ${unfinishedLimit}`,
-        values: [job, base, target],
-      });
-      // Damage of another run is no error of this one.
-      return rows.toReversed().flatMap((row) => {
-        const plan = storedPlan(row)?.plan;
-        return plan === undefined ? [] : [{ plan, held: row.held }];
-      });
     },
     async isFinished(session, runId) {
       const { rows } = await session.query({

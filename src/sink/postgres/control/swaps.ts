@@ -2,7 +2,7 @@ import type { Plan, RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import { showTable, type TableName } from "../names.js";
 import type { Control } from "./control.js";
-import type { PreviousTable } from "../../../publish/prune-request.js";
+import type { PreviousTable } from "../../../publish/pruned-run.js";
 import { JobError } from "../../../util/errors.js";
 import { refuseStopped } from "../locks.js";
 import { type TargetTools, writesTarget } from "../modes/mode.js";

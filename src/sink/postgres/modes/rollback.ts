@@ -1,6 +1,7 @@
 import { JobError } from "../../../util/errors.js";
 import type { RunId } from "../../../plan/plan.js";
-import type { RolledBack, VisibleRun } from "../../../publish/readers-view.js";
+import type { VisibleRun } from "../../../publish/published-run.js";
+import type { RolledBack } from "../../../publish/readers-view.js";
 import type { Session } from "../connections.js";
 import { isPruned } from "../other-runs/prune-runs.js";
 import { copyTable, exchangeNames, exchangeRows, freeName, refuseDependents } from "./swap.js";

@@ -1,15 +1,16 @@
 import { sha256Of } from "../../../util/sha256.js";
 import type { PinnedRun, Plan, RunId } from "../../../plan/plan.js";
-import { earlierDateIn, type PublishedRun, type Series, whyLeftOut } from "../../../publish/published-run.js";
+import type { PublishedRun } from "../../../publish/published-run.js";
 import {
   asPruned,
   type HistoryRequest,
+  isUnfinished,
   type OtherRuns,
   type RecordedRun,
   recordedRun,
   type RecordedSpending,
 } from "../../../publish/recorded-run.js";
-import type { Sink, UnfinishedRun } from "../../port.js";
+import type { Sink } from "../../port.js";
 import type { Session } from "../connections.js";
 import { showTable } from "../names.js";
 import { retried, retriedRead, type RunTools } from "../run-tools.js";
@@ -26,28 +27,13 @@ import {
 import { type Control, type PlanRow, storedPlan, utcText } from "../control/control.js";
 import { documentsSql, parseDocument } from "../control/documents.js";
 import { isTombstone } from "./prune-runs.js";
-import { splitRunId } from "../../../plan/identity.js";
-import { sameSeries } from "../../../plan/series.js";
-import type { ReadersView, VisibleRun } from "../../../publish/readers-view.js";
-import { plannedTarget } from "../target.js";
 
 /** Reads earlier runs from the control tables. */
-export function pastRuns(
-  tools: RunTools,
-): Pick<Sink, "unfinished" | "published" | "visible" | "readProfile" | "history"> {
+export function pastRuns(tools: RunTools): Pick<Sink, "published" | "readProfile" | "history"> {
   const { control, planTarget, target } = tools;
   const doing = `reading ${target}`;
   return {
-    unfinished: (job, base) =>
-      retriedRead<readonly UnfinishedRun[]>(
-        tools,
-        `looking for unfinished runs of ${job} at ${planTarget.server}`,
-        [],
-        (session) => unfinishedRuns(session, tools, job, base),
-      ),
-    visible: (plan) => retriedRead(tools, doing, undefined, (session) => visibleRun(session, tools, plan)),
-    published: (series) =>
-      retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools, series)),
+    published: () => retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools)),
     readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
     history: (request) =>
       retriedRead<readonly RecordedRun[]>(
@@ -57,21 +43,6 @@ export function pastRuns(
         (session) => readHistory(session, tools, request),
       ),
   };
-}
-
-async function unfinishedRuns(
-  session: Session,
-  tools: RunTools,
-  job: string,
-  base: RunId,
-): Promise<readonly UnfinishedRun[]> {
-  const { control, name, target } = tools;
-  const runs: UnfinishedRun[] = [];
-  for (const { plan, held = false } of await control.unfinished(session, { job, base, table: showTable(name) })) {
-    const gone = held ? undefined : await whyGone(session, tools, plan);
-    runs.push({ plan, held, target, gone });
-  }
-  return runs;
 }
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
@@ -97,9 +68,10 @@ interface HistoryRow extends PlanRow {
 /** Reads the latest runs of a job for a target. */
 async function readHistory(
   session: Session,
-  { control, name }: RunTools,
-  { job, runId, last, others }: HistoryRequest,
+  tools: RunTools,
+  { job, runId, last, others, unfinishedBut }: HistoryRequest,
 ): Promise<readonly RecordedRun[]> {
+  const { control, name } = tools;
   const { table, where } = control;
   const target = showTable(name);
   const { rows } = await session.query<HistoryRow>({
@@ -113,17 +85,34 @@ async function readHistory(
         SELECT count(*)::integer AS spans, sum(rows) AS rows, sum(rejected) AS rejected, max(committed_at) AS last_at
         FROM ${table("spans")} s WHERE s.run_id = r.run_id) s
       WHERE r.job = $1 AND r.target = $2 AND NOT ${isTombstone("r")} AND r.run_id = coalesce($4, r.run_id)
+        AND ($5::text IS NULL OR r.base <> $5 AND ${where.isOpen})
       ORDER BY coalesce(r.logical_date, r.planned_at) DESC, r.number DESC LIMIT $3`,
-    values: [job, target, last, runId ?? null],
+    values: [job, target, last, runId ?? null, unfinishedBut ?? null],
   });
   if (others !== undefined) {
     await readOthers(session, control, others, job, target);
   }
-  return rows.map((row) => {
+  const runs = rows.map((row) => {
     const run = recordOf(control, target, row);
     const pruned = row.tombstone === null ? undefined : parseTombstone(row.tombstone);
     return pruned === undefined ? run : asPruned(run, pruned);
   });
+  return unfinishedBut === undefined ? runs : await withWhyGone(session, tools, runs.filter(isUnfinished));
+}
+
+/** Adds what has taken their rows out of the table. Rows of held runs are in tables of their own. */
+async function withWhyGone(
+  session: Session,
+  tools: RunTools,
+  runs: readonly RecordedRun[],
+): Promise<readonly RecordedRun[]> {
+  const all: RecordedRun[] = [];
+  for (const run of runs) {
+    const { plan, status } = run;
+    const gone = plan === undefined || status === "held" ? undefined : await whyGone(session, tools, plan);
+    all.push({ ...run, gone });
+  }
+  return all;
 }
 
 /** The limit of other tables, and of other jobs, that are read. */
@@ -180,7 +169,6 @@ function recordOf(control: Control, place: string, row: HistoryRow): RecordedRun
         publishedAt: row.finished_at ?? undefined,
         committedAt: row.last_commit_at,
         isOver: row.later,
-        adds: plan.target["mode"] === "append",
       });
     }
   } catch (error) {
@@ -195,53 +183,50 @@ function recordOf(control: Control, place: string, row: HistoryRow): RecordedRun
 
 interface PublishedRow {
   readonly run_id: RunId;
-  readonly params: Readonly<Record<string, string>>;
-  readonly profile_sha256: string;
-  readonly seconds: number | null;
+  readonly job: string | null;
+  readonly params: Plan["params"] | null;
+  readonly profile_sha256: string | null;
   readonly model_sha256: string;
-  /** Who decided on a run that later runs are not compared with; null: they are. */
-  readonly left_out_by: string | null;
+  readonly normal: boolean;
+  /** Who decided on a run that later runs are not compared with. */
+  readonly by: string | null;
+  readonly empty: boolean;
 }
 
-/**
- * Finds the published runs of a series with earlier dates whose profiles are stored: of each date the one that was
- * published last. Runs that were rolled back do not count, nor, unless every run is asked for, those that a person approved
- * with --not-normal, and those that were expected to differ.
- */
-async function publishedRuns(
-  session: Session,
-  { control, name }: RunTools,
-  series: Series,
-): Promise<readonly PublishedRun[]> {
-  const { table, where } = control;
+/** Finds the published runs of all jobs whose rows are in the table. */
+async function publishedRuns(session: Session, tools: RunTools): Promise<readonly PublishedRun[]> {
+  const { control, name, target } = tools;
+  const { table } = control;
   const { rows } = await session.query<PublishedRow>({
-    text: `SELECT r.run_id, r.params, f.profile_sha256, f.model_sha256, d.by AS left_out_by,
-        CASE WHEN $4 THEN ${secondsSql(control, "r.run_id")} END AS seconds
-      FROM ${table("finishes")} f JOIN ${table("runs")} r USING (run_id)
-        LEFT JOIN ${table("decisions")} d ON d.run_id = r.run_id AND NOT d.as_baseline
-      WHERE f.target = $1 AND r.job = $2 AND f.profile IS NOT NULL
-        AND ($3 OR d.run_id IS NULL)
-        AND NOT ${where.isRolledBack}
+    text: `SELECT f.run_id, r.job, r.params, f.model_sha256, d.run_id IS NULL AS normal, d.by,
+        CASE WHEN f.profile IS NOT NULL THEN f.profile_sha256 END AS profile_sha256,
+        NOT EXISTS (SELECT FROM ${table("spans")} s WHERE s.run_id = f.run_id AND s.rows > 0) AS empty
+      FROM ${table("finishes")} f LEFT JOIN ${table("runs")} r USING (run_id)
+        LEFT JOIN ${table("decisions")} d ON d.run_id = f.run_id AND NOT d.as_baseline
+      WHERE f.target = $1
+        AND NOT EXISTS (SELECT FROM ${table("swaps")} w WHERE w.run_id = f.run_id AND w.action = 'rollback')
       ORDER BY f.publication`,
-    values: [
-      showTable(name),
-      series.job,
-      series.everyRun === true || series.withLeftOut === true,
-      series.withSeconds === true,
-    ],
+    values: [showTable(name)],
   });
-  const byDate = new Map<string, PublishedRun>();
-  for (const row of rows) {
-    const { run_id: runId, params, profile_sha256: sha256, model_sha256: modelSha256, left_out_by: by } = row;
-    const date = earlierDateIn(series, { job: series.job, params });
-    if (date !== undefined) {
-      const leftOut = series.withLeftOut === true && by !== null ? whyLeftOut(by) : undefined;
-      const seconds = row.seconds ?? undefined;
-      byDate.delete(`${date} ${leftOut ?? ""}`); // the order is that of the last run of each date
-      byDate.set(`${date} ${leftOut ?? ""}`, { runId, date, sha256, modelSha256, place: "", leftOut, seconds });
-    }
-  }
-  return [...byDate.values()];
+  return rows.map(({ run_id: runId, job, params, profile_sha256: sha256, ...row }) => ({
+    runId,
+    job,
+    params,
+    isEmpty: row.empty,
+    modelSha256: row.model_sha256,
+    profile: sha256 === null ? undefined : { sha256, place: "" },
+    isNormal: row.normal,
+    decidedBy: () => Promise.resolve(row.by ?? undefined),
+    seconds: () => retriedRead(tools, `reading ${target}`, null, (own) => secondsOf(own, control, runId)),
+  }));
+}
+
+async function secondsOf(session: Session, control: Control, runId: RunId): Promise<number | null> {
+  const { rows } = await session.query<{ seconds: number | null }>({
+    text: `SELECT ${secondsSql(control, "$1")} AS seconds`,
+    values: [runId],
+  });
+  return rows[0]?.seconds ?? null;
 }
 
 /** How long a run was scored: from the start of its first attempt to its last commit. @param id SQL for the id of the run */
@@ -264,37 +249,4 @@ async function publishedProfile(session: Session, control: Control, { runId, sha
     });
   }
   return profile;
-}
-
-/** The number of latest publications that are read. A table may have runs of other series. */
-const publicationLimit = 200;
-
-/**
- * Finds whose rows readers find in the table of a plan: those of the run that was published last, and not rolled back.
- * Unless publications replace the whole table, it is the last run of the plan's series, and the rows of earlier ones are
- * in the table, too.
- */
-async function visibleRun(session: Session, { control: { table }, name }: RunTools, plan: Plan): Promise<ReadersView> {
-  const { rows } = await session.query<{
-    run_id: RunId;
-    job: string | null;
-    params: Plan["params"] | null;
-    empty: boolean;
-  }>({
-    text: `SELECT f.run_id, r.job, r.params, NOT EXISTS (SELECT FROM ${table("spans")} s WHERE s.run_id = f.run_id AND s.rows > 0) AS empty
-      FROM ${table("finishes")} f LEFT JOIN ${table("runs")} r USING (run_id)
-      WHERE f.target = $1
-        AND NOT EXISTS (SELECT FROM ${table("swaps")} s WHERE s.run_id = f.run_id AND s.action = 'rollback')
-      ORDER BY f.publication DESC LIMIT ${publicationLimit}`,
-    values: [showTable(name)],
-  });
-  const asVisible = (row: (typeof rows)[number] | undefined): VisibleRun | undefined =>
-    row && { runId: row.run_id, params: row.params, isEmpty: row.empty };
-  if (plannedTarget(plan).mode === "replace") {
-    return { run: asVisible(rows[0]) };
-  }
-  const run = rows.find(({ job, params }) => job === plan.job && params !== null && sameSeries(params, plan.params));
-  const { base } = splitRunId(plan.runId);
-  const own = rows.find((row) => splitRunId(row.run_id).base === base);
-  return { run: asVisible(run), kept: { own: own?.empty === true ? undefined : asVisible(own) } };
 }

@@ -1,7 +1,14 @@
 import { sha256Of } from "../../../util/sha256.js";
 import { splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
-import { nothingRemoved, type PruneOutcome, type PruneRequest } from "../../../publish/prune-request.js";
+import {
+  nothingRemoved,
+  type PruneOutcome,
+  type PruneRequest,
+  type Pruning,
+  tombstonePrefix,
+  tombstoneText,
+} from "../../../publish/pruned-run.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { droppableTables, type PastRun } from "./own-tables.js";
 import type { Session } from "../connections.js";
@@ -11,7 +18,6 @@ import { lock, lockRuns } from "../locks.js";
 import { showTable } from "../names.js";
 import { lookAtTables, readSwaps } from "../control/swaps.js";
 import { logicalDateOf } from "../../../publish/published-run.js";
-import { type Pruning, tombstonePrefix, tombstoneText } from "../../../publish/pruned-run.js";
 import { type Control, type PlanRow, storedPlan } from "../control/control.js";
 import { decisionDocument } from "../../ledger.js";
 import { createDocument } from "../control/documents.js";

@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, truncate, writeFile } from "node:fs/promises"
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { nodeFileSystem } from "#src/stores/disk.js";
-import type { AnswerJournal, KeptAnswer } from "#src/sink/answers.js";
+import type { AnswerJournal, KeptAnswer } from "#src/sink/ledger.js";
 import { messageOf } from "#src/util/errors.js";
 import { answersIn, answersOf, inOrder } from "../../../support/answers-contract.js";
 import { inParallel } from "../../../support/crash.js";

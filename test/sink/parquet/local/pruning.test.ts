@@ -1,7 +1,7 @@
 import { cp, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { PruneOutcome } from "#src/publish/prune-request.js";
+import type { PruneOutcome } from "#src/publish/pruned-run.js";
 import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { inParallel } from "../../../support/crash.js";
 import { hookedDisk } from "../../../support/hooked-disk.js";

@@ -3,7 +3,6 @@ import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 import { findPublished } from "#src/sink/parquet/other-runs.js";
 import { JobError } from "#src/util/errors.js";
 
-const series = { job: "churn", params: { ds: "2026-11-23" }, dateParam: "ds", date: "2026-11-23" };
 const success = JSON.stringify({ run_id: "churn-1" });
 const manifest = JSON.stringify({
   format: "infer-batch-manifest",
@@ -37,8 +36,8 @@ async function findWith(failing: string, error: Error): Promise<string[]> {
   };
   const store = openDiskStore({ root: "/out", fs: { ...nodeFileSystem, ...fs }, writer: "w", isDead: () => false });
   const folders = { root: "", pattern: ["out", /^.*$/] };
-  const found = await findPublished(store, { folder: "/out/2026-11-23", folders }, series);
-  return found.map(({ place }) => place);
+  const found = await findPublished(store, { folder: "/out/2026-11-23", folders }, "everywhere");
+  return found.flatMap(({ profile }) => profile?.place ?? []);
 }
 
 const second = "../2026-11-22/profile.json";

@@ -13,34 +13,53 @@ import type { RunSink } from "../../sink/port.js";
 import { createEvent } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
 import { sampleRows } from "./sample-rows.js";
+import { scoreWithoutPublishing } from "../score-without-publishing.js";
+import { blankRows } from "../../columnar/blank-rows.js";
+import type { Tensor } from "../../columnar/tensor.js";
+import type { Source } from "../../storage/port.js";
+import { rowsOf } from "../../publish/span-record.js";
 
 /** Rows that are asked before all others. */
 const firstRows = 200;
 /** The share of them whose answers must be valid. */
 const leastValid = 0.95;
 
-interface FirstRows {
+/** The rows of a worker that need answers. */
+interface OwnRows {
   readonly plan: Plan;
   readonly run: Pick<RunSink, "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
+  readonly source: Source;
   /** The spans of this worker. */
   readonly share: SpanRange;
 }
 
 /**
+ * Checks the rows of this worker, and asks the model for the first ones, where answers cost money. Does nothing where
+ * rows take predictions of an earlier run.
+ * @throws JobError BAD_ROW, TOO_MANY_REJECTS; FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
+ */
+export async function askAhead(context: JobContext, own: OwnRows): Promise<void> {
+  const { plan, engine } = own;
+  if (engine.paid !== undefined && (plan.reuseFrom ?? null) === null) {
+    await checkRows(context, own, engine.paid);
+    await askFirstRows(context, own, engine.paid);
+  }
+}
+
+/**
  * Asks a few rows, spread over those of this worker, before all others: a wrong prompt, or a table that is too dear,
  * shows for little money. Their answers are kept, and count.
- * @throws JobError FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
  */
-export async function askFirstRows(
+async function askFirstRows(
   context: JobContext,
-  { plan, run, engine, decoder, share }: FirstRows,
+  { plan, run, engine, decoder, share }: OwnRows,
+  paid: PaidEngine,
 ): Promise<void> {
-  const { paid } = engine;
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-  if (paid === undefined || !asksFirstRows(plan, pending)) {
+  if (pending <= firstRows) {
     return;
   }
   const sample = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
@@ -63,11 +82,6 @@ export async function askFirstRows(
     await paid.keep();
     throw error;
   }
-}
-
-/** Whether some rows of a run are asked before all others. @param pending rows that are not committed */
-function asksFirstRows({ reuseFrom }: Pick<Plan, "reuseFrom">, pending: number): boolean {
-  return pending > firstRows && (reuseFrom ?? null) === null;
 }
 
 /** How many of the first rows must have valid answers. */
@@ -166,4 +180,39 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
       hint: "raise the budget and run the same command: these answers are kept",
     });
   }
+}
+
+/**
+ * Reads the pending rows of a share before the first one is asked. Rows that cannot be asked (a column of the prompt is
+ * NULL, an expression fails, the prompt is too long) end the run before anything is paid for, if the spec says so.
+ */
+async function checkRows(
+  context: JobContext,
+  { plan, run, engine, decoder, source, share }: OwnRows,
+  paid: PaidEngine,
+): Promise<void> {
+  const checking: Engine = {
+    ...engine,
+    paid: undefined, // no row of a batch is spared
+    ...(paid.unaskable === undefined ? { mostRows: undefined } : {}), // rows need not be checked one by one
+    run({ inputs, outputs }) {
+      const fault = paid.unaskable?.(inputs);
+      const rows = inputs[0]?.dims[0] ?? 1;
+      return Promise.resolve(
+        fault === undefined
+          ? { kind: "done", outputs: blankOutputs(engine, outputs, rows), ms: 0, inputs }
+          : { kind: "failed", ...fault, inputs },
+      );
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+  const ranges = pendingRanges(spansOf(plan), run.spans, share);
+  const rows = { ranges, rejectedRows: rowsOf(run.spans).rejected };
+  await scoreWithoutPublishing({ ...context, source }, { plan, engine: checking, decoder, ...rows }, () => undefined);
+}
+
+/** Returns placeholder values in place of an answer. */
+function blankOutputs({ signature }: Engine, names: readonly string[], rows: number): readonly Tensor[] {
+  const blank = blankRows(signature.outputs, rows) ?? [];
+  return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }

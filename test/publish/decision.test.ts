@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import type { Decision } from "#src/publish/decision.js";
-import { requireApproved } from "#src/publish/require-approved.js";
+import { type Decision, requireApproved } from "#src/publish/decision.js";
 
 const runId = "daily-000000000000" as RunId;
 const successor = "daily-000000000000-r2" as RunId;
