@@ -19,11 +19,12 @@ export function classify(error: unknown, call: ObjectCall): ObjectFailure {
   if (status !== undefined) {
     return classifyResponse(name, status, { error, call });
   }
-  if (name === "TimeoutError") {
-    return { kind: "transient", found: timeoutText(messageOf(error)) };
+  // The SDK calls lost connections timeouts, too.
+  if (["ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"].includes(errnoOf(error) ?? "")) {
+    return { kind: "transient", found: "the connection was lost" };
   }
-  return errnoOf(error) === "ERR_STREAM_PREMATURE_CLOSE"
-    ? { kind: "transient", found: "the connection was lost" }
+  return name === "TimeoutError"
+    ? { kind: "transient", found: timeoutText(messageOf(error)) }
     : classifyUnanswered(error, call);
 }
 
