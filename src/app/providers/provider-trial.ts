@@ -6,7 +6,7 @@ import { ProviderFault } from "../../engine/devices/device-faults.js";
 import { listGpus } from "../../engine/devices/gpus.js";
 import { thisMachine } from "../../engine/devices/machine.js";
 import { openModelFile } from "../../models/model-file.js";
-import { blankBatch, tensorOutputs } from "../../engine/onnx/blank-batch.js";
+import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { operatorsByProvider } from "../../engine/onnx/operators.js";
 import type { ModelFile } from "../../models/port.js";

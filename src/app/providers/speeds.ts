@@ -1,4 +1,4 @@
-import { blankBatch, tensorOutputs } from "../../engine/onnx/blank-batch.js";
+import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
 import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineLayout } from "../../scoring/context.js";

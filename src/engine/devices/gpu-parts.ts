@@ -1,7 +1,6 @@
 import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
-import type { Part } from "./part.js";
-import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries, type Part } from "./machine.js";
 
 export type GpuProvider = "cuda" | "tensorrt";
 
