@@ -12,7 +12,7 @@ import { awaitedLater } from "../../util/promises.js";
 import { writeAll } from "../../util/write-all.js";
 
 /** What all shards of a source share. */
-export interface ShardContext {
+interface ShardContext {
   readonly reader: ObjectReader;
   readonly spool: Spool;
   readonly tails: TailCache;
@@ -159,13 +159,13 @@ async function digestOf(reader: ObjectReader, shard: ListedShard, signal: AbortS
 }
 
 /** The last bytes of an object, from offset `start` to its end. */
-export interface Tail {
+interface Tail {
   readonly start: number;
   readonly bytes: Uint8Array;
 }
 
 /** Caches the ends of objects, where their footers are: each file of a shard needs them. */
-export interface TailCache {
+interface TailCache {
   get(shard: ListedShard): Tail | undefined;
   /** Adds bytes that reach to the end of the object, or to the cached tail; others are ignored. */
   add(shard: ListedShard, part: Tail): void;
