@@ -23,7 +23,7 @@ import type { MemoryBudget } from "../util/memory-budget.js";
 import type { RetryTools } from "../util/retry.js";
 import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
 import { openStore, urlOfStore } from "./open-store.js";
-import { readSecret } from "./secrets.js";
+import { readSecret } from "./reading/given-files.js";
 import { programVersion } from "./version.js";
 
 /** What an attempt is allowed to do that is refused by default. */
