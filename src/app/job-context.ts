@@ -11,8 +11,7 @@ import {
   createAttemptRecord,
   type RecordOptions,
 } from "../report/attempt-record.js";
-import { type Progress, silentProgress } from "../report/progress/progress.js";
-import { withRecord } from "../report/progress/with-record.js";
+import { type Progress, silentProgress, withRecord } from "../report/progress/progress.js";
 import { workerFile } from "../report/worker-file.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
