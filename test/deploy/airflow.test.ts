@@ -1,18 +1,17 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFile, cp, mkdir, symlink, writeFile } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { copyFile, mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { projectFolder } from "../support/cli.js";
 import { deployFolder } from "../support/deploy.js";
-import { scratch, writeSpec } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { facetOf, parseEvent } from "../support/openlineage.js";
 import { pythonToolsOfTorture } from "../support/python-tools.js";
-import { fixtureNamed } from "../support/world.js";
+import { scheduledJob } from "../support/scheduled-job.js";
 
 /**
  * What airflow_run.py tells of a task. `found`: what infer-batch has printed last; `lineage_ids`: what Airflow's
@@ -33,16 +32,6 @@ const airflow = pythonToolsOfTorture("airflow", [
   "apache-airflow-providers-openlineage==2.20.3",
 ]);
 
-/** Features of three days: the first is not ready, the second is damaged. */
-async function writeFeatures(folder: string): Promise<void> {
-  for (const day of ["dt=2026-01-01", "dt=2026-01-02", "dt=2026-01-03"]) {
-    await cp(join(projectFolder, "fixtures/data/wine"), join(folder, day), { recursive: true });
-  }
-  await writeFile(join(folder, "dt=2026-01-02/_SUCCESS"), "");
-  await writeFile(join(folder, "dt=2026-01-02/part-99999.parquet"), "no Parquet");
-  await writeFile(join(folder, "dt=2026-01-03/_SUCCESS"), "");
-}
-
 const parent = z.looseObject({
   run: z.object({ runId: z.string() }),
   job: z.object({ namespace: z.string(), name: z.string() }),
@@ -54,43 +43,27 @@ function nameOf(facet: unknown): string {
 }
 
 test.skipIf(airflow.missing !== undefined)(
-  `Airflow carries out the DAGs, and its tasks are the parents of attempts in OpenLineage${airflow.skipped}`,
+  `Airflow carries out the DAGs, a person hears of a held run, and tasks are the parents of attempts in OpenLineage${airflow.skipped}`,
   async () => {
     await using lineage = await listen();
-    const features = join(scratch.path, "features");
-    await writeFeatures(features);
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), {
-      params: { ds: "${today}" },
-      input: { path: "features/dt=${ds}/*.parquet", ready: "features/dt=${ds}/_SUCCESS" },
-      output: { parquet: { path: "out/dt=${ds}" } },
-      commit_rows: 20,
-      report: { openlineage: { url: lineage.url } },
-    });
+    await using hook = await listen();
+    const { env } = await scheduledJob(scratch.path, `${hook.url}/held`, { openlineage: { url: lineage.url } });
     const dags = join(scratch.path, "dags"); // Python leaves what it has compiled beside a file
     await mkdir(dags);
     await copyFile(join(deployFolder, "airflow/daily_churn.py"), join(dags, "daily_churn.py"));
     await copyFile(fileURLToPath(new URL("airflow_any_time.py", import.meta.url)), join(dags, "any_time.py"));
-    const bin = join(scratch.path, "bin");
-    await mkdir(bin);
-    await symlink(join(projectFolder, "bin/infer-batch.js"), join(bin, "infer-batch"));
 
-    const child = spawn(
-      join(airflow.bin, "python"),
-      [fileURLToPath(new URL("airflow_run.py", import.meta.url)), features],
-      {
-        env: {
-          ...process.env,
-          PATH: [bin, process.env["PATH"]].join(delimiter),
-          AIRFLOW_HOME: join(scratch.path, "airflow"),
-          AIRFLOW__CORE__DAGS_FOLDER: dags,
-          AIRFLOW__CORE__LOAD_EXAMPLES: "False",
-          INFER_BATCH_SPEC: spec,
-          INFER_BATCH_WORKERS: "2",
-        },
-        stdio: ["ignore", "pipe", "pipe"],
-        timeout: 590_000, // it goes on trying where a task that should fail is retried
+    const child = spawn(join(airflow.bin, "python"), [fileURLToPath(new URL("airflow_run.py", import.meta.url))], {
+      env: {
+        ...env,
+        AIRFLOW_HOME: join(scratch.path, "airflow"),
+        AIRFLOW__CORE__DAGS_FOLDER: dags,
+        AIRFLOW__CORE__LOAD_EXAMPLES: "False",
+        INFER_BATCH_WORKERS: "2",
       },
-    );
+      stdio: ["ignore", "pipe", "pipe"],
+      timeout: 590_000, // it goes on trying where a task that should fail is retried
+    });
     const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
 
     expect(code, `${stdout}${stderr}`).toBe(0);
@@ -104,6 +77,10 @@ test.skipIf(airflow.missing !== undefined)(
       { ...mapped, worker: 0 },
       { ...mapped, worker: 1 },
       { dag: "any_time", day: null, worker: -1, state: "success", found: { status: "already_complete" } },
+      { ...alone, day: 4, state: "failed", tries: 1, found: null },
+    ]);
+    expect(hook.calls.map(({ path, body }) => [path, (JSON.parse(body) as { text: string }).text])).toEqual([
+      ["/held", expect.stringContaining("infer-batch approve ")],
     ]);
     expect(results.slice(3).reduce((sum, { found }) => sum + (found?.rows_scored ?? 0), 0)).toBe(178);
     const parents = lineage.calls.map(({ body }) => facetOf(parseEvent(JSON.parse(body)).run.facets, "parent"));

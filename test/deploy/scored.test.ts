@@ -129,7 +129,7 @@ s3.describe("with buckets as the specs have them,", () => {
         const ended = await carryOut(folder, [...container.command, ...container.args].map(here), {
           ...Object.fromEntries(Object.entries(said).map(([name, value]) => [name, here(value)])),
           ...env,
-          JOB_NAME: `daily-churn-${day}`,
+          DS: day,
           JOB_COMPLETION_INDEX: String(index),
         });
         return { ...ended, lastWords: await readFile(log, "utf8") };

@@ -59,6 +59,7 @@ function load(block: string): string {
     SERVING_TOKEN: "token",
     API_KEY: "key",
     OPENLINEAGE_TOKEN: "token",
+    CHAT_WEBHOOK: "https://chat.example.org/hook",
     OPENAI_API_KEY: "token",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });

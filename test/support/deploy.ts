@@ -48,7 +48,12 @@ function scriptsOf(path: string, text: string): string[] {
     case ".yaml":
       return parseAllDocuments(text).flatMap((document) => stringsOf(document.toJS()));
     case ".py":
-      return lines.flatMap((line) => [...line.matchAll(/(["'])((?:(?!\1).)*)\1/g)].map(([, , script]) => script ?? ""));
+      return lines.flatMap((line) => {
+        const [, words] = /\["(infer-batch", .*)\]/.exec(line) ?? []; // a list of words
+        return words === undefined
+          ? [...line.matchAll(/(["'])((?:(?!\1).)*)\1/g)].map(([, , script]) => script ?? "")
+          : [words.replaceAll(/,(?= )|"/g, "")];
+      });
     case ".md":
       return [...text.matchAll(/^```\w*\n(.*?)^```/gms)].flatMap(([, block]) => (block ?? "").split("\n"));
     case ".cron":

@@ -8,6 +8,7 @@ export const manifestFolders = [
   "base",
   "overlays/cloud-identity",
   "overlays/gpu",
+  "overlays/kueue",
   "overlays/postgres",
   "overlays/web-identity",
 ] as const;
