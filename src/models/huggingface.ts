@@ -74,11 +74,11 @@ async function commitOf(
   { repo, revision }: HubUri,
   place: HttpEndpoint,
 ): Promise<string> {
-  const found = await readJson(
+  const answer = await readJson(
     `${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision ?? "main")}`,
     place,
   );
-  const commit = isRecord(found) ? found["sha"] : undefined;
+  const commit = isRecord(answer) ? answer["sha"] : undefined;
   if (typeof commit !== "string" || !/^[0-9a-f]{40}$/.test(commit)) {
     throw new JobError("NETWORK", `${place.doing}: ${endpoint} does not answer as the Hugging Face Hub does`, {
       hint: "HF_ENDPOINT names the Hub, or a mirror of it",
@@ -107,9 +107,9 @@ async function refuseOther(
   for await (const bytes of createReadStream(path)) {
     digest.update(bytes as Uint8Array);
   }
-  const found = digest.digest("hex");
-  if (found !== state) {
-    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${found}, the Hub has ${state}`, {
+  const actual = digest.digest("hex");
+  if (actual !== state) {
+    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${actual}, the Hub has ${state}`, {
       hint: "it was damaged on the way: run the same command again",
     });
   }
@@ -166,8 +166,8 @@ export async function hubSettings(env: Environment): Promise<Pick<HubModelOption
   return { endpoint: endpointIn(env), token: await tokenIn(env) };
 }
 
-function endpointIn({ HF_ENDPOINT: given = "" }: Environment): string {
-  const endpoint = given.trim() === "" ? "https://huggingface.co" : given.trim().replace(/\/+$/, "");
+function endpointIn({ HF_ENDPOINT: named = "" }: Environment): string {
+  const endpoint = named.trim() === "" ? "https://huggingface.co" : named.trim().replace(/\/+$/, "");
   if (!/^https?:\/\//i.test(endpoint) || !URL.canParse(endpoint)) {
     throw new JobError("USAGE", `reading HF_ENDPOINT: ${endpoint} is not a URL`, {
       hint: "write the Hub's URL with https://, or unset the variable for huggingface.co",
@@ -177,14 +177,14 @@ function endpointIn({ HF_ENDPOINT: given = "" }: Environment): string {
 }
 
 async function tokenIn(env: Environment): Promise<string | undefined> {
-  const given = (env["HF_TOKEN"] ?? env["HUGGING_FACE_HUB_TOKEN"])?.trim() ?? "";
+  const named = (env["HF_TOKEN"] ?? env["HUGGING_FACE_HUB_TOKEN"])?.trim() ?? "";
   const home = env["HF_HOME"] ?? join(env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "huggingface");
   const path = env["HF_TOKEN_PATH"] ?? join(home, "token");
-  const token = given === "" ? (await readFile(path, "utf8").catch(() => "")).trim() : given; // public models need none
+  const token = named === "" ? (await readFile(path, "utf8").catch(() => "")).trim() : named; // public models need none
   if (!/^[\x21-\x7e]*$/.test(token)) {
     throw new JobError(
       "USAGE",
-      `reading the token of the Hugging Face Hub: ${given === "" ? path : "HF_TOKEN"} is not a token`,
+      `reading the token of the Hugging Face Hub: ${named === "" ? path : "HF_TOKEN"} is not a token`,
       { hint: "a token is one word of ASCII characters, as hf auth login stores it" },
     );
   }

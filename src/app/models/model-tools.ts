@@ -126,7 +126,7 @@ function engineOfSecondModel({ model, engine }: Pick<JobSpec, "model" | "engine"
 
 async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   if (model.tokenizers !== undefined) {
-    const { requireTokenizers } = await import("./tokenizer-library.js");
+    const { requireTokenizers } = await import("./tokenizers.js");
     requireTokenizers();
   }
   return await openEngine(model, need, options);

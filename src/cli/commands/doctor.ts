@@ -2,7 +2,7 @@ import { dirname, resolve } from "node:path";
 import { attemptServices } from "../../app/attempt-services.js";
 import { machineError } from "../../app/machine-errors.js";
 import { requireModelPath } from "../../app/models/model-path.js";
-import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
+import { installTokenizers, requireTokenizers } from "../../app/models/tokenizers.js";
 import { deviceIdOf } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open-model.js";
 import { usableCores } from "../../app/process-limits.js";

@@ -146,16 +146,15 @@ function nextSteps(path: string, { postgres }: InitOptions, date: string | undef
 }
 
 async function refuseExisting(path: string): Promise<void> {
-  const found = await access(path).then(
-    () => "a file",
-    (error: unknown) => error,
-  );
-  if (found === "a file") {
-    throw alreadyThere(path);
+  try {
+    await access(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return;
+    }
+    throw notWritten(path, error);
   }
-  if (errnoOf(found) !== "ENOENT") {
-    throw notWritten(path, found);
-  }
+  throw alreadyThere(path);
 }
 
 function alreadyThere(path: string): JobError {
@@ -284,14 +283,14 @@ function placesOf(
   name: string,
   own: string,
 ): Pick<SpecDraft, "inputPath" | "model" | "target"> {
-  const place = (given: string): string =>
-    isModelUri(given) ||
-    otherStoreProblem(given) !== undefined ||
-    isAbsolute(given) ||
-    given.startsWith("${") ||
+  const place = (text: string): string =>
+    isModelUri(text) ||
+    otherStoreProblem(text) !== undefined ||
+    isAbsolute(text) ||
+    text.startsWith("${") ||
     folder === process.cwd()
-      ? given
-      : relative(folder, resolve(given)) || ".";
+      ? text
+      : relative(folder, resolve(text)) || ".";
   const into = output === undefined ? own : place(output);
   if (postgres !== undefined && output !== undefined) {
     throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
@@ -322,8 +321,8 @@ function checkUrl(postgres: InitOptions["postgres"]): void {
 }
 
 /** Returns the URL for the spec: as it is if it has no secret, else a reference to the environment. */
-function writtenUrl(given: string | true): string {
-  return given === true || /:\/\/[^@]*:[^@]*@|password=/i.test(given) ? "${DATABASE_URL}" : given;
+function writtenUrl(url: string | true): string {
+  return url === true || /:\/\/[^@]*:[^@]*@|password=/i.test(url) ? "${DATABASE_URL}" : url;
 }
 
 /** Names of the folder of a run, in order of preference. */

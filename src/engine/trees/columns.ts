@@ -63,8 +63,8 @@ export function columnsOf({ nodes }: Pick<Ensemble, "nodes">, isDouble: boolean)
       tests.set(node, test);
       if (test.kind === "upTo") {
         const feature = nodes.features[node] ?? 0;
-        const found = thresholds.get(feature) ?? new Set();
-        thresholds.set(feature, found.add(test.threshold));
+        const own = thresholds.get(feature) ?? new Set();
+        thresholds.set(feature, own.add(test.threshold));
       }
     }
   }
@@ -143,8 +143,8 @@ function layOut(
   thresholds: ReadonlyMap<number, ReadonlySet<number>>,
 ): Columns {
   const ranked = new Map<number, Ranked>();
-  for (const [feature, found] of [...thresholds].toSorted(([a], [b]) => a - b)) {
-    ranked.set(feature, rankOf(new Float64Array(found).toSorted()));
+  for (const [feature, values] of [...thresholds].toSorted(([a], [b]) => a - b)) {
+    ranked.set(feature, rankOf(new Float64Array(values).toSorted()));
   }
   const sets = new Map<string, SetColumn>();
   const conditions = new Map<number, Condition>();

@@ -75,15 +75,15 @@ function severalClasses(ensemble: Ensemble, isDouble: boolean): Finish {
   return (from, to, scores, { values, labels }) => {
     for (let at = from; at < to; at += 1) {
       let best = -1;
-      let most = 0;
+      let top = 0;
       for (let target = 0; target < targets; target += 1) {
         const sum = scores[target]?.[at - from] ?? 0;
         const isThere = base.length > 0 || !Object.is(sum, -0);
         const score = base.length > 0 ? round(sum + (base[target] ?? 0)) : sum + 0;
         row[target] = score;
-        if (isThere && (best === -1 || score > most)) {
+        if (isThere && (best === -1 || score > top)) {
           best = target;
-          most = score;
+          top = score;
         }
       }
       labels[at] = Math.max(0, best);
@@ -241,10 +241,10 @@ function probit(x: number): number {
 
 /** ComputeSoftmax, in place. */
 function softmax(values: Float32Array | Float64Array): void {
-  const most = largest(values);
+  const top = largest(values);
   let sum = 0;
   for (let index = 0; index < values.length; index += 1) {
-    const power = expOfFloat(fround(fround(values[index] ?? 0) - most));
+    const power = expOfFloat(fround(fround(values[index] ?? 0) - top));
     values[index] = power;
     sum = fround(sum + power);
   }
@@ -255,13 +255,13 @@ function softmax(values: Float32Array | Float64Array): void {
 
 /** ComputeSoftmaxZero, in place: values near 0 stay near it. */
 function softmaxZero(values: Float32Array | Float64Array): void {
-  const most = largest(values);
-  const factorOfZeros = expOfFloat(-most);
+  const top = largest(values);
+  const factorOfZeros = expOfFloat(-top);
   let sum = 0;
   for (let index = 0; index < values.length; index += 1) {
     const value = fround(values[index] ?? 0);
     if (value > nearZero || value < -nearZero) {
-      const power = expOfFloat(fround(value - most));
+      const power = expOfFloat(fround(value - top));
       values[index] = power;
       sum = fround(sum + power);
     } else {
@@ -276,9 +276,9 @@ function softmaxZero(values: Float32Array | Float64Array): void {
 const nearZero = fround(0.0000001);
 
 function largest(values: Float32Array | Float64Array): number {
-  let most = -fround(3.4028234663852886e38);
+  let top = -fround(3.4028234663852886e38);
   for (const value of values) {
-    most = fround(value) > most ? fround(value) : most;
+    top = fround(value) > top ? fround(value) : top;
   }
-  return most;
+  return top;
 }

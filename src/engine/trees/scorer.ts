@@ -300,17 +300,17 @@ function writeNodes({ memory, columnAt }: Block, { nodes, leaves }: FlatTree): n
 
 /** The targets that a tree's leaves have weights of, ascending. */
 function targetsOf({ weights, targets }: Ensemble, leaves: readonly number[]): number[] {
-  const found = new Set<number>();
+  const used = new Set<number>();
   for (const leaf of leaves) {
     const own = weights.targets.subarray(weights.starts[leaf], weights.starts[leaf + 1]);
     if (new Set(own).size !== own.length || own.some((target) => target < 0 || target >= targets)) {
       throw new Unsupported("a leaf whose weights are of one target, or of none that there is");
     }
     for (const target of own) {
-      found.add(target);
+      used.add(target);
     }
   }
-  return [...found].toSorted((a, b) => a - b);
+  return [...used].toSorted((a, b) => a - b);
 }
 
 /** Returns the weight that changes no score. It marks leaves without a weight for a target. */

@@ -91,9 +91,11 @@ const elementOfType: Readonly<Record<RowType, number>> = {
 
 /** What the rows of an ensemble consist of. @throws Unsupported */
 function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSession | undefined): RowType {
-  const given = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
+  const computed = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
   const types = Object.keys(elementOfType) as RowType[];
-  const type = types.find((one) => (element === undefined ? one === given : elementOfType[one] === element));
+  const type = types.find((candidate) =>
+    element === undefined ? candidate === computed : elementOfType[candidate] === element,
+  );
   const isWhole = type === "int32" || type === "int64";
   // Of whole numbers, ONNX Runtime has classifiers only.
   if (type === undefined || (isWhole && node.operator !== "TreeEnsembleClassifier")) {
@@ -156,7 +158,7 @@ async function compileChecked(
 }
 
 function compare(
-  found: CompiledOutput,
+  scored: CompiledOutput,
   {
     expected,
     cut: { ensemble, node },
@@ -165,10 +167,10 @@ function compare(
 ): void {
   const values = node.outputs[ensemble.classes === undefined ? 0 : 1];
   for (const [index, name] of outputs.entries()) {
-    const tensor = name === values ? found.values : found.labels();
+    const tensor = name === values ? scored.values : scored.labels();
     const bound = name === values ? boundOf(ensemble.transform) : 0;
-    const other = expected[index];
-    const difference = other === undefined ? "there is none" : differenceOf(tensor, other, bound);
+    const reference = expected[index];
+    const difference = reference === undefined ? "there is none" : differenceOf(tensor, reference, bound);
     if (difference !== undefined) {
       throw new Mismatch(`${name} differs from ONNX Runtime's for rows made of the model's thresholds: ${difference}`);
     }
@@ -183,17 +185,17 @@ interface Parts {
 }
 
 async function runParts({ cut, compiled, before, after }: Parts, request: EngineRequest): Promise<Tensor[]> {
-  const given = new Map<string, Tensor>(request.inputs.map((input) => [input.name, input]));
+  const known = new Map<string, Tensor>(request.inputs.map((input) => [input.name, input]));
   const inputsOf = (names: Iterable<string>): NamedTensor[] =>
-    [...names].map((name) => named(name, tensorIn(name, given)));
+    [...names].map((name) => named(name, tensorIn(name, known)));
   if (cut.before !== undefined && before !== undefined) {
     const { inputs, outputs } = cut.before;
     const tensors = await before.run({ inputs: inputsOf(inputs), outputs });
     outputs.forEach((name, index) => {
-      setTensor(given, name, tensors[index]);
+      setTensor(known, name, tensors[index]);
     });
   }
-  const results = cut.ensembles.map(({ input }, index) => compiled[index]?.run(tensorIn(input, given)));
+  const results = cut.ensembles.map(({ input }, index) => compiled[index]?.run(tensorIn(input, known)));
   const tensorOf = ({ ensemble, kind }: OwnOutput): Tensor | undefined => {
     const result = results[ensemble];
     return kind === "labels" ? result?.labels() : result?.values;
@@ -205,7 +207,7 @@ async function runParts({ cut, compiled, before, after }: Parts, request: Engine
   if (cut.after !== undefined && after !== undefined) {
     const { inputs, outputs, from } = cut.after;
     for (const [name, own] of from) {
-      setTensor(given, name, tensorOf(own));
+      setTensor(known, name, tensorOf(own));
     }
     const tensors = await after.run({ inputs: inputsOf([...inputs, ...from.keys()]), outputs });
     outputs.forEach((name, index) => {

@@ -98,10 +98,10 @@ class DiskShard implements OpenShard {
         hint: `${restoreHint(shard)}; committed spans are kept`,
       });
     }
-    const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
-    const difference = pinDifference(shard, found);
+    const current = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
+    const difference = pinDifference(shard, current);
     if (difference !== undefined) {
-      const touch = [touchHint(shard, found, path)].filter((line) => line !== undefined);
+      const touch = [touchHint(shard, current, path)].filter((line) => line !== undefined);
       throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
         hint: [`${restoreHint(shard)}; committed spans are kept`, ...touch].join("\n    "),
       });

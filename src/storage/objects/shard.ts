@@ -174,16 +174,16 @@ interface TailCache {
 /** Makes a cache of at most `limitBytes`; the tails that were used least recently leave first. */
 export function createTailCache(limitBytes: number): TailCache {
   /** Tails in the order of their last use. */
-  const kept = new Map<string, Tail>();
+  const tails = new Map<string, Tail>();
   let keptBytes = 0;
   const remove = (key: string): Tail | undefined => {
-    const tail = kept.get(key);
-    kept.delete(key);
+    const tail = tails.get(key);
+    tails.delete(key);
     keptBytes -= tail?.bytes.length ?? 0;
     return tail;
   };
   const put = (key: string, tail: Tail): void => {
-    kept.set(key, tail);
+    tails.set(key, tail);
     keptBytes += tail.bytes.length;
   };
   return {
@@ -202,7 +202,7 @@ export function createTailCache(limitBytes: number): TailCache {
       if (tail !== undefined && tail.bytes.length <= limitBytes / 4) {
         put(keyOf(shard), tail);
       }
-      for (const key of kept.keys()) {
+      for (const key of tails.keys()) {
         if (keptBytes <= limitBytes) {
           return;
         }

@@ -125,8 +125,8 @@ async function expandPattern(
     return { shards: [shardOf(object, stat)] };
   }
   const start = key.endsWith("/") ? key : `${key}/`;
-  const found = await matchesOf(reader, { pattern, glob: folderGlob(start), start, inOneFolder: false }, output);
-  return found.shards?.length === 0 && !isFolderName(key) ? { missingFiles: [pattern] } : found;
+  const matches = await matchesOf(reader, { pattern, glob: folderGlob(start), start, inOneFolder: false }, output);
+  return matches.shards?.length === 0 && !isFolderName(key) ? { missingFiles: [pattern] } : matches;
 }
 
 interface Search {
