@@ -165,7 +165,6 @@ export function recordOf(
   });
 }
 
-/** The cores and the memory budget of each of several jobs at once. */
 function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; readonly memory: MemoryBudget } {
   const cores = usableCores();
   const { bytes, storedBytes } = budgetOf(spec, cores);

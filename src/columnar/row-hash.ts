@@ -123,7 +123,6 @@ function putField(
   }
 }
 
-/** Hashes rows of any length one by one. */
 function createLongRowHasher(
   seed: Int32Array,
 ): (fields: readonly Field[], rows: number, hashes: Int32Array, at: number) => void {
@@ -243,7 +242,6 @@ function memoryOf(length: number): Memory {
   return { words, bytes: new Uint8Array(words.buffer) };
 }
 
-/** The same memory, or a larger copy with at least `length` words. */
 function grownTo(memory: Memory, length: number): Memory {
   if (memory.words.length >= length) {
     return memory;
@@ -352,7 +350,6 @@ function writeField(memory: Memory, at: number, field: Field, row: number): numb
   }
 }
 
-/** Writes bytes, padded with zeros to whole words. */
 function writeBytes(
   { words, bytes }: Memory,
   at: number,

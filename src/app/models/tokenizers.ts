@@ -67,7 +67,6 @@ export function requireTokenizers(): void {
   }
 }
 
-/** The version of the package that is installed; undefined: none is. */
 function installedTokenizers(): string | undefined {
   try {
     return (load("tokenizers/package.json") as { readonly version: string }).version;

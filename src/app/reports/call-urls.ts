@@ -82,7 +82,6 @@ export async function callLate(context: CallContext, text: string, lateness: Lat
   return await callUrl(context, "on_late", () => JSON.stringify(body));
 }
 
-/** Returns whether the URL was called. */
 async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<boolean> {
   const { loaded, log, signal } = context;
   const { method, timeout } = loaded.spec.report;

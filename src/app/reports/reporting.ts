@@ -124,7 +124,6 @@ async function listen(
   }
 }
 
-/** Writes the HTML page, unless the earlier page is still right. */
 async function writePage(
   { record, log }: ReportingContext,
   { html }: ReportFiles,

@@ -113,7 +113,6 @@ function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillO
   });
 }
 
-/** The commands that continue the backfill. */
 function continuing({ param, last, runs }: EndedBackfill, specPath: string, options: BackfillOptions): string[] {
   if (options.reprocess !== "completed") {
     const changed = runs.some(({ status }) => status === "failed" || status === "held" || status === "discarded");
@@ -204,7 +203,6 @@ function isFinal({ error, report }: Attempted): boolean {
 
 type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "modelSha256" | "error">;
 
-/** Carries out the run of one value as `run` does. */
 async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, newRun: boolean): Promise<Attempted> {
   const { specPath, options, order, sharedModels, runsOfCommand, progress, signal } = shared;
   const { allowDuplicates = false, allowOlder = false } = options;

@@ -251,7 +251,6 @@ function cannotRun(
   return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice, driverFailed });
 }
 
-/** Opens the model of the spec; without a spec, a tiny model. */
 async function modelOf(
   loaded: LoadedSpec | undefined,
   specPath: string | undefined,

@@ -208,7 +208,6 @@ async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<
   });
 }
 
-/** Checks the draft as `validate` does. */
 async function bind(path: string, text: string, date: string | undefined): Promise<string> {
   await using job = await openText(path, text, date === undefined ? {} : { ds: date });
   const contract = await previewContract(job);
@@ -267,7 +266,6 @@ async function create(path: string, text: string): Promise<void> {
   }
 }
 
-/** Writes the JSON Schema for editors, unless it exists. */
 async function createSchema(path: string): Promise<string> {
   const text = `${JSON.stringify(editorSchema(), undefined, 2)}\n`;
   return await writeFile(path, text, { flag: "wx" }).then(
@@ -276,7 +274,6 @@ async function createSchema(path: string): Promise<string> {
   );
 }
 
-/** Makes paths relative to the folder of the spec. */
 function placesOf(
   { model, input, output, postgres, table }: InitOptions,
   folder: string,
@@ -395,12 +392,10 @@ async function specsBeside(path: string): Promise<readonly string[]> {
   return await Promise.all(others.map((name) => readFile(join(folder, name), "utf8").catch(() => "")));
 }
 
-/** Whether the text of a spec has this as the name of its job. */
 function hasName(spec: string, name: string): boolean {
   return [...spec.matchAll(/^name:\s*["']?([^\s"'#]+)/gm)].some(([, found]) => found === name);
 }
 
-/** Whether the text of a spec names a folder below `out` for its predictions. */
 function writesToOut(spec: string): boolean {
   return /path:\s*["']?(?:\.\/)?out\//.test(spec);
 }

@@ -217,7 +217,6 @@ function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): str
   return otherOutputs.find(({ name }) => name === tensor.name)?.type ?? showTensor(tensor);
 }
 
-/** Warnings about using the model in a job. */
 function notesOf({ traits, differences }: InspectedModel): string[] {
   const dependence = batchDependence(traits);
   const signature =

@@ -121,7 +121,6 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
     : { name, state: "ok", found: `${version}, ${library}` };
 }
 
-/** Returns the major version of CUDA that the provider was built for. */
 function cudaMajor(needs: Needs | undefined): string | undefined {
   for (const library of needs?.keys() ?? []) {
     const [, major] = /^libcu(?:dart|blas)\.so\.(\d+)$/.exec(library) ?? [];

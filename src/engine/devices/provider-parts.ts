@@ -47,7 +47,6 @@ function platformPart(name: string, system: string, { platform, runtime }: Machi
       };
 }
 
-/** Checks what WebGPU needs on this machine, in the order in which it is needed. */
 async function webGpuParts(machine: Machine): Promise<readonly Part[]> {
   const library = webGpuLibrary(machine);
   if (library.state !== "ok" || !machine.platform.startsWith("linux/")) {

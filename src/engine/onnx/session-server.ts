@@ -88,7 +88,6 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
   return async (request) => await requireOpen(opened).run(request);
 }
 
-/** Why a session cannot be opened. */
 function refused(error: unknown): Opened {
   const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
   return { kind: "refused", message: messageOf(error), tokenizer };
@@ -155,7 +154,6 @@ async function openServed(
   };
 }
 
-/** Loads tokenizers, by their digests. */
 async function loadTokenizers(places: readonly TokenizerPlace[]): Promise<ReadonlyMap<string, Encode>> {
   return new Map(await Promise.all(places.map(async (place) => [place.sha256, await loadTokenizer(place)] as const)));
 }

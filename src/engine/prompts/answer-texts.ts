@@ -231,7 +231,6 @@ function endOf(page: Buffer): number {
   return headerBytes + page.readUInt32LE(0) * slotBytes;
 }
 
-/** Returns false if the page is full. */
 function addEntry(page: Buffer, entry: Buffer): boolean {
   const count = page.readUInt32LE(0);
   if (count === slotsPerPage) {

@@ -275,7 +275,6 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 }
 
-/** The values of a row by column. */
 function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
   return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
@@ -352,13 +351,11 @@ const answerDtypes = {
   model: "string",
 } as const satisfies Record<AnswerColumn, string>;
 
-/** The only text of a tensor with one row. */
 function textOf(tensor: NamedTensor): string {
   const [text = ""] = tensor.dtype === "string" ? decodeTexts(tensor.data) : [];
   return text;
 }
 
-/** The value of an output for one row. */
 function tensorOf(
   { response, answerColumns = [] }: PromptTask,
   { values, embedding, answer }: PromptValues & { readonly answer: ModelAnswer },

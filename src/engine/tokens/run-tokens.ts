@@ -74,7 +74,6 @@ function groupsOf(encoded: readonly Encoded[]): RowGroup[] {
   return sorted && others.length === 0 ? groupByLength(lengths) : [oneGroup(lengths, shrink ? undefined : width)];
 }
 
-/** The token ids of some rows, with masks and types. */
 function tokenTensors(
   { tensor, encodings }: Encoded,
   { rows, width: common }: RowGroup,
@@ -121,7 +120,6 @@ function writer(data: Values, dtype: DerivedInput["dtype"]): (index: number, val
   };
 }
 
-/** Some rows of a tensor, in the order of `rows`. */
 function takeRows(tensor: NamedTensor, rows: Uint32Array): NamedTensor {
   if (isIdentity(rows) && rows.length === tensor.dims[0]) {
     return tensor;
@@ -150,7 +148,6 @@ function isIdentity(rows: Uint32Array): boolean {
   return rows.every((row, index) => row === index);
 }
 
-/** The outputs of all rows of a batch, in the order of the rows. */
 function inOrder(outputs: readonly Tensor[], rows: Uint32Array): readonly Tensor[] {
   const places = new Uint32Array(rows.length);
   for (const [at, row] of rows.entries()) {
@@ -159,7 +156,6 @@ function inOrder(outputs: readonly Tensor[], rows: Uint32Array): readonly Tensor
   return isIdentity(rows) ? outputs : outputs.map((output) => takeRows({ ...output, name: "" }, places));
 }
 
-/** Puts the rows of a group into the output of the batch. */
 function scatter(
   whole: Tensor | undefined,
   part: Tensor,

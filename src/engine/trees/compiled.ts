@@ -61,7 +61,6 @@ export function compileTrees(
   };
 }
 
-/** The labels of rows, by their places among the classes. */
 function labelTensor(places: Uint32Array, labels: Classes["labels"]): Tensor {
   const dims = [places.length];
   return labels.kind === "int64"

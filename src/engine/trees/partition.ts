@@ -102,7 +102,6 @@ function requireLargeNodes(ensembles: readonly PartitionedEnsemble[]): void {
   }
 }
 
-/** Why nothing can be compiled. */
 function reasonOf(graph: OnnxGraph): string {
   const node = graph.nodes.find(isTreeNode);
   if (node === undefined) {

@@ -42,7 +42,6 @@ function signatureOf(signature: unknown): DeclaredSignature | undefined {
     : undefined;
 }
 
-/** Reads the inputs or the outputs of a signature: a list in JSON. */
 function fieldsOf(fields: unknown): DeclaredField[] {
   const list = typeof fields === "string" ? parseJson(fields) : undefined;
   return Array.isArray(list) ? list.filter(isRecord).map(fieldOf) : [];

@@ -130,7 +130,6 @@ function producerOf({ info }: Pick<AttemptRecord, "info">): string {
   return `pkg:npm/infer-batch@${info.versions["infer-batch"] ?? "0"}`;
 }
 
-/** Makes facets of one producer. */
 function facetsBy(producer: string): (name: keyof typeof facetSchemas, facet: Json) => Json {
   return (name, facet) => ({ [name]: { _producer: producer, _schemaURL: `${spec}/${facetSchemas[name]}`, ...facet } });
 }
@@ -173,7 +172,6 @@ function mayShowRows(exitCode: ExitCode): boolean {
   return exitCode === 65 || exitCode === 1;
 }
 
-/** Returns the part of a message that names the act. */
 function actOf(message: string): string {
   const [act = "", finding] = message.split(": ");
   return finding === undefined ? "the attempt ended" : act;

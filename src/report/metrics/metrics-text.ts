@@ -292,7 +292,7 @@ function worstByColumn(results: readonly Finding[]): Finding[] {
       worst.set(key, result);
     }
   }
-  const sorted = [...worst.values()].toSorted((one, other) => severity[other.level] - severity[one.level]);
+  const sorted = [...worst.values()].toSorted((left, right) => severity[right.level] - severity[left.level]);
   return sorted.slice(0, mostChecks);
 }
 

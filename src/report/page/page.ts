@@ -144,7 +144,6 @@ function withState(
     .replace(/<section class="deciding">.*?<\/section>\n?/s, () => again);
 }
 
-/** Replaces the status in the head of a page, and its title. */
 function withStatus(
   page: string,
   { status, word }: { readonly status: string; readonly word: PageState["word"] },

@@ -57,7 +57,6 @@ function withoutChart(now: ColumnProfile): Html {
   return now.kind === "rows" ? html`<p>The values of type ${now.type} are not profiled.</p>` : nothing;
 }
 
-/** Says what the checks of columns did. */
 function verbOf(columns: readonly PageColumn[]): string {
   const levels = new Set(columns.map(({ level }) => level));
   return [...(levels.has("hold") ? ["failed"] : []), ...(levels.has("warn") ? ["warn"] : [])].join(" or ");
@@ -103,7 +102,6 @@ function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): Emp
     .filter(({ share, before: earlier = 0 }) => share > 0 || earlier > 0);
 }
 
-/** Returns the counts below a chart. */
 function caption(now: ColumnProfile, shown: Distribution | undefined): string {
   const numbers = shown?.kind === "numbers" ? shown : undefined;
   const values =
@@ -168,7 +166,6 @@ function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
   return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : spanText(shares, showShare))}</td></tr>`;
 }
 
-/** The share of NULL and NaN in a column, as a text. */
 function emptyText(column: ColumnProfile): string {
   const share = emptyShare(column);
   return share === undefined ? "no rows" : showShare(share);

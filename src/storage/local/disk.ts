@@ -321,7 +321,6 @@ async function assertReadable(path: string): Promise<void> {
   }
 }
 
-/** A file's fingerprint in the plan: its modification time. */
 function fingerprintOf(stats: BigIntStats): string {
   return `mtime:${stats.mtimeNs}`;
 }

@@ -122,7 +122,6 @@ function resultOf({ base, files, unreadable, ...state }: WalkState): WalkResult 
   };
 }
 
-/** A folder and all folders above it. */
 function ancestorsOf(folder: string): string[] {
   const parent = dirname(folder);
   return parent === folder ? [folder] : [folder, ...ancestorsOf(parent)];
@@ -210,7 +209,6 @@ function visitFolder(state: WalkState, { folder, name }: Link, to: Pick<Folder, 
   }
 }
 
-/** Records a match that is a FIFO, a socket or a device. */
 function visitOther({ glob, base, unreadable }: WalkState, path: string): void {
   if (glob.matches(path)) {
     unreadable.push({

@@ -137,7 +137,6 @@ interface Search {
   readonly inOneFolder: boolean;
 }
 
-/** Lists what matches a pattern, or is below a folder. */
 async function matchesOf(
   reader: ObjectReader,
   { pattern, glob, start, inOneFolder }: Search,

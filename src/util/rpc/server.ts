@@ -125,7 +125,6 @@ function contextOf(call: CallUnderWay, send: RpcContext<unknown>["send"]): RpcCo
   };
 }
 
-/** Cancels a call; undefined: it is already answered. */
 function cancel(call: CallUnderWay | undefined): void {
   if (call !== undefined) {
     call.isCancelled = true;
