@@ -1,6 +1,5 @@
 // The reference of the command line, from the definitions that commander parses by.
-import { examples } from "../dist/cli/examples.js";
-import { createProgram } from "../dist/cli/program.js";
+import { createProgram, examples } from "../dist/cli/program.js";
 
 const program = createProgram(process);
 

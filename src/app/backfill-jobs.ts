@@ -109,7 +109,6 @@ function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly
   }
 }
 
-/** Removes the HTML page, which each run would overwrite. */
 function withoutPage(loaded: LoadedSpec): LoadedSpec {
   const { html: _, ...report } = loaded.spec.report;
   return { ...loaded, spec: { ...loaded.spec, report } };

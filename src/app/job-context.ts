@@ -1,41 +1,40 @@
-import { partReaders } from "./duckdb/open-part-reader.js";
+import { userInfo } from "node:os";
 import { dirname, resolve } from "node:path";
-import { claimOf, decoderByFormat, type Claim } from "../formats/by-format.js";
-import type { Decoder } from "../formats/port.js";
+import { doWithoutVectors } from "../columnar/memory/vectors.js";
+import { filesAtOnce } from "../duckdb/open-files.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
+import { type Claim, claimOf, decoderByFormat } from "../formats/by-format.js";
+import type { Decoder } from "../formats/port.js";
 import {
   type AttemptInfo,
   type AttemptRecord,
   createAttemptRecord,
   type RecordOptions,
 } from "../report/attempt-record.js";
-import { type Progress, silentProgress } from "../report/progress/progress.js";
-import { withRecord } from "../report/progress/with-record.js";
-import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
+import { type Progress, silentProgress, withRecord } from "../report/progress/progress.js";
+import { workerFile } from "../report/worker-file.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
-import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
+import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
-import { workerFile } from "../report/worker-file.js";
-import { type AttemptServices, attemptServices } from "./attempt-services.js";
+import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
+import { sha256Of } from "../util/sha256.js";
+import { shellWord } from "../util/shell-word.js";
+import { attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { doWithoutVectors } from "../columnar/memory/vectors.js";
-import { commandFor } from "./command-line.js";
-import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
-import { startDecodeWorkers } from "./threads/worker-threads.js";
-import { modelTools } from "./models/model-tools.js";
 import { challengerSink } from "./challenger-sink.js";
+import { partReaders } from "./duckdb/open-part-reader.js";
+import { modelTools } from "./models/model-tools.js";
 import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
-import type { SharedModels } from "./shared-models.js";
-import { type JobOptions, readSpec } from "./reading/read-spec.js";
-import { programVersion, versionsFor } from "./version.js";
-import { actingUser } from "./acting-user.js";
+import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
 import { readGivenText } from "./reading/given-files.js";
-import { filesAtOnce } from "../duckdb/open-files.js";
+import { type JobOptions, readSpec } from "./reading/read-spec.js";
+import type { SharedModels } from "./shared-models.js";
+import { startDecodeWorkers } from "./threads/worker-threads.js";
+import { programVersion, versionsFor } from "./version.js";
 import { checkSeveral } from "./worker.js";
-import { sha256Of } from "../util/sha256.js";
 
 export interface ContextParts {
   readonly log?: Log;
@@ -93,31 +92,53 @@ export async function openLoaded(
   const folder = dirname(resolve(specPath));
   const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
+  const { writer, isDead, retry } = services;
+  const own = { folder, cores, memory, attempt, ...services };
   const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
-  const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
+
+  // The source first: a thread that reads from S3 takes longest to start.
+  const output = writtenTo(spec, { folder, sha256: sha256Of });
+  const source = await openSource(spec.input, { folder, output, golden: spec.checks?.golden?.path, ...services });
+  let sink: Sink;
+  try {
+    const { outputPattern, variablesOf } = loaded;
+    sink = await openSink(spec, { ...own, outputPattern, variablesOf, where });
+  } catch (error) {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  }
+
+  const { html } = spec.report;
   return {
     spec,
     where,
     dateParam,
-    writer: services.writer,
-    isDead: services.isDead,
-    ...namesIn(spec, specPath, attempt),
+    writer,
+    isDead,
+    pathOf: (uri) => shortPath(resolve(folder, uri)),
+    command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
+    page: html && shortPath(workerFile(resolve(folder, html), attempt.worker)),
     sink,
     source,
-    ...otherTools(loaded, { folder, cores, memory, attempt, ...services }),
+    readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
+    openChallengerSink: challengerSink(loaded, own),
     memory,
-    ...decoding(spec, { cores, memory }),
+    ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
-    ...clockOf(services),
+    nowMs: retry.nowMs,
+    dateMs: () => Date.now(),
+    sleep: retry.sleep,
     log,
     progress: withRecord(progress, record),
     record,
     ...attempt,
     signal,
-    ...ofProcess,
+    filesAtOnce,
+    actingUser: () => actingUser(process.env),
+    program: `infer-batch ${programVersion}`,
     async [Symbol.asyncDispose]() {
       await source[Symbol.asyncDispose]();
       await sink[Symbol.asyncDispose]();
@@ -125,72 +146,8 @@ export async function openLoaded(
   };
 }
 
-/** How messages name the command and the page of an attempt. */
-function namesIn(
-  { report: { html } }: JobSpec,
-  specPath: string,
-  { worker, limited }: AttemptOptions,
-): Pick<JobContext, "command" | "pathOf" | "page"> {
-  return {
-    pathOf: (uri) => shortPath(resolve(dirname(specPath), uri)),
-    command: (params, other) => commandFor(specPath, params, { other, limited }),
-    page: html && shortPath(workerFile(resolve(dirname(specPath), html), worker)),
-  };
-}
-
-const ofProcess: Pick<JobContext, "filesAtOnce" | "actingUser" | "program"> = {
-  filesAtOnce,
-  actingUser: () => actingUser(process.env),
-  program: `infer-batch ${programVersion}`,
-};
-
 /** A profile has at most some 200 KiB. */
 const givenBytes = 16 * 1024 * 1024;
-
-interface EndsOptions {
-  readonly folder: string;
-  readonly cores: number;
-  readonly memory: MemoryBudget;
-  readonly attempt: Permissions;
-}
-
-/** Opens the source of the shards and the sink of the predictions. */
-async function openEnds(
-  { spec, variablesOf, outputPattern, where }: LoadedSpec,
-  { folder, cores, memory, attempt, ...services }: AttemptServices & EndsOptions,
-): Promise<{ source: Source; sink: Sink }> {
-  const output = writtenTo(spec, { folder, sha256: sha256Of });
-  // The source first: a thread that reads from S3 takes longest to start.
-  const golden = spec.checks?.golden?.path;
-  const source = await openSource(spec.input, { folder, output, golden, ...services });
-  try {
-    return {
-      source,
-      sink: await openSink(spec, { folder, cores, memory, outputPattern, variablesOf, where, attempt, ...services }),
-    };
-  } catch (error) {
-    await source[Symbol.asyncDispose]();
-    throw error;
-  }
-}
-
-/** Tools that need nothing that is open: of the process, and of files and targets that the spec names. */
-function otherTools(
-  loaded: LoadedSpec,
-  options: AttemptServices & EndsOptions,
-): Pick<JobContext, "filesAtOnce" | "actingUser" | "readGiven" | "openChallengerSink"> {
-  return {
-    filesAtOnce,
-    actingUser: () => actingUser(process.env),
-    readGiven: (path, key) =>
-      readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
-    openChallengerSink: challengerSink(loaded, options),
-  };
-}
-
-function clockOf({ retry }: AttemptServices): Pick<JobContext, "nowMs" | "dateMs" | "sleep"> {
-  return { nowMs: retry.nowMs, sleep: retry.sleep, dateMs: () => Date.now() };
-}
 
 export function recordOf(
   spec: JobSpec,
@@ -208,7 +165,6 @@ export function recordOf(
   });
 }
 
-/** The cores and the memory budget of each of several jobs at once. */
 function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; readonly memory: MemoryBudget } {
   const cores = usableCores();
   const { bytes, storedBytes } = budgetOf(spec, cores);
@@ -226,7 +182,8 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 function decoding(
   spec: JobSpec,
-  { cores, memory }: Pick<EndsOptions, "cores" | "memory">,
+  cores: number,
+  memory: MemoryBudget,
 ): Pick<
   JobContext,
   "openDecoder" | "openGoldenReader" | "openAggregates" | "openPartReader" | "openStoredRows" | "decodeWorkers"
@@ -268,4 +225,40 @@ function openDecoder(
       return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
     },
   });
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Who decides on a run: the task of Airflow, whose variables name it, else the user of this process. A user without an
+ * entry in the system's list of users, as in many containers, is named by number.
+ */
+function actingUser(env: Environment): string {
+  const { AIRFLOW_CTX_DAG_ID: dag, AIRFLOW_CTX_TASK_ID: task, AIRFLOW_CTX_DAG_OWNER: owner } = env;
+  if (dag !== undefined) {
+    return ["airflow", owner, dag, task].filter((part) => part !== undefined && part !== "").join("/");
+  }
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`;
+  }
+}
+
+/** Returns the command line that carries out the run of these params, decides on it, or shows it. */
+export function commandFor(
+  specPath: string,
+  params: Readonly<Record<string, string>>,
+  {
+    other,
+    limited,
+  }: { readonly other?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
+): string {
+  const options = Object.entries(params).map(([name, value]) =>
+    name === limitParam
+      ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
+      : `--param ${shellWord(`${name}=${value}`)}`,
+  );
+  const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
+  return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }

@@ -169,7 +169,6 @@ export async function deviceIdOf(
   return deviceOf(given, worker, thisMachine());
 }
 
-/** Finds out why a provider cannot run. */
 async function whyMissing(
   { provider, message, driverFailed }: ProviderFault,
   deviceId: number,

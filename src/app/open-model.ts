@@ -2,6 +2,7 @@ import type { FileKind, ModelCache } from "../models/cache.js";
 import { proxiesOf } from "../net/proxy.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
+import type { RemoteOptions } from "../models/remote.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isHttpUri, isHubUri, isMlflowUri } from "../spec/model-uri.js";
 import type { StoreSpec } from "../spec/store-spec.js";
@@ -68,29 +69,20 @@ async function openObjectModels(model: ModelPlace, options: ModelOptions): Promi
 
 async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { httpModels } = await import("../models/https.js");
-  const { retry, signal } = options;
-  const findProxy = proxiesOf(process.env);
-  return httpModels({ cache: await openCache(options), retry, signal, findProxy });
+  return httpModels(await remoteOptions(options));
 }
 
 async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { hubModels } = await import("../models/huggingface.js");
-  const { hubSettings } = await import("./models/hub-settings.js");
-  const { retry, signal } = options;
-  const findProxy = proxiesOf(process.env);
-  return hubModels({ cache: await openCache(options), retry, signal, findProxy, ...(await hubSettings(process.env)) });
+  const { hubModels, hubSettings } = await import("../models/huggingface.js");
+  return hubModels({ ...(await remoteOptions(options)), ...(await hubSettings(process.env)) });
 }
 
 async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
   const { mlflowModels } = await import("../models/mlflow/source.js");
-  const { mlflowServer } = await import("./models/mlflow-settings.js");
-  const { retry, signal } = options;
   return mlflowModels({
-    cache: await openCache(options),
-    retry,
-    signal,
-    findProxy: proxiesOf(process.env),
-    server: () => mlflowServer(model.path, model.registry?.url, process.env),
+    ...(await remoteOptions(options)),
+    registryUrl: model.registry?.url,
+    env: process.env,
     async openStore(uri, name) {
       const { objectArtifacts } = await import("../models/objects.js");
       const ofMlflow = uri.startsWith("s3:") ? process.env["MLFLOW_S3_ENDPOINT_URL"] : undefined;
@@ -99,6 +91,11 @@ async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promi
       return objectArtifacts(artifacts, uri, `model ${name}`);
     },
   });
+}
+
+async function remoteOptions(options: ModelOptions): Promise<RemoteOptions> {
+  const { retry, signal } = options;
+  return { cache: await openCache(options), retry, signal, findProxy: proxiesOf(process.env) };
 }
 
 /** Opens the cache of this machine's models. */

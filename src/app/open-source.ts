@@ -1,12 +1,12 @@
-import type { RetryTools } from "../util/retry.js";
-import { diskSource } from "../storage/local/disk.js";
-import type { OutputFolder } from "../storage/output-folder.js";
-import type { Source } from "../storage/port.js";
 import type { InputSpec } from "../spec/input-spec.js";
 import { isObjectUri } from "../spec/object-uri.js";
-import { refuseSmallAddressSpace } from "./process-limits.js";
-import { placeOf } from "./open-store.js";
+import { combineSources } from "../storage/combined-source.js";
+import { diskSource } from "../storage/local/disk.js";
+import type { OutputFolder, Source } from "../storage/port.js";
+import type { RetryTools } from "../util/retry.js";
 import { openSpool, spoolRoot } from "../util/spool.js";
+import { placeOf } from "./open-store.js";
+import { refuseSmallAddressSpace } from "./process-limits.js";
 
 export interface SourceOptions {
   /** The folder of the spec. */
@@ -35,7 +35,6 @@ export async function openSource(input: InputSpec, options: SourceOptions): Prom
   const { place, requests } = placeOf(uri, input, options);
   const reader = openReaderThread(place, requests); // first: it takes longest to start
   const { objectSource } = await import("../storage/objects/source.js");
-  const { combineSources } = await import("../storage/combined-source.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });

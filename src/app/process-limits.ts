@@ -134,7 +134,6 @@ function foldersAbove(path: string): string[] {
   return path === "/" ? ["/"] : [path, ...foldersAbove(dirname(path))];
 }
 
-/** Returns the CPUs that a group may use. */
 function quotaOf({ version, folder }: ControlGroup, read: ReadText): number[] {
   if (version === 2) {
     // "max 100000", "200000 100000"

@@ -2,18 +2,19 @@ import { destination, type DestinationStream, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { printableLines } from "../util/printable.js";
 import type { Log } from "../scoring/context.js";
-import { writeMessage } from "./colors.js";
+import { wantsColor, writeMessage } from "./colors.js";
 import type { Output, SafeOutput } from "./io.js";
 
-/** How log lines look, and which are written. */
+/** The options of a command that logs. */
 export interface LogOptions {
-  readonly level: "debug" | "info" | "warn" | "error";
-  readonly format: "pretty" | "json";
-  readonly color: boolean;
+  readonly quiet?: boolean;
+  readonly logLevel: "debug" | "info" | "warn" | "error";
+  readonly logFormat: "pretty" | "json";
 }
 
 /** Makes a log on stderr. Lines are written synchronously, so that they survive a kill. */
-export function createLog({ raw }: SafeOutput, { level, format, color }: LogOptions): Log {
+export function createLog({ raw }: SafeOutput, { quiet, logLevel, logFormat: format }: LogOptions): Log {
+  const level = quiet === true ? "error" : logLevel;
   const stream = lineStream(raw);
   // Messages are made safe one by one: a whole pretty line contains colours.
   const shown = format === "json" ? (message: string) => message : printableLines;
@@ -24,7 +25,7 @@ export function createLog({ raw }: SafeOutput, { level, format, color }: LogOpti
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
     },
-    format === "json" ? jsonStream(stream) : prettyStream(stream, { color, isTerminal: raw.isTTY === true }),
+    format === "json" ? jsonStream(stream) : prettyStream(stream, raw),
   );
   return {
     info: (message) => {
@@ -66,13 +67,10 @@ function jsonStream(stream: DestinationStream): DestinationStream {
   };
 }
 
-function prettyStream(
-  stream: DestinationStream,
-  { color, isTerminal }: { readonly color: boolean; readonly isTerminal: boolean },
-): DestinationStream {
+function prettyStream(stream: DestinationStream, raw: Output): DestinationStream {
   // What is read tomorrow, such as the log of cron, needs the date.
-  const time = isTerminal ? "HH:MM:ss" : "yyyy-mm-dd HH:MM:ss";
-  const pretty = prettyFactory({ colorize: color, ignore: "pid,hostname", translateTime: `SYS:${time}` });
+  const time = raw.isTTY === true ? "HH:MM:ss" : "yyyy-mm-dd HH:MM:ss";
+  const pretty = prettyFactory({ colorize: wantsColor(raw), ignore: "pid,hostname", translateTime: `SYS:${time}` });
   return {
     write(line) {
       stream.write(pretty(line));

@@ -1,6 +1,8 @@
+import { hasRoomForThreads, usableCores } from "../app/process-limits.js";
+import { scoringWorker } from "../app/threads/worker-threads.js";
+import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
 import { errnoOf, JobError } from "../util/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
-import { startThreadsForRun } from "./early.js";
 import { failWith } from "./failure.js";
 import { endOnSignalsAsFirstProcess } from "./signals.js";
 
@@ -39,6 +41,12 @@ async function main(args: readonly string[]): Promise<void> {
     await runProgram(args, process, early);
   }
   isRunning = false; // not when it throws: an option of Node may make it ignore unhandled rejections
+}
+
+/** Starts the worker threads of `run`, its slowest part, on other cores before the rest of the program is loaded. */
+function startThreadsForRun([command, ...rest]: readonly string[]): EarlyThreads | undefined {
+  const scores = command === "run" && rest.length > 0 && !rest.some((word) => word === "--help" || word === "-h");
+  return scores && hasRoomForThreads() ? startEarlyThreads(scoringWorker, usableCores()) : undefined;
 }
 
 /** What is known of a command that waits for something that will not happen. */

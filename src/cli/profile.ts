@@ -61,7 +61,6 @@ export async function openProfile(
   };
 }
 
-/** Creates the file, and a temporary folder for the profiles of sessions. */
 async function createTraceFile(path: string, act: string): Promise<string> {
   try {
     await writeFile(path, "");

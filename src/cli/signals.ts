@@ -81,7 +81,6 @@ export function abortOnSignals(
   };
 }
 
-/** Ends the process by sending itself a signal. */
 function killSelf(name: StopSignal | "SIGKILL"): void {
   process.kill(process.pid, name);
   // The first process of a container does not get its own signal. It exits instead: that may abort inside the model, but

@@ -27,7 +27,6 @@ export function rowsWithin(
   return low - from;
 }
 
-/** Returns the bytes of the values in rows [from, to) of a column. */
 function bytesIn(column: Column, from: number, to: number): number {
   switch (column.kind) {
     case "fixed":

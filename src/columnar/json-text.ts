@@ -151,7 +151,6 @@ function zonedText(value: bigint): string {
   return `${timeText(micros)}${offsetSeconds < 0 ? "-" : "+"}${shown.join(":")}`;
 }
 
-/** Returns an interval as an ISO 8601 duration. */
 function intervalText(low: bigint, high: bigint): string {
   const months = BigInt.asIntN(32, low);
   const days = BigInt.asIntN(32, low >> 32n);

@@ -51,7 +51,6 @@ export function numberTexts({ offsets, bytes }: Pick<BytesColumn, "offsets" | "b
   return { entries: takeTexts({ offsets, bytes }, firsts.subarray(0, found)), indices };
 }
 
-/** Returns the size of a hash table that is at most half full. */
 function tableSize(count: number): number {
   return 2 ** Math.ceil(Math.log2(Math.max(2, count * 2)));
 }

@@ -1,7 +1,8 @@
+import { assertNever } from "../util/errors.js";
 import { hashLoops, hashWords } from "./memory/hash-loops.js";
-import { columnField, fieldOf, type Field, grownTo, memoryOf, wordsOf, write } from "./row-words.js";
-import type { NamedTensor } from "./tensor.js";
+import type { NamedTensor, Tensor } from "./tensor.js";
 import type { Column } from "./types.js";
+import type { Values } from "./values.js";
 
 export { hashWords };
 
@@ -122,16 +123,22 @@ function putField(
   }
 }
 
-/** Hashes rows of any length one by one. */
 function createLongRowHasher(
   seed: Int32Array,
 ): (fields: readonly Field[], rows: number, hashes: Int32Array, at: number) => void {
   let memory = memoryOf(1 << 10);
   return (fields, rows, hashes, at) => {
     for (let row = 0; row < rows; row += 1) {
-      memory = grownTo(memory, wordsOf(fields, row));
-      const end = write(memory, 0, fields, row);
-      hash128({ words: memory.words, from: 0, to: end }, seed, hashes, (at + row) * hashWords);
+      let length = 0;
+      for (const field of fields) {
+        length += fieldWords(field, row);
+      }
+      memory = grownTo(memory, length);
+      let end = 0;
+      for (const field of fields) {
+        end = writeField(memory, end, field, row);
+      }
+      hash128(memory.words, end, seed, hashes, (at + row) * hashWords);
     }
   };
 }
@@ -162,21 +169,17 @@ function unifyNan({ dtype, data }: NamedTensor): void {
   }
 }
 
-/** Words [from, to). */
-interface Words {
-  readonly words: Int32Array;
-  readonly from: number;
-  readonly to: number;
-}
-
-/** MurmurHash3_x86_128 (public domain, A. Appleby), with a seed of four words. Puts the hash into `into`, from `at` on. */
-function hash128({ words, from, to }: Words, seed: Int32Array, into: Int32Array, at: number): void {
+/**
+ * MurmurHash3_x86_128 (public domain, A. Appleby) of the first `length` words, with a seed of four words. Puts the hash
+ * into `into`, from `at` on.
+ */
+function hash128(words: Int32Array, length: number, seed: Int32Array, into: Int32Array, at: number): void {
   let a = seed[0] as number;
   let b = seed[1] as number;
   let c = seed[2] as number;
   let d = seed[3] as number;
-  const whole = from + ((to - from) & ~3);
-  let index = from;
+  const whole = length & ~3;
+  let index = 0;
   for (; index < whole; index += 4) {
     a ^= mixA(words[index] as number);
     a = (Math.imul(((a << 19) | (a >>> 13)) + b, 5) + 0x561ccd1b) | 0;
@@ -187,10 +190,10 @@ function hash128({ words, from, to }: Words, seed: Int32Array, into: Int32Array,
     d ^= mixD(words[index + 3] as number);
     d = (Math.imul(((d << 13) | (d >>> 19)) + a, 5) + 0x32ac3b17) | 0;
   }
-  c ^= to - index > 2 ? mixC(words[index + 2] as number) : 0;
-  b ^= to - index > 1 ? mixB(words[index + 1] as number) : 0;
-  a ^= to - index > 0 ? mixA(words[index] as number) : 0;
-  const bytes = (to - from) * 4;
+  c ^= length - index > 2 ? mixC(words[index + 2] as number) : 0;
+  b ^= length - index > 1 ? mixB(words[index + 1] as number) : 0;
+  a ^= length - index > 0 ? mixA(words[index] as number) : 0;
+  const bytes = length * 4;
   a = ((a ^ bytes) + (b ^ bytes) + (c ^ bytes) + (d ^ bytes)) | 0;
   b = scramble(((b ^ bytes) + a) | 0);
   c = scramble(((c ^ bytes) + a) | 0);
@@ -226,4 +229,137 @@ function scramble(hash: number): number {
   let h = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
   return h ^ (h >>> 16);
+}
+
+/** The same bytes, four at a time and one at a time. */
+interface Memory {
+  readonly words: Int32Array<ArrayBuffer>;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+function memoryOf(length: number): Memory {
+  const words = new Int32Array(length);
+  return { words, bytes: new Uint8Array(words.buffer) };
+}
+
+function grownTo(memory: Memory, length: number): Memory {
+  if (memory.words.length >= length) {
+    return memory;
+  }
+  const larger = memoryOf(Math.max(length, memory.words.length * 2));
+  larger.words.set(memory.words);
+  return larger;
+}
+
+/** The values of an input or a column: so many words or bytes each row, texts, or lists of values. */
+type Field =
+  | { readonly kind: "words"; readonly words: Int32Array; readonly width: number }
+  | { readonly kind: "bytes"; readonly bytes: Uint8Array; readonly width: number }
+  | { readonly kind: "texts"; readonly offsets: Uint32Array; readonly bytes: Uint8Array }
+  | { readonly kind: "lists"; readonly offsets: Uint32Array; readonly child: Field };
+
+function fieldOf(tensor: Tensor, rows: number): Field {
+  return tensor.dtype === "string"
+    ? { kind: "texts", ...tensor.data }
+    : valuesOf(tensor.data, tensor.data.byteLength / rows);
+}
+
+/** The rows of a column. A NULL is read as the value that is stored under it. @throws TypeError for a struct */
+function columnField(column: Column): Field {
+  switch (column.kind) {
+    case "fixed":
+      return valuesOf(column.data, column.data.BYTES_PER_ELEMENT * column.elementsPerValue);
+    case "bytes":
+      return { kind: "texts", offsets: column.offsets, bytes: column.bytes };
+    case "list":
+      return { kind: "lists", offsets: column.offsets, child: columnField(column.child) };
+    case "struct":
+      throw new TypeError("a struct has no words");
+    default:
+      return assertNever(column);
+  }
+}
+
+function valuesOf({ buffer, byteOffset, byteLength }: Values, width: number): Field {
+  return width % 4 === 0 && byteOffset % 4 === 0
+    ? { kind: "words", words: new Int32Array(buffer, byteOffset, byteLength >> 2), width: width / 4 }
+    : { kind: "bytes", bytes: new Uint8Array(buffer, byteOffset, byteLength), width };
+}
+
+function fieldWords(field: Field, row: number): number {
+  switch (field.kind) {
+    case "words":
+      return field.width;
+    case "bytes":
+      return wholeWords(field.width);
+    case "texts":
+      return 1 + wholeWords(lengthOf(field.offsets, row));
+    case "lists": {
+      let words = 1;
+      for (let item = field.offsets[row] as number; item < (field.offsets[row + 1] as number); item += 1) {
+        words += fieldWords(field.child, item);
+      }
+      return words;
+    }
+    default:
+      return assertNever(field);
+  }
+}
+
+function wholeWords(bytes: number): number {
+  return Math.ceil(bytes / 4);
+}
+
+function lengthOf(offsets: Uint32Array, row: number): number {
+  return (offsets[row + 1] as number) - (offsets[row] as number);
+}
+
+/**
+ * Puts a row of a field from word `at` on, and returns where it ends. Texts and lists say their length first: no two rows
+ * look alike.
+ */
+function writeField(memory: Memory, at: number, field: Field, row: number): number {
+  const { words } = memory;
+  switch (field.kind) {
+    case "words": {
+      const { words: source, width } = field;
+      let end = at;
+      for (let index = row * width, last = index + width; index < last; index += 1) {
+        words[end] = source[index] as number;
+        end += 1;
+      }
+      return end;
+    }
+    case "bytes":
+      return writeBytes(memory, at, field.bytes, { from: row * field.width, length: field.width });
+    case "texts": {
+      const length = lengthOf(field.offsets, row);
+      words[at] = length;
+      return writeBytes(memory, at + 1, field.bytes, { from: field.offsets[row] as number, length });
+    }
+    case "lists": {
+      words[at] = lengthOf(field.offsets, row);
+      let end = at + 1;
+      for (let item = field.offsets[row] as number; item < (field.offsets[row + 1] as number); item += 1) {
+        end = writeField(memory, end, field.child, item);
+      }
+      return end;
+    }
+    default:
+      return assertNever(field);
+  }
+}
+
+function writeBytes(
+  { words, bytes }: Memory,
+  at: number,
+  source: Uint8Array,
+  { from, length }: { from: number; length: number },
+): number {
+  const end = at + wholeWords(length);
+  if (end > at) {
+    words[end - 1] = 0;
+    bytes.set(source.subarray(from, from + length), at * 4);
+  }
+  return end;
 }

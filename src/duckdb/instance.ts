@@ -1,5 +1,5 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { lazyResource } from "../util/lazy-resource.js";
+import { lazyResource } from "../util/promises.js";
 import { refuseFewFiles } from "./open-files.js";
 import { quoteText } from "./sql.js";
 import { awaitedLater } from "../util/promises.js";

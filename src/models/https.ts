@@ -1,27 +1,18 @@
 import { downloadTo, fileOf, headOf } from "../net/http.js";
-import { type HttpAnswer, type HttpEndpoint } from "../net/http-endpoint.js";
-import type { FindProxy } from "../net/proxy.js";
+import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
 import { JobError } from "../util/errors.js";
-import type { RetryTools } from "../util/retry.js";
-import type { ModelCache } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned } from "./remote.js";
-
-export interface HttpModelOptions {
-  readonly cache: ModelCache;
-  readonly retry: RetryTools;
-  readonly signal: AbortSignal;
-  readonly findProxy: FindProxy;
-}
+import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";
 
 /** Opens the source of models at `https:` and `http:` URLs. External data is at the same place as the model. */
-export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions): ModelSource {
+export function httpModels({ cache, retry, signal, findProxy }: RemoteOptions): ModelSource {
   return {
     async resolve(uri, pinned) {
-      const found = await findPinned(cache, uri, pinned);
-      if (found !== undefined) {
-        return found;
+      const cached = await findPinned(cache, uri, pinned);
+      if (cached !== undefined) {
+        return cached;
       }
+
       const doing = `loading model ${uri}`;
       const hint = "when the server is reachable again, run the same command again";
       const place: HttpEndpoint = {
@@ -36,6 +27,7 @@ export function httpModels({ cache, retry, signal, findProxy }: HttpModelOptions
         location === undefined ? uri : new URL(location.split("/").map(encodeURIComponent).join("/"), uri).href;
       const stateOf = async (location?: string): Promise<string | undefined> =>
         fileOf(await headOf(urlOf(location), place)).etag;
+
       const version = await stateOf();
       const file = await cachedOrFetched(cache, {
         name: uri,

@@ -1,22 +1,17 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { normalize } from "node:path";
+import { readFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join, normalize } from "node:path";
+import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
 import { downloadTo, headOf, readJson } from "../net/http.js";
-import { type HttpAnswer, type HttpEndpoint } from "../net/http-endpoint.js";
-import type { FindProxy } from "../net/proxy.js";
 import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
-import type { RetryTools } from "../util/retry.js";
-import type { ModelCache } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned } from "./remote.js";
+import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";
 
-export interface HubModelOptions {
-  readonly cache: ModelCache;
-  readonly retry: RetryTools;
-  readonly signal: AbortSignal;
-  readonly findProxy: FindProxy;
+interface HubModelOptions extends RemoteOptions {
   /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */
   readonly endpoint: string;
   /** HF_TOKEN; undefined: only public models are found. */
@@ -31,10 +26,11 @@ export function hubModels(options: HubModelOptions): ModelSource {
   const { cache, retry, signal, findProxy, token } = options;
   return {
     async resolve(uri, pinned) {
-      const found = await findPinned(cache, uri, pinned);
-      if (found !== undefined) {
-        return found;
+      const cached = await findPinned(cache, uri, pinned);
+      if (cached !== undefined) {
+        return cached;
       }
+
       const named = parseHubUri(uri);
       const hub = { ...named, revision: pinned?.version ?? named.revision };
       const doing = `loading ${cache.noun} ${uri}`;
@@ -47,6 +43,7 @@ export function hubModels(options: HubModelOptions): ModelSource {
         hint: "when the Hub is reachable again, run the same command again",
         refused: (answer) => refused(answer, { doing, hub, hasToken: token !== undefined }),
       };
+
       const commit = pinned?.version ?? (await commitOf(options, hub, place));
       const urlOf = (location?: string): string => fileUrl(options, { ...hub, revision: commit }, location);
       const file = await cachedOrFetched(cache, {
@@ -77,11 +74,11 @@ async function commitOf(
   { repo, revision }: HubUri,
   place: HttpEndpoint,
 ): Promise<string> {
-  const found = await readJson(
+  const answer = await readJson(
     `${endpoint}/api/models/${repo}/revision/${encodeURIComponent(revision ?? "main")}`,
     place,
   );
-  const commit = isRecord(found) ? found["sha"] : undefined;
+  const commit = isRecord(answer) ? answer["sha"] : undefined;
   if (typeof commit !== "string" || !/^[0-9a-f]{40}$/.test(commit)) {
     throw new JobError("NETWORK", `${place.doing}: ${endpoint} does not answer as the Hugging Face Hub does`, {
       hint: "HF_ENDPOINT names the Hub, or a mirror of it",
@@ -110,9 +107,9 @@ async function refuseOther(
   for await (const bytes of createReadStream(path)) {
     digest.update(bytes as Uint8Array);
   }
-  const found = digest.digest("hex");
-  if (found !== state) {
-    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${found}, the Hub has ${state}`, {
+  const actual = digest.digest("hex");
+  if (actual !== state) {
+    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${actual}, the Hub has ${state}`, {
       hint: "it was damaged on the way: run the same command again",
     });
   }
@@ -157,4 +154,39 @@ function refused(
     "FILE_MISSING",
     `${doing}: the Hub answered with HTTP ${status}${said === "" ? "" : `: ${said}`}`,
   );
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Reads where the Hugging Face Hub is, and the token, as Python's huggingface_hub does.
+ * @throws JobError USAGE for an endpoint that is not a URL, or a token that cannot be sent
+ */
+export async function hubSettings(env: Environment): Promise<Pick<HubModelOptions, "endpoint" | "token">> {
+  return { endpoint: endpointIn(env), token: await tokenIn(env) };
+}
+
+function endpointIn({ HF_ENDPOINT: named = "" }: Environment): string {
+  const endpoint = named.trim() === "" ? "https://huggingface.co" : named.trim().replace(/\/+$/, "");
+  if (!/^https?:\/\//i.test(endpoint) || !URL.canParse(endpoint)) {
+    throw new JobError("USAGE", `reading HF_ENDPOINT: ${endpoint} is not a URL`, {
+      hint: "write the Hub's URL with https://, or unset the variable for huggingface.co",
+    });
+  }
+  return endpoint;
+}
+
+async function tokenIn(env: Environment): Promise<string | undefined> {
+  const named = (env["HF_TOKEN"] ?? env["HUGGING_FACE_HUB_TOKEN"])?.trim() ?? "";
+  const home = env["HF_HOME"] ?? join(env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "huggingface");
+  const path = env["HF_TOKEN_PATH"] ?? join(home, "token");
+  const token = named === "" ? (await readFile(path, "utf8").catch(() => "")).trim() : named; // public models need none
+  if (!/^[\x21-\x7e]*$/.test(token)) {
+    throw new JobError(
+      "USAGE",
+      `reading the token of the Hugging Face Hub: ${named === "" ? path : "HF_TOKEN"} is not a token`,
+      { hint: "a token is one word of ASCII characters, as hf auth login stores it" },
+    );
+  }
+  return token === "" ? undefined : token;
 }

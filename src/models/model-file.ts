@@ -127,13 +127,13 @@ function unreadable(path: string, cause: unknown): JobError {
 
 async function statOf(path: string): Promise<string> {
   try {
-    const found = await stat(path, { bigint: true });
-    if (!found.isFile()) {
+    const stats = await stat(path, { bigint: true });
+    if (!stats.isFile()) {
       throw new JobError("FILE_MISSING", `loading model ${path}: it is not a file`, {
         hint: "model.path names one .onnx file",
       });
     }
-    return `${found.ino}:${found.size}:${found.mtimeNs}:${found.ctimeNs}`;
+    return `${stats.ino}:${stats.size}:${stats.mtimeNs}:${stats.ctimeNs}`;
   } catch (error) {
     if (error instanceof JobError) {
       throw error;
@@ -164,8 +164,8 @@ export function refuseOutside(model: string, location: string): void {
   }
 }
 
-function refused(model: string, location: string, found: string): JobError {
-  return new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${found}`, {
+function refused(model: string, location: string, finding: string): JobError {
+  return new JobError("MODEL_INVALID", `loading model ${model}: its external data \`${location}\` ${finding}`, {
     hint: "external data must be a plain file in the folder of the model, named by a relative path",
   });
 }
@@ -183,14 +183,14 @@ async function externalFile(model: string, location: string): Promise<string> {
       cause,
     });
   };
-  const found = await lstat(file).catch(missing);
+  const stats = await lstat(file).catch(missing);
   // A folder on the way may be a link to anywhere.
   const [home, there] = await Promise.all([realpath(dirname(model)), realpath(dirname(file)).catch(missing)]);
   if (there !== home && !there.startsWith(home.endsWith(sep) ? home : `${home}${sep}`)) {
     throw refused(model, location, "is outside the model's folder");
   }
-  if (!found.isFile() || found.nlink > 1) {
-    throw refused(model, location, found.isFile() ? "is a hard link" : "is not a plain file");
+  if (!stats.isFile() || stats.nlink > 1) {
+    throw refused(model, location, stats.isFile() ? "is a hard link" : "is not a plain file");
   }
   return file;
 }

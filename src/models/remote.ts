@@ -1,8 +1,18 @@
+import type { FindProxy } from "../net/proxy.js";
+import type { RetryTools } from "../util/retry.js";
 import type { CachedModel, ModelCache } from "./cache.js";
 import type { ModelFile, ModelPin, ResolvedModel } from "./port.js";
 
+/** What each source of models on a server takes. */
+export interface RemoteOptions {
+  readonly cache: ModelCache;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  readonly findProxy: FindProxy;
+}
+
 /** A model in a place that its files are fetched from. */
-export interface RemoteModel {
+interface RemoteModel {
   /** The model as messages name it. */
   readonly name: string;
   /** Identifies the place: the same name in another place is another file. */
@@ -60,7 +70,6 @@ export async function cachedOrFetched(cache: ModelCache, model: RemoteModel): Pr
   });
 }
 
-/** Whether the external data is the same as when the model was fetched. */
 async function areSame(model: RemoteModel, { external }: CachedModel): Promise<boolean> {
   for (const { location, etag } of external) {
     if (etag === "" || (await model.stateOf(location)) !== etag) {

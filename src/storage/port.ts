@@ -94,3 +94,14 @@ export interface OpenShard extends AsyncDisposable {
   /** Reads the whole shard, and resolves to its sha256 in hex. @throws JobError DISK; the signal's reason */
   digest(signal: AbortSignal): Promise<string>;
 }
+
+/** The folder that the job writes files to. Files in it are never input. */
+export interface OutputFolder {
+  /** A path, or `s3://bucket/folder`. */
+  readonly folder: string;
+  /** The name of a part that the run will write there. */
+  readonly part: string;
+}
+
+/** The hint of errors about input in the output folder. */
+export const outputHint = "write the output outside the folders that input.path matches";

@@ -33,3 +33,22 @@ export async function mapBounded<T, R>(
   }
   return results;
 }
+
+/** A resource that is opened at its first use, and closed if it was opened. */
+interface LazyResource<T> extends AsyncDisposable {
+  open(): Promise<T>;
+}
+
+export function lazyResource<T extends AsyncDisposable | Disposable>(open: () => Promise<T>): LazyResource<T> {
+  let opened: Promise<T> | undefined;
+  return {
+    open: () => (opened ??= open()),
+    async [Symbol.asyncDispose]() {
+      const found = await ifOpened(opened);
+      if (found === undefined) {
+        return;
+      }
+      await (Symbol.asyncDispose in found ? found[Symbol.asyncDispose]() : found[Symbol.dispose]());
+    },
+  };
+}

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { skipExitCode } from "#src/cli/skip-exit-code.js";
+import { skipExitCode } from "#src/cli/program.js";
 import { exitCodes } from "#src/util/errors.js";
 import { runCli } from "../support/cli.js";
-import { fixtures, type Fixture, scratch, writeSpec } from "../support/job.js";
+import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
 import { scoreHere } from "../support/score.js";
 
 const wine = fixtures.find(({ name }) => name === "wine-forest") as Fixture;

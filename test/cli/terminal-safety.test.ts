@@ -1,7 +1,7 @@
 import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
-import { safeOutput } from "#src/cli/io.js";
+import { describe, expect, test, vi } from "vitest";
+import { type Output, safeOutput } from "#src/cli/io.js";
 import { createLog } from "#src/cli/logger.js";
 import { printable, printableLines } from "#src/util/printable.js";
 import { html } from "#src/report/page/html.js";
@@ -143,8 +143,9 @@ describe("terminal safety of commands", () => {
 /** What a log writes of one warning. */
 function logged(format: "pretty" | "json"): string {
   let text = "";
-  const raw = { write: (more: string) => (text += more) };
-  createLog(safeOutput(raw), { level: "info", format, color: true }).warn(`found ${evil}\nand more`);
+  const raw = { isTTY: true, write: (more: string) => (text += more) } as unknown as Output;
+  vi.stubEnv("NO_COLOR", "");
+  createLog(safeOutput(raw), { logLevel: "info", logFormat: format }).warn(`found ${evil}\nand more`);
   return text;
 }
 

@@ -2,9 +2,8 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openModelCache } from "#src/models/cache.js";
-import { type MlflowModelOptions, mlflowModels } from "#src/models/mlflow/source.js";
+import { mlflowModels } from "#src/models/mlflow/source.js";
 import type { ModelPin, ResolvedModel } from "#src/models/port.js";
-import { mlflowServer } from "#src/app/models/mlflow-settings.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";
 import { type Mlflow, onnxArtifacts, serveMlflow } from "../support/mlflow.js";
@@ -26,7 +25,7 @@ const signature = (dtype: string): { inputs: unknown; outputs: unknown } => ({
 });
 
 /** Version 7 is the champion, with external data; version 8 the challenger. */
-async function openWorld(more: Partial<MlflowModelOptions> = {}): Promise<World> {
+async function openWorld(): Promise<World> {
   const scratch = await scratchFolder();
   const path = join(scratch.path, "net.onnx");
   const shape = { inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }] } as const;
@@ -64,9 +63,9 @@ async function openWorld(more: Partial<MlflowModelOptions> = {}): Promise<World>
       },
       signal: new AbortController().signal,
       findProxy: () => undefined,
-      server: () => mlflowServer(uri, undefined, { MLFLOW_TRACKING_URI: `${mlflow.url}/`, ...env }),
+      registryUrl: undefined,
+      env: { MLFLOW_TRACKING_URI: `${mlflow.url}/`, ...env },
       openStore: () => Promise.reject(new Error("no S3 here")),
-      ...more,
     });
     return await source.resolve(uri, pinned);
   };

@@ -1,15 +1,22 @@
 import { expect, test } from "vitest";
 import type { Finding } from "#src/checks/check.js";
 import { createAttemptRecord } from "#src/report/attempt-record.js";
+import { decidedMetrics, metricsText, parsePreviousMetrics } from "#src/report/metrics/metrics-text.js";
 import type { Outcome } from "#src/report/outcome.js";
-import { checkGauges } from "#src/report/metrics/check-metrics.js";
-import { decidedMetrics } from "#src/report/metrics/decided-metrics.js";
-import { metricsText, parsePreviousMetrics } from "#src/report/metrics/metrics-text.js";
 import { reviewedRun } from "../support/reviews.js";
 
 const { record, outcome, review } = reviewedRun(3);
 const text = metricsText({ record, outcome, lastSuccessMs: undefined, endedMs: 0 });
 const labels = 'batch_job="daily",worker="1"';
+
+/** The metrics with what each check of a run has measured. */
+function checkValues(results: readonly Finding[]): string[] {
+  const run = reviewedRun(3);
+  const stored = run.review.verdict ?? expect.fail();
+  run.record.setReview({ ...run.review, verdict: { ...stored, verdict: { ...stored.verdict, results } } });
+  const lines = metricsText({ record: run.record, outcome, lastSuccessMs: undefined, endedMs: 0 }).split("\n");
+  return lines.filter((line) => line.startsWith("infer_batch_check_value{"));
+}
 
 const result = (column: string, level: Finding["level"], measured: number): Finding => ({
   check: "class",
@@ -45,23 +52,19 @@ test("the metrics of a check whose value is a text have its result only", () => 
 test("several results of one check and column become one sample, the worst, and the number of samples is bounded", () => {
   const many = Array.from({ length: 1000 }, (_, index) => result(`c${index}`, "pass", index));
   const results = [...many, result("c7", "warn", 0.5), result("c7", "pass", 3), result("last", "hold", 0.1)];
-  const { verdict } = review.verdict ?? expect.fail();
-  const stored = { ...(review.verdict ?? expect.fail()), verdict: { ...verdict, results } };
-  const [value] = checkGauges({ ...review, verdict: stored });
-  expect(value?.samples).toHaveLength(300);
-  expect(value?.samples.slice(0, 2)).toEqual([
-    { labels: { check: "class", column: "last", role: "output" }, value: 0.1 },
-    { labels: { check: "class", column: "c7", role: "output" }, value: 0.5 },
+  const samples = checkValues(results);
+  expect(samples).toHaveLength(300);
+  expect(samples.slice(0, 2)).toEqual([
+    `infer_batch_check_value{${labels},check="class",column="last",role="output"} 0.1`,
+    `infer_batch_check_value{${labels},check="class",column="c7",role="output"} 0.5`,
   ]);
 });
 
 test("an output and a feature of the same name have samples of their own", () => {
   const results = [result("radius", "hold", 6.13), { ...result("radius", "pass", 0.002), isFeature: true as const }];
-  const stored = review.verdict ?? expect.fail();
-  const [value] = checkGauges({ ...review, verdict: { ...stored, verdict: { ...stored.verdict, results } } });
-  expect(value?.samples).toEqual([
-    { labels: { check: "class", column: "radius", role: "output" }, value: 6.13 },
-    { labels: { check: "class", column: "radius", role: "feature" }, value: 0.002 },
+  expect(checkValues(results)).toEqual([
+    `infer_batch_check_value{${labels},check="class",column="radius",role="output"} 6.13`,
+    `infer_batch_check_value{${labels},check="class",column="radius",role="feature"} 0.002`,
   ]);
 });
 

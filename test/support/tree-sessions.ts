@@ -1,9 +1,9 @@
 import * as onnxruntime from "onnxruntime-node";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type OnnxSession, openSession } from "#src/engine/onnx/session.js";
-import { makeTestRows } from "#src/engine/trees/test-rows.js";
-import type { RowType, RowValues } from "#src/engine/trees/row-values.js";
+import type { RowType, RowValues } from "#src/engine/trees/compiled.js";
 import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
+import { makeTestRows } from "#src/engine/trees/tree-model.js";
 import { readGraph } from "#src/onnx/graph.js";
 import { randomOf } from "./random.js";
 

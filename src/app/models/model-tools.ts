@@ -1,16 +1,18 @@
-import type { Engine } from "../../engine/port.js";
-import type { ModelFile } from "../../models/port.js";
-import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
+import { constants } from "node:fs";
+import { copyFile, stat } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import type { EarlierModels, ScoringContext } from "../../scoring/context.js";
 import { challengerPlaces } from "../../spec/challenger-spec.js";
 import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
+import { modelUri } from "../../spec/model-spec.js";
+import { isHttpUri, isModelUri, isServedUri } from "../../spec/model-uri.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
-import { type ModelOptions, resolveModel } from "../open-model.js";
-import { earlierModels } from "./earlier-models.js";
+import { type ModelOptions, openCache, resolveModel } from "../open-model.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
 
-export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
+interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
@@ -21,9 +23,7 @@ export function modelTools(
   options: ModelToolsOptions,
 ): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "challenger" | "earlierModels"> {
   return {
-    earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options, (earlier) =>
-      toolsOf(earlier, { ...options, profileFolder: undefined }),
-    ),
+    earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
     challenger: challengerTools(spec, options),
     async resolveTokenizer(uri, planned) {
@@ -34,7 +34,6 @@ export function modelTools(
   };
 }
 
-/** How a model is found, and an engine opened for it. */
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
   return {
@@ -48,22 +47,26 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
         const { findServed } = await import("./served-model.js");
         return await findServed(server, options, planned);
       }
-      const { file, ...found } = await resolveModel({ ...model, path }, options, planned);
-      return { ...found, model: file };
+      const { file, ...facts } = await resolveModel({ ...model, path }, options, planned);
+      return { ...facts, model: file };
     },
-    async openEngine(found, need) {
-      if (server?.protocol === "openai" && "served" in found) {
+    async openEngine(resolved, need) {
+      if (server?.protocol === "openai" && "served" in resolved) {
         const { openPrompted } = await import("./prompted-model.js");
-        return await openPrompted({ ...model, server }, options, found.served.version);
+        return await openPrompted({ ...model, server }, options, resolved.served.version);
       }
-      if (server !== undefined && "served" in found) {
+      if (server !== undefined && "served" in resolved) {
         const { openServed } = await import("./served-model.js");
-        return await openServed(server, options, found);
+        return await openServed(server, options, resolved);
       }
-      if ("served" in found) {
-        throw new Error(`the spec has no server for ${found.name}`);
+      if ("served" in resolved) {
+        throw new Error(`the spec has no server for ${resolved.name}`);
       }
-      return await openFile(found, need, { ...options, spec: { model, engine } });
+      if (resolved.tokenizers !== undefined) {
+        const { requireTokenizers } = await import("./tokenizers.js");
+        requireTokenizers();
+      }
+      return await openEngine(resolved, need, { ...options, spec: { model, engine } });
     },
   };
 }
@@ -96,7 +99,7 @@ function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPai
  * The same for the challenger of a spec; undefined: the spec has none. The keys of `model` that say how its registry or
  * store is reached hold for both.
  */
-function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
+function challengerTools(spec: JobSpec, options: ModelToolsOptions): ModelTools | undefined {
   const { challenger } = spec;
   if (challenger === undefined) {
     return undefined;
@@ -105,9 +108,9 @@ function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | 
   return toolsOf(
     { model: { ...spec.model, path, server, sha256, outputs }, engine: engineOfSecondModel(spec) },
     {
-      ...given,
+      ...options,
       profileFolder: undefined, // its profiles would replace those of the champion
-      where: challengerPlaces(given.where),
+      where: challengerPlaces(options.where),
     },
   );
 }
@@ -120,10 +123,48 @@ function engineOfSecondModel({ model, engine }: Pick<JobSpec, "model" | "engine"
   return { ...engine, providers: isCpu ? ["cpu"] : listed };
 }
 
-async function openFile(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
-  if (model.tokenizers !== undefined) {
-    const { requireTokenizers } = await import("./tokenizer-library.js");
-    requireTokenizers();
-  }
-  return await openEngine(model, need, options);
+/** Larger files are not kept: copying them takes too long. */
+const keptBytes = 256 * 1024 * 1024;
+
+function earlierModels(spec: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): EarlierModels {
+  return {
+    async find(earlier) {
+      const { uri: path, sha256, version } = earlier;
+      const { server } = spec.model;
+      if (isServedUri(path) && (server === undefined || modelUri(spec.model) !== path)) {
+        return undefined; // where it was served is not known
+      }
+      const place = isServedUri(path) ? { server: { ...server, version } } : { path, server: undefined };
+      const model = { ...spec.model, ...place, sha256: undefined } as JobSpec["model"];
+      const tools = toolsOf({ model, engine: spec.engine }, { ...options, profileFolder: undefined });
+      const cached = isFile(path) ? await (await openCache(options)).find(sha256, path) : undefined;
+      const resolved = cached ?? (await tools.resolveModel({ sha256, version })).model;
+      return resolved.sha256 === sha256 ? { model: resolved, openEngine: tools.openEngine } : undefined;
+    },
+    async keep({ uri, sha256 }) {
+      const from = resolve(options.folder, uri);
+      if (!isFile(uri) || (await stat(from)).size > keptBytes) {
+        return;
+      }
+
+      const cache = await openCache(options);
+      if (await cache.touch(sha256)) {
+        return;
+      }
+      await cache.add({
+        key: `file ${sha256}`,
+        name: uri,
+        model: (to) => copyFile(from, to, constants.COPYFILE_FICLONE),
+        async external(location, to) {
+          await copyFile(join(dirname(from), location), to, constants.COPYFILE_FICLONE);
+          return "";
+        },
+      });
+    },
+  };
+}
+
+/** Whether a URI names a file of this machine. */
+function isFile(uri: string): boolean {
+  return !isModelUri(uri) && !isHttpUri(uri);
 }

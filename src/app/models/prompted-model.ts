@@ -1,5 +1,7 @@
 import { unknownTraits } from "../../binding/served-model.js";
-import type { DiagnosedServer } from "../../report/server-diagnosis.js";
+import type { Engine } from "../../engine/port.js";
+import { openPromptEngine, promptSignature } from "../../engine/prompts/engine.js";
+import type { PromptTask } from "../../engine/prompts/prompt.js";
 import {
   ask,
   type ModelServer,
@@ -9,17 +11,14 @@ import {
   urlAt,
   withoutRetry,
 } from "../../engine/served/server.js";
-import { openPromptEngine } from "../../engine/prompts/engine.js";
-import { promptSignature } from "../../engine/prompts/signature.js";
-import type { PromptTask } from "../../engine/prompts/prompt.js";
-import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
+import type { DiagnosedServer } from "../../report/server-diagnosis.js";
 import type { ModelSpec } from "../../spec/model-spec.js";
+import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { parseTemplate, type PromptTemplate } from "../../text/prompt-template.js";
 import { JobError } from "../../util/errors.js";
-import { type ServedOptions, type ServersFound, serversOf } from "./served-model.js";
-import type { ServerSpec } from "../../spec/server/server-spec.js";
 import { sha256Of } from "../../util/sha256.js";
+import { type ServedOptions, type ServersFound, serversOf } from "./served-model.js";
 
 /** The keys of `model` of a language model. */
 export interface PromptedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "response" | "budget"> {

@@ -1,9 +1,13 @@
 import { setMaxListeners } from "node:events";
+import { resolve } from "node:path";
+import { createSecureContext } from "node:tls";
 import type { ServedModel } from "../../binding/served-model.js";
+import type { Engine } from "../../engine/port.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";
-import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
+import { json } from "../../engine/served/json.js";
 import { measureServer } from "../../engine/served/measure.js";
+import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import {
   type ModelServer,
   type ModelServers,
@@ -12,21 +16,19 @@ import {
   type SignRequest,
   withoutRetry,
 } from "../../engine/served/server.js";
-import { json } from "../../engine/served/json.js";
 import { v2 } from "../../engine/served/v2.js";
-import type { Engine } from "../../engine/port.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
+import { openConnectionPool } from "../../net/connections.js";
 import type { RequestHeaders } from "../../net/http-endpoint.js";
 import { proxiesOf } from "../../net/proxy.js";
-import { openConnectionPool } from "../../net/connections.js";
+import type { TlsSettings } from "../../net/request.js";
 import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
-import { templateOf } from "../../spec/server/request-template.js";
-import type { ServerSpec } from "../../spec/server/server-spec.js";
-import { assertNever, JobError } from "../../util/errors.js";
-import type { RetryTools } from "../../util/retry.js";
 import { secretFile, withoutQuery } from "../../spec/secrets.js";
-import { readSecret } from "../secrets.js";
-import { readTls } from "./tls-files.js";
+import { templateOf } from "../../spec/server/request-template.js";
+import type { ServerSpec, ServerTlsSpec } from "../../spec/server/server-spec.js";
+import { assertNever, JobError, messageOf } from "../../util/errors.js";
+import type { RetryTools } from "../../util/retry.js";
+import { fileError, readSecret, readStart } from "../reading/given-files.js";
 
 /** Seconds that a request may take. */
 const defaultTimeout = 60;
@@ -229,4 +231,39 @@ async function readHeader(given: string, path: readonly string[], { folder, wher
     });
   }
   return secret;
+}
+
+/** More than all authorities of a system. */
+const limitBytes = 4 * 1024 * 1024;
+
+interface TlsFilesPlace {
+  /** The folder of the spec, which relative paths start from. */
+  readonly folder: string;
+  /** The position of a key in the spec. */
+  readonly where: (path: readonly string[]) => string;
+}
+
+/**
+ * Reads the files of `model.server.tls`. No message quotes them.
+ * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for files that are not certificates and their key
+ */
+async function readTls(files: ServerTlsSpec | undefined, { folder, where }: TlsFilesPlace): Promise<TlsSettings> {
+  const read: Record<string, string> = {};
+  for (const [name, path] of Object.entries(files ?? {}) as [string, string][]) {
+    const doing = `reading ${where(["model", "server", "tls", name])}: ${path}`;
+    try {
+      read[name] = await readStart(resolve(folder, path), limitBytes);
+    } catch (error) {
+      throw fileError(doing, error, "a file in PEM that this user can read; paths are relative to the spec's folder");
+    }
+  }
+  try {
+    createSecureContext(read);
+  } catch (error) {
+    const doing = `reading ${where(["model", "server", "tls"])}`;
+    throw new JobError("SPEC_INVALID", `${doing}: ${messageOf(error)}`, {
+      hint: "ca and cert are certificates in PEM, key is the private key of cert in PEM, without a passphrase",
+    });
+  }
+  return read;
 }

@@ -1,8 +1,7 @@
 import { signsOfFailedGpu } from "../../engine/devices/gpu-parts.js";
-import type { Machine } from "../../engine/devices/machine.js";
-import { missingText, type Part } from "../../engine/devices/part.js";
-import { JobError } from "../../util/errors.js";
+import { type Machine, missingText, type Part } from "../../engine/devices/machine.js";
 import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
+import { JobError } from "../../util/errors.js";
 
 export interface MissingProvider {
   /** The act that messages begin with. */

@@ -1,6 +1,8 @@
 import { open } from "node:fs/promises";
-import { type ErrorCode, errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { resolve } from "node:path";
+import { secretFile } from "../../spec/secrets.js";
 import { diskErrors } from "../../stores/disk.js";
+import { errnoOf, type ErrorCode, JobError, messageOf } from "../../util/errors.js";
 
 /** Errors of a file name that a user gave; names that the sink makes do not meet them. */
 const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>> = {
@@ -89,4 +91,43 @@ export async function readGivenText(
     throw new JobError("SPEC_INVALID", `${doing}: it has more than ${limitBytes / 1024 / 1024} MiB`, { hint });
   }
   return text;
+}
+
+/** Longer than any password, token or URL. */
+const secretLimitBytes = 64 * 1024;
+
+interface SecretPlace {
+  /** The folder of the spec, which relative paths start from. */
+  readonly folder: string;
+  /** The key as messages name it: "job.yaml:4:9: output.postgres.url". */
+  readonly key: string;
+}
+
+/**
+ * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
+ * newline at its end. No message quotes it.
+ * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
+ */
+export async function readSecret(value: string, { folder, key }: SecretPlace): Promise<string> {
+  const path = secretFile(value);
+  if (path === undefined) {
+    return value;
+  }
+  const doing = `reading ${key}: ${path}`;
+  const hint = "${file:PATH} names a file that this user can read; paths are relative to the spec's folder";
+  let text: string;
+  try {
+    text = await readStart(resolve(folder, path), secretLimitBytes + 1);
+  } catch (error) {
+    throw fileError(doing, error, hint);
+  }
+  if (Buffer.byteLength(text) > secretLimitBytes) {
+    throw new JobError("SPEC_INVALID", `${doing}: it has more than ${secretLimitBytes / 1024} KiB`, { hint });
+  }
+  const secret = text.replace(/\r?\n$/, "");
+  if (secret === "" || secret.includes("\0")) {
+    const found = secret === "" ? "it is empty" : "it is no text";
+    throw new JobError("SPEC_INVALID", `${doing}: ${found}`, { hint: "write the secret into it, and nothing else" });
+  }
+  return secret;
 }

@@ -42,7 +42,6 @@ export async function readSpecOnce(path: string, { param }: JobOptions): Promise
   return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs, readFile });
 }
 
-/** Reads files that a spec names, relative to it. */
 function readerRelativeTo(specPath: string): (path: string, place: string) => string {
   return (path, place) => {
     const doing = `reading ${place}: ${path}`;

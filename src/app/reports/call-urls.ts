@@ -1,15 +1,15 @@
 import { attemptJson } from "../../report/attempt-json.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import type { Lateness } from "../../report/calls/deadline.js";
-import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
 import { ping } from "../../report/calls/ping.js";
-import { decidingTexts, reportFields, type RunReport } from "../../report/report.js";
+import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
 import { reportText } from "../../report/report-text.js";
+import { decidingTexts, reportFields, type RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isPlainUrl, type ReportSpec } from "../../spec/report-spec.js";
 import { messageOf } from "../../util/errors.js";
-import { readSecret } from "../secrets.js";
+import { readSecret } from "../reading/given-files.js";
 
 /** An attempt whose spec may name URLs to call. */
 export interface CallContext {
@@ -82,7 +82,6 @@ export async function callLate(context: CallContext, text: string, lateness: Lat
   return await callUrl(context, "on_late", () => JSON.stringify(body));
 }
 
-/** Returns whether the URL was called. */
 async function callUrl(context: CallContext, key: CallKey, body: () => string): Promise<boolean> {
   const { loaded, log, signal } = context;
   const { method, timeout } = loaded.spec.report;

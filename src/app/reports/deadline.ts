@@ -70,7 +70,6 @@ interface LateCall {
   readonly due: DueCall;
 }
 
-/** Returns whether the call was made. */
 async function makeCall(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
   const isMade = await callLate(context, text, lateness);
   await (isMade ? due.done() : undefined);

@@ -1,6 +1,6 @@
-import { decidedMetrics } from "../../report/metrics/decided-metrics.js";
-import { decidedPage, rolledBackPage } from "../../report/page/page.js";
 import { byChecks } from "../../publish/decision.js";
+import { decidedMetrics } from "../../report/metrics/metrics-text.js";
+import { decidedPage, rolledBackPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";
 import { alone } from "../job-context.js";

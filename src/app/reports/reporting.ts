@@ -1,21 +1,21 @@
-import { errnoOf, messageOf } from "../../util/errors.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
+import type { MetricsServer } from "../../report/metrics/metrics-server.js";
 import {
-  type PreviousMetrics,
-  parsePreviousMetrics,
   type MetricsState,
   metricsText,
+  parsePreviousMetrics,
+  type PreviousMetrics,
 } from "../../report/metrics/metrics-text.js";
-import type { MetricsServer } from "../../report/metrics/metrics-server.js";
-import type { Outcome } from "../../report/outcome.js";
+import type { FailedOutcome, Outcome } from "../../report/outcome.js";
 import type { RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
+import { errnoOf, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
+import { finalError } from "../machine-errors.js";
 import { type CallContext, callFor, callHeld, succeeded } from "./call-urls.js";
 import { type DeadlineWatch, watchDeadline } from "./deadline.js";
-import { failedBy } from "./failed-outcome.js";
-import { beginLineage } from "./lineage.js";
 import { keepWriting, placeReports, readReport, type ReportFiles, writeReport } from "./files.js";
+import { beginLineage } from "./lineage.js";
 
 /** An attempt to report on. It is known as soon as its spec is read. */
 export interface ReportingContext {
@@ -124,7 +124,6 @@ async function listen(
   }
 }
 
-/** Writes the HTML page, unless the earlier page is still right. */
 async function writePage(
   { record, log }: ReportingContext,
   { html }: ReportFiles,
@@ -146,4 +145,17 @@ async function writePage(
   if (failed !== undefined) {
     log.warn(`writing report.html ${html}: ${failed}`);
   }
+}
+
+/** Returns the outcome of an attempt that ended with the error `thrown`. */
+export function failedBy(thrown: unknown): FailedOutcome {
+  const error = finalError(thrown);
+  const known = error instanceof JobError ? error : undefined;
+  return {
+    kind: "failed",
+    code: known?.code ?? "BUG",
+    message: messageOf(error),
+    hint: known?.hint,
+    exitCode: exitCodeOf(error),
+  };
 }

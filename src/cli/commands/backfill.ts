@@ -1,26 +1,45 @@
-import { type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
-import { shellWord } from "../../util/shell-word.js";
-import { resolveOnce } from "../../app/shared-models.js";
-import { runValues, orderOf, type RunOrder, type ValueStatus, worstOf } from "../../jobs/run-values.js";
+import { dirname, resolve } from "node:path";
+import { type BackfillJob, type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
+import { alone, openLoaded, recordOf } from "../../app/job-context.js";
+import { finalError } from "../../app/machine-errors.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
+import { calling, reporting } from "../../app/reports/reporting.js";
+import { resolveOnce, type SharedModels } from "../../app/shared-models.js";
+import type { RangeStep } from "../../jobs/date-range.js";
+import { orderOf, type RunOrder, runValues, type ValueStatus, worstOf } from "../../jobs/run-values.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
 import {
   type Backfill,
   backfillJson,
+  type BackfillRun,
   backfillRunJson,
   backfillText,
   totalsText,
   valuesText,
 } from "../../report/backfill-text.js";
-import { modelUri } from "../../spec/model-spec.js";
 import { modelName } from "../../report/plan-text.js";
 import { type Progress, silentProgress } from "../../report/progress/progress.js";
+import { reportText } from "../../report/report-text.js";
+import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
-import { exitCodeOf, JobError } from "../../util/errors.js";
+import { modelUri } from "../../spec/model-spec.js";
+import { type ErrorCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
+import { shellWord } from "../../util/shell-word.js";
 import { chooseProgress } from "../choose-progress.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { wantsColor } from "../colors.js";
-import { createLog } from "../logger.js";
+import { createLog, type LogOptions } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
-import { type BackfillOptions, runValue, type EndedRun } from "./backfill-run.js";
+
+interface BackfillOptions extends JobOptions, LogOptions {
+  readonly step?: RangeStep;
+  readonly parallel: number;
+  readonly stopOnFailure?: boolean;
+  readonly reprocess: "none" | "failed" | "completed";
+  readonly allowDuplicates?: boolean;
+  readonly allowOlder?: boolean;
+  readonly json?: boolean;
+  readonly progress: boolean;
+}
 
 /** Carries out one run for each value of a range of dates. */
 export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
@@ -28,11 +47,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     kept: "complete runs and committed spans are kept",
     hint: "run the same command again to continue",
   });
-  const log = createLog(io.stderr, {
-    level: options.quiet === true ? "error" : options.logLevel,
-    format: options.logFormat,
-    color: wantsColor(io.stderr.raw),
-  });
+  const log = createLog(io.stderr, options);
   const jobs = await readBackfill(specPath, options);
   const { param, first, last } = jobs.range;
   const order = orderFor(jobs, options, log);
@@ -44,20 +59,23 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   const runsOfCommand = new Set<string>(jobs.jobs.map(({ runId }) => runId));
   const progress = (logLine: (line: string) => void): Progress =>
     order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw);
-  const shared = { specPath, options, jobs, order, sharedModels, runsOfCommand, log, progress, signal: stop.signal };
+  const { signal } = stop;
   const warned = new Set<string>();
-  const ends = await runValues(jobs.jobs, { ...order, signal: stop.signal }, async (job) => {
-    const end = await runValue({ ...shared, warned }, job);
+  const shared = { specPath, options, jobs, order, sharedModels, runsOfCommand, log, progress, warned, signal };
+
+  const ends = await runValues(jobs.jobs, { ...order, signal }, async (job) => {
+    const end = await runValue(shared, job);
     if (options.json === true) {
       io.stdout.write(`${backfillRunJson(param, end)}\n`);
     }
     return end;
   });
-  const runs = jobs.jobs.map(({ value, runId }, index): EndedRun => {
-    return ends[index] ?? { value, runId, status: "not_started", exitCode: 0 };
-  });
+  const runs = jobs.jobs.map(
+    ({ value, runId }, index): EndedRun => ends[index] ?? { value, runId, status: "not_started", exitCode: 0 },
+  );
+
   const backfill = { param, first, last, runs, model };
-  const failure = stop.signal.aborted ? stop.signal.reason : failureOf(backfill, specPath, options);
+  const failure = signal.aborted ? signal.reason : failureOf(backfill, specPath, options);
   if (options.json === true) {
     io.stdout.write(`${backfillJson(backfill, failure === undefined ? 0 : exitCodeOf(failure))}\n`);
   } else if (options.quiet !== true) {
@@ -77,12 +95,11 @@ function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): 
   return order;
 }
 
+type EndedBackfill = Backfill & { readonly runs: readonly EndedRun[] };
+
 /** The error that a backfill ends with: that of the worst run; undefined: every run is complete. */
-function failureOf(
-  { param, first, last, runs }: Backfill & { readonly runs: readonly EndedRun[] },
-  specPath: string,
-  options: BackfillOptions,
-): unknown {
+function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillOptions): unknown {
+  const { param, first, last, runs } = backfill;
   const worst = worstOf(runs);
   if (worst === undefined) {
     return undefined;
@@ -90,23 +107,13 @@ function failureOf(
   if (!(worst.error instanceof JobError)) {
     return worst.error; // a bug, with its stack
   }
-  const goOn = continuing(runs, { param, last, specPath, options });
   return new JobError(worst.error.code, `backfilling ${param}=${first}..${last}: ${totalsText(runs)}`, {
-    hint: [...goOn, ...findings(runs)].join("\n    "),
+    hint: [...continuing(backfill, specPath, options), ...findings(runs)].join("\n    "),
     cause: worst.error,
   });
 }
 
-/** Returns the commands that continue the backfill. */
-function continuing(
-  runs: readonly EndedRun[],
-  {
-    param,
-    last,
-    specPath,
-    options,
-  }: { readonly param: string; readonly last: string; readonly specPath: string; readonly options: BackfillOptions },
-): string[] {
+function continuing({ param, last, runs }: EndedBackfill, specPath: string, options: BackfillOptions): string[] {
   if (options.reprocess !== "completed") {
     const changed = runs.some(({ status }) => status === "failed" || status === "held" || status === "discarded");
     const again =
@@ -127,7 +134,7 @@ function continuing(
   ];
 }
 
-/** Returns lines that name the values whose runs need a person. */
+/** Lines that name the values whose runs need a person. */
 function findings(runs: readonly EndedRun[]): string[] {
   const named = (status: ValueStatus, text: string): string[] => {
     const values = valuesText(runs, status, 10);
@@ -139,4 +146,133 @@ function findings(runs: readonly EndedRun[]): string[] {
     ...named("not_started", "not started"),
     ...(runs.every(({ status }) => status === "no_input") ? ["no value has input: is input.path right?"] : []),
   ];
+}
+
+/** What all runs of a backfill share. */
+interface Shared {
+  readonly specPath: string;
+  readonly options: BackfillOptions;
+  readonly jobs: BackfillJobs;
+  readonly order: RunOrder;
+  readonly sharedModels: SharedModels;
+  readonly runsOfCommand: ReadonlySet<string>;
+  readonly log: Log;
+  readonly progress: (logLine: (line: string) => void) => Progress;
+  /** The warnings that earlier runs have logged. */
+  readonly warned: Set<string>;
+  readonly signal: AbortSignal;
+}
+
+/** The run of one value, with the error that it ended with. */
+interface EndedRun extends BackfillRun {
+  readonly error?: unknown;
+}
+
+/** Carries out the run of one value, and logs how it ended. Never throws. */
+async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
+  const { jobs, options } = shared;
+  const { value, runId } = job;
+  const log = logOfValue(shared.log, `${jobs.range.param}=${value}`, shared.warned);
+  const newRun = options.reprocess === "completed";
+  const end = await attempted(shared, job, log, newRun);
+
+  const again = options.reprocess !== "none" && !newRun && isFinal(end);
+  if (again) {
+    const [firstLine = ""] = messageOf(end.error).split("\n");
+    log.announce(`${firstLine}; --reprocess ${options.reprocess} scores it again`);
+  }
+  const run = { value, runId, ...(again ? await attempted(shared, job, log, true) : end) };
+
+  const place = `(${jobs.jobs.findIndex((other) => other.value === value) + 1} of ${jobs.jobs.length})`;
+  if (run.failure === undefined) {
+    log.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
+  } else if (run.status !== "stopped") {
+    const hint = run.failure.hint === undefined ? "" : `\n  hint: ${run.failure.hint}`;
+    log.warn(`${run.failure.message} ${place}${hint}`);
+  }
+  return run;
+}
+
+/** Whether the same command would always fail in the same way, so that only a new run helps. */
+function isFinal({ error, report }: Attempted): boolean {
+  const changed: readonly ErrorCode[] = ["INPUT_CHANGED", "MODEL_CHANGED", "PLAN_CHANGED", "OUTPUT_DAMAGED"];
+  return report?.decided === undefined
+    ? error instanceof JobError && changed.includes(error.code)
+    : !report.decided.isOwnVerdict;
+}
+
+type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "modelSha256" | "error">;
+
+async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, newRun: boolean): Promise<Attempted> {
+  const { specPath, options, order, sharedModels, runsOfCommand, progress, signal } = shared;
+  const { allowDuplicates = false, allowOlder = false } = options;
+  const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
+  let record: AttemptRecord | undefined;
+  try {
+    const loaded = load();
+    const begun = recordOf(loaded.spec, { worker: attempt.worker });
+    record = begun;
+    const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
+    const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
+      await using job = await openLoaded(loaded, specPath, {
+        log,
+        signal,
+        attempt,
+        record: begun,
+        sharedModels,
+        jobsAtOnce: order.parallel,
+        progress: progress((line) => log.announce(line)),
+      });
+      return await calling(about, deadline, () => runJob(job));
+    });
+
+    const error = report.decided?.error;
+    const modelSha256 = record.run?.modelSha256;
+    return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, ...(error && failed(error)) };
+  } catch (thrown) {
+    const error = finalError(thrown);
+    return {
+      status: statusOf(error),
+      exitCode: exitCodeOf(error),
+      modelSha256: record?.run?.modelSha256,
+      ...failed(error),
+    };
+  }
+}
+
+function failed(error: unknown): Pick<EndedRun, "failure" | "error"> {
+  const known = error instanceof JobError ? error : undefined;
+  return { error, failure: { code: known?.code ?? "BUG", message: messageOf(error), hint: known?.hint } };
+}
+
+function statusOf(error: unknown): ValueStatus {
+  const code = error instanceof JobError ? error.code : undefined;
+  if (code === "PRUNED") {
+    return "pruned";
+  }
+  return code === "INPUT_NOT_READY" ? "no_input" : code === "SIGINT" || code === "SIGTERM" ? "stopped" : "failed";
+}
+
+/**
+ * The log of one of several runs. Its informational lines are logged at level debug, and a warning that another run has
+ * logged is not repeated.
+ */
+interface ValueLog extends Log {
+  /** Logs a line about the run at level info. */
+  announce(message: string): void;
+}
+
+function logOfValue(log: Log, label: string, warned: Set<string>): ValueLog {
+  const debug = (message: string): void => log.debug(`${label}: ${message}`);
+  return {
+    announce: (message) => log.info(`${label}: ${message}`),
+    info: debug,
+    debug,
+    warn(message) {
+      if (!warned.has(message)) {
+        warned.add(message);
+        log.warn(`${label}: ${message}`);
+      }
+    },
+  };
 }

@@ -1,30 +1,28 @@
 import { dirname, resolve } from "node:path";
-import { libraryFolder, type Machine, packageFolder, thisMachine } from "../../engine/devices/machine.js";
-import type { Part } from "../../engine/devices/part.js";
+import { attemptServices } from "../../app/attempt-services.js";
+import { machineError } from "../../app/machine-errors.js";
+import { requireModelPath } from "../../app/models/model-path.js";
+import { installTokenizers, requireTokenizers } from "../../app/models/tokenizers.js";
+import { deviceIdOf } from "../../app/open-engine.js";
+import { resolveModel } from "../../app/open-model.js";
+import { usableCores } from "../../app/process-limits.js";
+import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
+import { measureSpeeds, openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { componentVersions, programVersion, tokenizersVersion } from "../../app/version.js";
+import { findWorker } from "../../app/worker.js";
+import { openDuckDb } from "../../duckdb/instance.js";
+import { libraryFolder, type Machine, packageFolder, type Part, thisMachine } from "../../engine/devices/machine.js";
 import { partsOf, providersOn } from "../../engine/devices/provider-parts.js";
 import { installLocale } from "../../engine/onnx/runtime-text.js";
 import type { ModelFile } from "../../models/port.js";
-import { JobError } from "../../util/errors.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { tokenizerUris } from "../../spec/model-spec.js";
+import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
-import { attemptServices } from "../../app/attempt-services.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
 import { createWarningLog } from "../logger.js";
-import { deviceIdOf } from "../../app/open-engine.js";
-import { requireModelPath } from "../../app/models/model-path.js";
-import { installTokenizers, requireTokenizers } from "../../app/models/tokenizer-library.js";
-import { resolveModel } from "../../app/open-model.js";
-import { type MissingProvider, providerMissing } from "../../app/providers/provider-missing.js";
-import { measureSpeeds } from "../../app/providers/speeds.js";
-import { usableCores } from "../../app/process-limits.js";
-import { openTinyModel, type Trial, tryProvider } from "../../app/providers/provider-trial.js";
-import { openDuckDb } from "../../duckdb/instance.js";
-import { machineError } from "../../app/machine-errors.js";
-import { componentVersions, programVersion, tokenizersVersion } from "../../app/version.js";
-import { findWorker } from "../../app/worker.js";
 
 /**
  * Shows what a run needs on this machine, and tries it.
@@ -253,7 +251,6 @@ function cannotRun(
   return providerMissing({ doing: `checking for ${names}`, parts, message, machine, asked, advice, driverFailed });
 }
 
-/** Opens the model of the spec; without a spec, a tiny model. */
 async function modelOf(
   loaded: LoadedSpec | undefined,
   specPath: string | undefined,

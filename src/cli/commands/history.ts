@@ -108,7 +108,6 @@ function modelJson({ uri, version, sha256 }: PlannedModel): object {
   return { uri, version: version ?? null, sha256 };
 }
 
-/** The status as people read it. */
 function statusOf({ status, rolledBack = false }: RecordedRun): string {
   return rolledBack && status === "published" ? "rolled back" : status;
 }

@@ -1,28 +1,37 @@
-import { access, open, stat, unlink, writeFile } from "node:fs/promises";
-import { basename, dirname, join, parse, resolve } from "node:path";
+import { access, open, readdir, readFile, stat, unlink, writeFile } from "node:fs/promises";
+import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
+import { openLoaded } from "../../app/job-context.js";
+import { fileError } from "../../app/reading/given-files.js";
+import type { DeclaredSignature } from "../../binding/declared-signature.js";
+import { type FeatureOrder, parseFeatureNames } from "../../binding/feature-order.js";
 import { proposeBinding } from "../../binding/propose.js";
 import { showTensor } from "../../binding/side-by-side.js";
-import { errnoOf, JobError, reworded } from "../../util/errors.js";
+import type { SourceColumn } from "../../columnar/types.js";
+import { isInputFile } from "../../formats/by-format.js";
+import { parseMlModel } from "../../models/mlflow/mlmodel.js";
+import type { FoundModel } from "../../models/port.js";
+import { foldersIn, partitionsOf, twiceText } from "../../plan/partitions.js";
 import { contractText } from "../../report/plan-text.js";
-import { featureOrderOf } from "../../app/models/feature-order.js";
 import { previewContract, previewSchema } from "../../run/previewing/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { editorSchema } from "../../spec/editor-schema.js";
 import { loadSpec } from "../../spec/load.js";
-import { hasName, specsBeside, writesToOut } from "../../app/reading/specs-beside.js";
-import { fileError } from "../../app/reading/given-files.js";
-import type { SourceColumn } from "../../columnar/types.js";
-import { foldersIn, twiceText } from "../../plan/partitions.js";
-import { isInputFile } from "../../formats/by-format.js";
+import { isModelUri } from "../../spec/model-uri.js";
+import { otherStoreProblem } from "../../spec/object-uri.js";
 import { hasWildcards } from "../../storage/glob.js";
-import type { SafeIo } from "../io.js";
-import { quoteThePattern } from "../texts/usage-hint.js";
-import { createWarningLog } from "../logger.js";
+import { errnoOf, JobError, reworded } from "../../util/errors.js";
 import { shellWord } from "../../util/shell-word.js";
-import { openLoaded } from "../../app/job-context.js";
-import { checkUrl, type PlaceOptions, placesOf, withFolderName, writtenUrl } from "./init-places.js";
+import type { SafeIo } from "../io.js";
+import { createWarningLog } from "../logger.js";
+import { quoteThePattern } from "../texts/usage-hint.js";
 
-interface InitOptions extends PlaceOptions {
+interface InitOptions {
+  readonly model: string;
+  readonly input: readonly string[];
+  readonly output?: string;
+  /** true: the option was given without a URL. */
+  readonly postgres?: string | true;
+  readonly table?: string;
   readonly columns?: string;
   readonly name?: string;
   readonly checks?: boolean;
@@ -45,34 +54,28 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
     schema: `./${schemaFile}`,
     command: `infer-batch run ${shellWord(path)}`,
     name,
-    ...placesOf(options, { folder, name, into: (await isOutUsed(folder, others)) ? `out-${name}` : "out" }),
+    ...placesOf(options, folder, name, (await isOutUsed(folder, others)) ? `out-${name}` : "out"),
   };
+
   const survey = await look(path, { ...base, columns: [], notes: [], types: new Map() });
   const date = dateIn(base.inputPath);
   const carry = options.columns?.split(",").map((column) => column.trim());
-  const target = options.output?.includes("${") ? base.target : withFolderName(base.target, { ...survey, carry, date });
+  const target = options.output?.includes("${") ? base.target : withFolderName(base.target, survey, carry, date);
   const ofFolders = "parquet" in target ? foldersIn(target.parquet) : new Set<string>();
-  const {
-    inputs,
-    columns,
-    outputs,
-    notes: ofBinding,
-  } = proposeBinding({
-    ...survey,
-    order: await featureOrderOf(survey.resolved),
-    carry,
-    ofFolders,
-  });
+  const order = await featureOrderOf(survey.resolved);
+  const { inputs, columns, outputs, notes: ofBinding } = proposeBinding({ ...survey, order, carry, ofFolders });
   const types = new Map(
-    [...survey.signature.inputs, ...survey.signature.outputs].map((one) => [one.name, showTensor(one)]),
+    [...survey.signature.inputs, ...survey.signature.outputs].map((tensor) => [tensor.name, showTensor(tensor)]),
   );
   const model = { path: base.model.path, sha256: survey.sha256, inputs, outputs };
   const notes = [
     ...ofBinding,
-    ...noteOnFolders(target, { found: carry === undefined ? survey.columns : [], columns }),
+    ...noteOnFolders(target, carry === undefined ? survey.columns : [], columns),
     ...(date === undefined ? noteOnDates(survey.shard, options.input) : []),
   ];
-  const inputPath = date === undefined ? base.inputPath : base.inputPath.map((one) => one.replaceAll(date, "${ds}"));
+  const inputPath =
+    date === undefined ? base.inputPath : base.inputPath.map((pattern) => pattern.replaceAll(date, "${ds}"));
+
   const draft = draftSpec({ ...base, target, inputPath, model, types, columns, notes });
   const text = options.checks === true ? `${draft}${checksText(columns)}` : draft;
   const bound = await bind(path, text, date);
@@ -119,14 +122,15 @@ function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[]
 /** Says why columns are not carried through, or will be in the way. */
 function noteOnFolders(
   target: SpecDraft["target"],
-  { found, columns }: { readonly found: readonly SourceColumn[]; readonly columns: readonly string[] },
+  inShard: readonly SourceColumn[],
+  columns: readonly string[],
 ): string[] {
   if (!("parquet" in target)) {
     return [];
   }
   const twice = twiceText(columns, target.parquet);
   const ofFolders = foldersIn(target.parquet);
-  const left = found
+  const left = inShard
     .map(({ name }) => name)
     .filter((name) => ofFolders.has(name.toLowerCase()) && !columns.includes(name));
   return [
@@ -142,16 +146,15 @@ function nextSteps(path: string, { postgres }: InitOptions, date: string | undef
 }
 
 async function refuseExisting(path: string): Promise<void> {
-  const found = await access(path).then(
-    () => "a file",
-    (error: unknown) => error,
-  );
-  if (found === "a file") {
-    throw alreadyThere(path);
+  try {
+    await access(path);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") {
+      return;
+    }
+    throw notWritten(path, error);
   }
-  if (errnoOf(found) !== "ENOENT") {
-    throw notWritten(path, found);
-  }
+  throw alreadyThere(path);
 }
 
 function alreadyThere(path: string): JobError {
@@ -205,7 +208,6 @@ async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<
   });
 }
 
-/** Checks the draft as `validate` does. */
 async function bind(path: string, text: string, date: string | undefined): Promise<string> {
   await using job = await openText(path, text, date === undefined ? {} : { ds: date });
   const contract = await previewContract(job);
@@ -264,11 +266,136 @@ async function create(path: string, text: string): Promise<void> {
   }
 }
 
-/** Writes the JSON Schema for editors, unless it exists. */
 async function createSchema(path: string): Promise<string> {
   const text = `${JSON.stringify(editorSchema(), undefined, 2)}\n`;
   return await writeFile(path, text, { flag: "wx" }).then(
     () => `, and ${schemaFile}, with which editors complete and check the spec`,
     () => "",
   );
+}
+
+function placesOf(
+  { model, input, output, postgres, table }: InitOptions,
+  folder: string,
+  name: string,
+  own: string,
+): Pick<SpecDraft, "inputPath" | "model" | "target"> {
+  const place = (text: string): string =>
+    isModelUri(text) ||
+    otherStoreProblem(text) !== undefined ||
+    isAbsolute(text) ||
+    text.startsWith("${") ||
+    folder === process.cwd()
+      ? text
+      : relative(folder, resolve(text)) || ".";
+  const into = output === undefined ? own : place(output);
+  if (postgres !== undefined && output !== undefined) {
+    throw new JobError("USAGE", "reading --output: predictions go to a folder or to --postgres, not to both", {
+      hint: "leave one of them out",
+    });
+  }
+  const ownTable = `${/^\d/.test(name) ? "job_" : ""}${name.replaceAll("-", "_")}`;
+  return {
+    inputPath: input.map(place),
+    model: { path: place(model), sha256: "", inputs: undefined, outputs: { prediction: "prediction" } },
+    target:
+      postgres === undefined
+        ? { parquet: into.includes("${") ? into : `${into.replace(/\/$/, "")}/dt=\${ds}` }
+        : { postgres: { url: writtenUrl(postgres), table: table ?? `predictions.${ownTable}` } },
+  };
+}
+
+/**
+ * Refuses a word after `--postgres` that is no URL: commander takes the next argument for it.
+ * @throws JobError USAGE
+ */
+function checkUrl(postgres: InitOptions["postgres"]): void {
+  if (typeof postgres === "string" && /\.ya?ml$/i.test(postgres)) {
+    throw new JobError("USAGE", `reading --postgres ${postgres}: expected postgres://user@host:port/database`, {
+      hint: `the file to write goes first: infer-batch init ${shellWord(postgres)} … --postgres`,
+    });
+  }
+}
+
+/** Returns the URL for the spec: as it is if it has no secret, else a reference to the environment. */
+function writtenUrl(url: string | true): string {
+  return url === true || /:\/\/[^@]*:[^@]*@|password=/i.test(url) ? "${DATABASE_URL}" : url;
+}
+
+/** Names of the folder of a run, in order of preference. */
+const folderNames = ["dt", "ds", "run_date"];
+
+/**
+ * Names the folder that `init` gives each run after a column that its files do not have: pandas and pyarrow cannot read
+ * files with a column that the names of their folders give, too. A folder of the input that has the date of the run in its
+ * name keeps this name.
+ * @param carry the columns that `--columns` names; undefined: `init` chooses
+ * @param date the date in the path of the input, in place of which the spec has that of the run
+ */
+function withFolderName(
+  target: SpecDraft["target"],
+  { columns, shard }: Awaited<ReturnType<typeof previewSchema>>,
+  carry: readonly string[] | undefined,
+  date: string | undefined,
+): SpecDraft["target"] {
+  const ownFolder = `/${folderNames[0]}=\${ds}`;
+  if (!("parquet" in target) || !target.parquet.endsWith(ownFolder)) {
+    return target;
+  }
+  const isFree = (folder: string): boolean => {
+    const column = columns.find(({ name }) => name.toLowerCase() === folder);
+    const isDate = column?.partition === true && date !== undefined && partitionsOf(shard).get(column.name) === date;
+    return column === undefined || (carry === undefined ? isDate : !carry.includes(column.name));
+  };
+  const chosen = folderNames.find(isFree);
+  return chosen === undefined ? target : { parquet: target.parquet.replace(ownFolder, () => `/${chosen}=\${ds}`) };
+}
+
+/**
+ * The order of a model's columns, as its metadata, its signature in MLflow or a file beside it says; undefined: nothing
+ * says it.
+ */
+async function featureOrderOf({ model, signature }: FoundModel): Promise<FeatureOrder | undefined> {
+  const { features } = model.traits;
+  if (features !== undefined || !("path" in model)) {
+    return features;
+  }
+  const beside = async (name: string): Promise<string> =>
+    await readFile(join(dirname(model.path), name), "utf8").catch(() => "");
+  const declared = columnsOf(signature ?? parseMlModel(await beside("MLmodel"))?.signature);
+  if (declared.length > 0) {
+    return { names: declared, from: "the model's signature in MLflow" };
+  }
+  for (const name of ["feature_names.json", "feature_names.txt"]) {
+    const names = parseFeatureNames(await beside(name));
+    if (names.length > 0) {
+      return { names, from: `${name} beside the model` };
+    }
+  }
+  return undefined;
+}
+
+function columnsOf(signature: DeclaredSignature | undefined): readonly string[] {
+  const { inputs = [] } = signature ?? {};
+  const names = inputs.flatMap(({ kind, name }) => (kind === "column" && name !== undefined ? [name] : []));
+  return names.length === inputs.length ? names : [];
+}
+
+/** More files are no folder of jobs. */
+const mostFiles = 200;
+
+/** Reads the texts of the other YAML files in the folder of a spec that is to be written; without those that cannot be read. */
+async function specsBeside(path: string): Promise<readonly string[]> {
+  const folder = dirname(resolve(path));
+  const names = await readdir(folder).catch(() => []);
+  const others = names.filter((name) => /\.ya?ml$/i.test(name) && name !== basename(path)).slice(0, mostFiles);
+  return await Promise.all(others.map((name) => readFile(join(folder, name), "utf8").catch(() => "")));
+}
+
+function hasName(spec: string, name: string): boolean {
+  return [...spec.matchAll(/^name:\s*["']?([^\s"'#]+)/gm)].some(([, found]) => found === name);
+}
+
+function writesToOut(spec: string): boolean {
+  return /path:\s*["']?(?:\.\/)?out\//.test(spec);
 }

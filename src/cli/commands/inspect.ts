@@ -1,19 +1,26 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
-import { inspectParquet } from "../../formats/parquet/inspect.js";
-import { openModelFile, type OnnxFile } from "../../models/model-file.js";
-import type { ResolvedModel } from "../../models/port.js";
-import { signatureDifferences } from "../../binding/declared-signature.js";
-import { startScoringWorker } from "../../app/threads/worker-threads.js";
-import { openOnnxEngine } from "../../engine/onnx/engine.js";
-import { JobError, messageOf } from "../../util/errors.js";
-import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
-import { isObjectUri, objectUriProblem } from "../../spec/object-uri.js";
 import { attemptServices } from "../../app/attempt-services.js";
 import { resolveModel } from "../../app/open-model.js";
 import { fileError } from "../../app/reading/given-files.js";
-import { modelJson, modelText, shardJson, shardText } from "../texts/inspect-text.js";
+import { startScoringWorker } from "../../app/threads/worker-threads.js";
+import { signatureDifferences } from "../../binding/declared-signature.js";
+import { batchDependence, lostOutputs, type ModelTraits } from "../../binding/model-traits.js";
+import { showTensor } from "../../binding/side-by-side.js";
+import type { ModelSignature, TensorSignature } from "../../columnar/tensor.js";
+import { openOnnxEngine } from "../../engine/onnx/engine.js";
+import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
+import { inspectParquet } from "../../formats/parquet/inspect.js";
+import type { ShardDetails } from "../../formats/port.js";
+import { type OnnxFile, openModelFile } from "../../models/model-file.js";
+import type { ResolvedModel } from "../../models/port.js";
+import { modelName, showBytes } from "../../report/plan-text.js";
+import { count, showCount } from "../../report/report.js";
+import { table } from "../../report/table.js";
+import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
+import { isObjectUri, objectUriProblem } from "../../spec/object-uri.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import { printable } from "../../util/printable.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
@@ -25,30 +32,29 @@ export async function inspectCommand(
 ): Promise<void> {
   const problem = modelUriProblem(file) ?? (isObjectUri(file) ? objectUriProblem(file) : undefined);
   if (problem !== undefined || isModelUri(file)) {
-    await inspectRemote(file, { problem, json }, io);
+    await inspectRemote(file, problem, json, io);
     return;
   }
+
+  const showShard = (details: ShardDetails): void => {
+    const shard = { ...details, path: file };
+    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+  };
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
-    const shard = { ...(await inspectParquet(resolve(file))), path: file };
-    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    showShard(await inspectParquet(resolve(file)));
     return;
   }
   if (arrowMagic.test(ends.head) || arrowName.test(file) || (await beginsArrowStream(resolve(file)))) {
-    const shard = { ...(await inspectArrow(resolve(file))), path: file };
-    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    showShard(await inspectArrow(resolve(file)));
     return;
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
-  await showModel({ model, name: file, json }, io);
+  await showModel(model, file, json, io);
 }
 
 /** Shows a model of a registry, a store or a URL, which is fetched into the cache. */
-async function inspectRemote(
-  uri: string,
-  { problem, json }: { readonly problem: string | undefined; readonly json: boolean },
-  io: SafeIo,
-): Promise<void> {
+async function inspectRemote(uri: string, problem: string | undefined, json: boolean, io: SafeIo): Promise<void> {
   if (problem !== undefined || shardName.test(uri)) {
     throw new JobError("USAGE", `inspecting ${uri}: ${problem ?? "shards are inspected on this machine only"}`, {
       hint: "a URI names a model, as model.path does; fetch a shard first, such as with `aws s3 cp` or curl",
@@ -57,33 +63,26 @@ async function inspectRemote(
   const { signal } = new AbortController();
   const services = attemptServices({ retry: { max_seconds: retrySeconds } }, createWarningLog(io.stderr), signal);
   const resolved = await resolveModel({ path: uri }, { folder: ".", ...services });
-  await showModel({ model: await openModelFile(resolved.file.path), name: uri, json, resolved }, io);
+  await showModel(await openModelFile(resolved.file.path), uri, json, io, resolved);
 }
 
 /** `inspect` retries only for a short time, because a person waits for it. */
 const retrySeconds = 30;
 
-interface ShownModel {
-  readonly model: OnnxFile;
-  readonly name: string;
-  readonly json: boolean;
-  /** The registry's facts about the model. */
-  readonly resolved?: ResolvedModel;
-}
-
-async function showModel({ model, name, json, resolved }: ShownModel, io: SafeIo): Promise<void> {
-  const layout = { sessions: 1, intraOpThreads: 1 };
-  await using engine = await openOnnxEngine({
-    model,
-    providers: ["cpu"],
-    startWorker: startScoringWorker,
-    ...layout,
-  });
+/** The last argument is what a registry says of the model. */
+async function showModel(
+  model: OnnxFile,
+  path: string,
+  json: boolean,
+  io: SafeIo,
+  { version, signature: declared }: Partial<ResolvedModel> = {},
+): Promise<void> {
+  const alone = { sessions: 1, intraOpThreads: 1 };
+  await using engine = await openOnnxEngine({ model, providers: ["cpu"], startWorker: startScoringWorker, ...alone });
   const { signature } = engine;
-  const { version, signature: declared } = resolved ?? {};
   const differences = declared === undefined ? [] : signatureDifferences(declared, signature);
-  const seen = { ...model, path: name, signature, version, differences };
-  io.stdout.write(json ? `${modelJson(seen)}\n` : modelText(seen));
+  const shown = { ...model, path, signature, version, differences };
+  io.stdout.write(json ? `${modelJson(shown)}\n` : modelText(shown));
 }
 
 /** Both ends of a Parquet file; PARE if its footer is encrypted. One end is enough to tell what the file should be. */
@@ -95,27 +94,20 @@ const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;
 const headBytes = 32;
 
-interface Ends {
-  /** The first bytes, in latin1. */
-  readonly head: string;
-  readonly tail: string;
-}
-
-/** Reads both ends of a file. @throws JobError FILE_MISSING, PERMISSION, DISK */
-async function readEnds(path: string): Promise<Ends> {
+/** The first and the last bytes of a file, in latin1. @throws JobError FILE_MISSING, PERMISSION, DISK */
+async function readEnds(path: string): Promise<{ readonly head: string; readonly tail: string }> {
   try {
-    const found = await stat(path);
-    if (!found.isFile()) {
-      throw new JobError(
-        "FILE_MISSING",
-        `inspecting ${path}: it is ${found.isDirectory() ? "a folder" : "not a plain file"}`,
-        { hint: "name one .onnx, .parquet or .arrow file" },
-      );
+    const stats = await stat(path);
+    if (!stats.isFile()) {
+      const kind = stats.isDirectory() ? "a folder" : "not a plain file";
+      throw new JobError("FILE_MISSING", `inspecting ${path}: it is ${kind}`, {
+        hint: "name one .onnx, .parquet or .arrow file",
+      });
     }
     await using file = await open(path);
     return {
-      head: await readAt(file, 0, Math.min(headBytes, found.size)),
-      tail: await readAt(file, Math.max(0, found.size - tailBytes), tailBytes),
+      head: await readAt(file, 0, Math.min(headBytes, stats.size)),
+      tail: await readAt(file, Math.max(0, stats.size - tailBytes), tailBytes),
     };
   } catch (error) {
     const hint =
@@ -154,4 +146,179 @@ function neither(path: string, head: string, cause: unknown): JobError {
     hint: known?.hint ?? "is this the right file, and was it copied whole?",
     cause,
   });
+}
+
+/** A model file, and its signature. */
+interface InspectedModel extends OnnxFile {
+  /** Inputs and outputs, as ONNX Runtime reports them. */
+  readonly signature: ModelSignature;
+  /** The version that the model's URI resolves to. */
+  readonly version?: string | undefined;
+  /** The differences from the signature that the registry declares, a text each. */
+  readonly differences: readonly string[];
+}
+
+const maxCharacters = 100;
+
+function modelText(model: InspectedModel): string {
+  const { path, version, fileBytes, sha256, externalData, proto, signature, traits } = model;
+  const facts: [string, string][] = [
+    ["model", modelName({ uri: path, version })],
+    ["size", exactBytes(fileBytes)],
+    ...externalData.map((file): [string, string] => ["external", `${file.location}, ${exactBytes(file.sizeBytes)}`]),
+    ["sha256", sha256],
+    ["opset", proto.opsetImports.map(({ domain, version: opset }) => `${opsetDomain(domain)} ${opset}`).join(", ")],
+    ["ir", String(proto.irVersion)],
+    ["producer", firstLine(`${proto.producerName} ${proto.producerVersion}`)],
+    ["domain", proto.domain],
+    ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
+    ["doc", firstLine(proto.docString)],
+  ];
+  return lines([
+    ...factLines(facts),
+    ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, firstLine(value)]))),
+    ...section("inputs", table(signature.inputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
+    ...section("outputs", table(signature.outputs.map((tensor) => [tensor.name, outputType(tensor, traits)]))),
+    ...section(
+      "notes",
+      notesOf(model).map((note) => `  ${note}`),
+    ),
+  ]);
+}
+
+function modelJson(model: InspectedModel): string {
+  const { path, version, fileBytes, sha256, externalData, proto, signature } = model;
+  const notes = notesOf(model);
+  return JSON.stringify({
+    kind: "model",
+    path,
+    ...(version === undefined ? {} : { version }),
+    size_bytes: fileBytes,
+    sha256,
+    external_data: externalData.map((file) => ({ location: file.location, size_bytes: file.sizeBytes })),
+    ir_version: jsonInteger(proto.irVersion),
+    opset_imports: proto.opsetImports.map(({ domain, version: opset }) => ({
+      domain: opsetDomain(domain),
+      version: jsonInteger(opset),
+    })),
+    producer_name: proto.producerName,
+    producer_version: proto.producerVersion,
+    domain: proto.domain,
+    model_version: jsonInteger(proto.modelVersion),
+    doc_string: proto.docString,
+    metadata_props: Object.fromEntries(proto.metadataProps),
+    inputs: signature.inputs.map(tensorJson),
+    outputs: signature.outputs.map(tensorJson),
+    ...(notes.length === 0 ? {} : { notes }),
+  });
+}
+
+function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): string {
+  return otherOutputs.find(({ name }) => name === tensor.name)?.type ?? showTensor(tensor);
+}
+
+function notesOf({ traits, differences }: InspectedModel): string[] {
+  const dependence = batchDependence(traits);
+  const signature =
+    differences.length === 0 ? [] : [`the registry declares another signature: ${differences.join("; ")}`];
+  return [...lostOutputs(traits, undefined), ...(dependence === undefined ? [] : [dependence]), ...signature];
+}
+
+/** `dtype` and `shape` are null for a value that is not a tensor; a dynamic dimension is null. */
+function tensorJson({ name, dtype, shape }: TensorSignature): object {
+  return { name, dtype: dtype ?? null, shape: dtype === undefined ? null : shape };
+}
+
+/** The name of an operator set's domain; the default domain has two spellings. */
+function opsetDomain(domain: string): string {
+  return domain === "" ? "ai.onnx" : domain;
+}
+
+function shardText(shard: ShardDetails): string {
+  const { rowGroups, rowGroupRows, columns } = shard;
+  const compressed = columns.reduce((sum, column) => sum + column.compressedBytes, 0);
+  const uncompressed = columns.reduce((sum, column) => sum + column.uncompressedBytes, 0);
+  const facts: [string, string][] = [
+    ["shard", shard.path],
+    ["size", `${exactBytes(shard.sizeBytes)}, of which footer ${showBytes(shard.footerBytes)}`],
+    ["rows", showCount(shard.rows)],
+    ["groups", rowGroupRows === null ? "none" : `${count(rowGroups, "row group")} of ${rowRange(rowGroupRows)}`],
+    ["writer", [shard.createdBy ?? "unknown", `format version ${shard.formatVersion}`].join(", ")],
+    ["metadata", shard.metadataKeys.join(", ")],
+    ["columns", `${columns.length}, ${showBytes(compressed)} compressed, ${showBytes(uncompressed)} uncompressed`],
+  ];
+  const header = ["name", "type", "NULLs", "codec", "compressed", "uncompressed"];
+  const rows = columns.map((column) => [
+    column.name,
+    column.type,
+    column.nulls === null ? "unknown" : showCount(column.nulls),
+    column.codecs.join(", "),
+    showBytes(column.compressedBytes),
+    showBytes(column.uncompressedBytes),
+  ]);
+  return lines([...factLines(facts), "", ...table([header, ...rows], { right: [2, 4, 5] })]);
+}
+
+function shardJson(shard: ShardDetails): string {
+  return JSON.stringify({
+    kind: "shard",
+    path: shard.path,
+    size_bytes: shard.sizeBytes,
+    footer_bytes: shard.footerBytes,
+    created_by: shard.createdBy,
+    format_version: shard.formatVersion,
+    rows: shard.rows,
+    row_groups: shard.rowGroups,
+    row_group_rows_min: shard.rowGroupRows?.min ?? null,
+    row_group_rows_max: shard.rowGroupRows?.max ?? null,
+    metadata_keys: shard.metadataKeys,
+    columns: shard.columns.map((column) => ({
+      name: column.name,
+      type: column.type,
+      nulls: column.nulls,
+      codecs: column.codecs,
+      compressed_bytes: column.compressedBytes,
+      uncompressed_bytes: column.uncompressedBytes,
+    })),
+  });
+}
+
+function rowRange({ min, max }: { readonly min: number; readonly max: number }): string {
+  return min === max ? count(max, "row") : `${showCount(min)} to ${count(max, "row")}`;
+}
+
+/** Name and value of each fact; facts without a value are left out. */
+function factLines(facts: readonly (readonly [string, string])[]): string[] {
+  const shown = facts.filter(([, value]) => value !== "");
+  const width = Math.max(...shown.map(([name]) => name.length));
+  return shown.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}`);
+}
+
+function section(title: string, body: readonly string[]): string[] {
+  return body.length === 0 ? [] : ["", `${title}:`, ...body];
+}
+
+function lines(all: readonly string[]): string {
+  return `${all.join("\n")}\n`;
+}
+
+/** "1.0 KiB (1,037 bytes)". */
+function exactBytes(bytes: number): string {
+  return bytes < 1024 ? count(bytes, "byte") : `${showBytes(bytes)} (${count(bytes, "byte")})`;
+}
+
+/** The first line of a text, cut to 100 characters: some exporters write whole vocabularies into one. */
+function firstLine(text: string): string {
+  const [first = ""] = text.trim().split(/\r?\n/, 1);
+  return first.length > maxCharacters
+    ? `${first.slice(0, maxCharacters)}…`
+    : first === text.trim()
+      ? first
+      : `${first} …`;
+}
+
+/** A JSON number, or text where a double would lose digits. */
+function jsonInteger(value: bigint): number | string {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : String(value);
 }

@@ -1,22 +1,19 @@
+import { open } from "node:fs/promises";
+import { openPipe, type Stdio } from "../../app/pipe-context.js";
+import { fileError } from "../../app/reading/given-files.js";
+import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { RejectedRow } from "../../columnar/types.js";
 import { pipeText } from "../../report/pipe-report.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count } from "../../report/report.js";
 import { runPipe } from "../../run/pipe.js";
+import { errnoOf, JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
-import { wantsColor } from "../colors.js";
-import { createLog } from "../logger.js";
-import { openPipe } from "../../app/pipe-context.js";
-import { openRejectsFile } from "../rejects-file.js";
+import { createLog, type LogOptions } from "../logger.js";
 import { abortOnSignals } from "../signals.js";
-import { openStdio, readerLeft } from "../stdio.js";
 
-interface PipeOptions extends JobOptions {
+interface PipeOptions extends JobOptions, LogOptions {
   readonly rejects?: string;
-  readonly quiet?: boolean;
-  readonly logLevel: "debug" | "info" | "warn" | "error";
-  readonly logFormat: "pretty" | "json";
 }
 
 /** Scores a stream from stdin to stdout. Everything else goes to stderr. */
@@ -27,11 +24,7 @@ export async function pipeCommand(spec: string, options: PipeOptions, io: SafeIo
     hint: "run the same command over the same input again",
   });
   using stdio = openStdio(stop.signal);
-  const log = createLog(stderr, {
-    level: options.quiet === true ? "error" : options.logLevel,
-    format: options.logFormat,
-    color: wantsColor(stderr.raw),
-  });
+  const log = createLog(stderr, options);
   const rejected = summarizeRejects();
   try {
     await using file = options.rejects === undefined ? undefined : await openRejectsFile(options.rejects);
@@ -52,4 +45,102 @@ export async function pipeCommand(spec: string, options: PipeOptions, io: SafeIo
       log.warn([`${count(rejected.rows, "row")} rejected`, ...rejected.lines()].join("\n"));
     }
   }
+}
+
+/** The abort reason when the reader of stdout has closed it early. That is not an error. */
+const readerLeft: unique symbol = Symbol("the reader of stdout has left");
+
+const noBytes = new Uint8Array(0);
+
+/** Opens stdin and stdout of a pipe. @throws JobError USAGE when either is a terminal */
+function openStdio(stop: AbortSignal): Stdio {
+  const { stdin, stdout } = process;
+  if (stdin.isTTY || stdout.isTTY) {
+    throw new JobError(
+      "USAGE",
+      `opening ${stdin.isTTY ? "stdin" : "stdout"}: it is a terminal, expected an Arrow stream`,
+      {
+        hint: "such as infer-batch pipe job.yaml < in.arrows > out.arrows",
+      },
+    );
+  }
+  const failed = new AbortController();
+  const signal = AbortSignal.any([stop, failed.signal]);
+  const close = (): void => {
+    stdin.destroy();
+  };
+  const onAbort = (): void => {
+    close();
+    stdout.destroy();
+  };
+  signal.addEventListener("abort", onAbort);
+  const fail = (error: unknown): void => {
+    if (errnoOf(error) === "EPIPE") {
+      failed.abort(readerLeft);
+      return;
+    }
+    failed.abort(
+      new JobError("DISK", `writing to stdout: ${errnoOf(error) ?? String(error)}`, {
+        hint: "what was written so far has no end-of-stream marker; run the same command again",
+        cause: error,
+      }),
+    );
+  };
+  stdout.removeAllListeners("error"); // main.ts reports stdout errors as a lost report
+  stdout.on("error", fail);
+  stdin.on("error", () => undefined); // the reader of `chunks` gets the error too
+  return {
+    chunks: stdin,
+    close,
+    signal,
+    write: (chunks) => writeAll(chunks, signal, fail),
+    [Symbol.dispose]() {
+      signal.removeEventListener("abort", onAbort);
+      close();
+      if (signal.aborted && stdout.writableLength > 0) {
+        // A pending write would keep the process alive. Models no longer run, so the process may exit once its exit code
+        // is set.
+        setImmediate(() => process.exit());
+      }
+    },
+  };
+}
+
+function writeAll(chunks: readonly Uint8Array[], signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
+  const { stdout } = process;
+  return new Promise((resolve, reject) => {
+    const stopped = (): void => {
+      reject(signal.reason as Error); // a write that the reader blocks does not end by itself
+    };
+    signal.addEventListener("abort", stopped, { once: true });
+    stdout.cork();
+    for (const chunk of chunks) {
+      stdout.write(chunk);
+    }
+    stdout.write(noBytes, (error) => {
+      signal.removeEventListener("abort", stopped);
+      if (error === null || error === undefined) {
+        resolve();
+      } else {
+        fail(error);
+        reject(error);
+      }
+    });
+    stdout.uncork();
+  });
+}
+
+/** Creates or replaces a file for rejected rows, one line of JSON each. @throws JobError DISK, PERMISSION, FILE_MISSING */
+async function openRejectsFile(
+  path: string,
+): Promise<AsyncDisposable & { readonly write: (rows: readonly RejectedRow[]) => Promise<void> }> {
+  const orFail = async <T>(work: Promise<T>): Promise<T> =>
+    await work.catch((error: unknown) => {
+      throw fileError(`writing rejected rows to ${path}`, error, "--rejects names a file that this user can write");
+    });
+  const file = await orFail(open(path, "w"));
+  return {
+    write: (rows) => orFail(file.appendFile(rows.map((row) => `${JSON.stringify(row)}\n`).join(""))),
+    [Symbol.asyncDispose]: () => file.close(),
+  };
 }

@@ -1,20 +1,27 @@
+import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { checkReports } from "../../app/reports/check-reports.js";
-import { checkSpools } from "../../app/check-spools.js";
-import { estimateFields } from "../../report/spending/estimate-text.js";
+import { alone, openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { type CallContext, plainUrlAt } from "../../app/reports/call-urls.js";
+import { placeReports } from "../../app/reports/files.js";
+import { tokenOf } from "../../app/reports/lineage.js";
+import { findWorker } from "../../app/worker.js";
 import { runIdOf } from "../../plan/identity.js";
-import { challengerPreviewFields, type ChallengerPreview, planText, targetText } from "../../report/plan-text.js";
+import type { Plan } from "../../plan/plan.js";
+import { type ChallengerPreview, challengerPreviewFields, planText, targetText } from "../../report/plan-text.js";
+import { estimateFields } from "../../report/spending/estimate-text.js";
+import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
-import type { SafeIo } from "../io.js";
-import { alone, openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
-import { findWorker } from "../../app/worker.js";
+import type { JobSpec } from "../../spec/job-spec.js";
+import { isObjectUri } from "../../spec/object-uri.js";
+import { errnoOf, JobError, messageOf } from "../../util/errors.js";
+import { checkSpool, nearestExisting, requireWritableFolder, type SpoolOptions, spoolRoot } from "../../util/spool.js";
 import { forPerson, foundText } from "../dry-run.js";
+import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
 interface PlanOptions extends JobOptions {
@@ -48,7 +55,7 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const challenger = planned.plan && plannedChallenger(job, planned.plan);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(planJson(planned, { state, untried, challenger }))}\n`
+      ? `${JSON.stringify(planJson(planned, state, untried, challenger))}\n`
       : planned.plan === undefined
         ? targetText(target)
         : planText(planned.plan, {
@@ -64,13 +71,12 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   }
 }
 
-interface Findings {
-  readonly state: RunState | undefined;
-  readonly untried: readonly string[];
-  readonly challenger: ChallengerPreview | undefined;
-}
-
-function planJson(planned: Preview, { state, untried, challenger }: Findings): object {
+function planJson(
+  planned: Preview,
+  state: RunState | undefined,
+  untried: readonly string[],
+  challenger: ChallengerPreview | undefined,
+): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
     ...(planned.plan === undefined ? {} : previewJson(planned, challenger)),
@@ -82,7 +88,83 @@ function planJson(planned: Preview, { state, untried, challenger }: Findings): o
 function previewJson({ plan, estimate }: PreviewedPlan, challenger: ChallengerPreview | undefined): object {
   return {
     ...plan,
-    ...(challenger === undefined ? {} : { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
-    ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }),
+    ...(challenger && { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
+    ...(estimate && { estimate: estimateFields(estimate) }),
   };
+}
+
+/**
+ * Checks, for a dry run, the folders for temporary files that a run needs. Makes nothing. Returns the checks that would
+ * have failed and that may not matter, a line each.
+ * @param folder the folder of the spec
+ * @throws JobError PERMISSION, USAGE, DISK
+ */
+async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Promise<readonly string[]> {
+  const { input, output, checks } = spec;
+  const inFiles = output.parquet !== undefined;
+  const check = (use: SpoolOptions["use"], given?: string): Promise<void> =>
+    checkSpool({ root: spoolRoot(folder, given), use });
+  if (plan.input.shards.some(({ uri }) => isObjectUri(uri))) {
+    await check("in", input.spool.path);
+  }
+  if (output.parquet !== undefined && isObjectUri(output.parquet.path)) {
+    await check("out", output.parquet.spool?.path);
+  }
+  if (inFiles && checks?.unique !== undefined) {
+    await check("keys");
+  }
+  if (inFiles) {
+    return [];
+  }
+  // Rows go to a database through a file only if a span does not fit into its share of the memory.
+  try {
+    await check("rows");
+    return [];
+  } catch (error) {
+    if (error instanceof JobError) {
+      return [`whether each span fits into memory: ${error.message}`];
+    }
+    throw error;
+  }
+}
+
+/**
+ * Checks what an attempt reports to, for a dry run: warns of files that cannot be written, and of secrets that cannot be
+ * read. Writes nothing and calls nothing.
+ * @throws JobError USAGE if a report would be in the folder of the predictions
+ */
+async function checkReports(context: Pick<CallContext, "loaded" | "folder" | "log">): Promise<void> {
+  const { loaded, folder, log } = context;
+  const { report } = loaded.spec;
+  const files = await placeReports(loaded, { folder, worker: { index: 0, count: 1 } });
+  for (const key of ["html", "metrics"] as const) {
+    const path = files[key];
+    const found = path === undefined ? undefined : await whyUnwritable(path);
+    if (found !== undefined) {
+      log.warn(
+        `checking report.${key}: ${path} cannot be written (${found}), and a run goes on without it; grant this user write access, or change report.${key}`,
+      );
+    }
+  }
+  for (const key of ["on_success", "on_failure", "on_held", "on_late"] as const) {
+    await (report[key] === "" ? undefined : plainUrlAt(context, [key], report[key]));
+  }
+  const { openlineage } = report;
+  if (openlineage !== undefined && openlineage.url !== "") {
+    await plainUrlAt(context, ["openlineage", "url"], openlineage.url);
+    await tokenOf(context, openlineage);
+  }
+}
+
+/** @returns the error that writing the file would end with; undefined: none was found */
+async function whyUnwritable(path: string): Promise<string | undefined> {
+  try {
+    if ((await stat(path).catch(() => undefined))?.isDirectory() === true) {
+      return "EISDIR";
+    }
+    await requireWritableFolder(await nearestExisting(dirname(path)));
+    return undefined;
+  } catch (error) {
+    return errnoOf(error) ?? messageOf(error);
+  }
 }

@@ -1,29 +1,26 @@
 import { dirname, resolve } from "node:path";
+import { commandFor, openLoaded, recordOf } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { calling, failedBy, reporting } from "../../app/reports/reporting.js";
+import { findWorker } from "../../app/worker.js";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
 import type { AttemptInfo, AttemptRecord } from "../../report/attempt-record.js";
 import { failureFields } from "../../report/outcome.js";
-import { reportFields, reportJson, type RunReport } from "../../report/report.js";
 import { reportText } from "../../report/report-text.js";
+import { reportFields, reportJson, type RunReport } from "../../report/report.js";
+import { runJob } from "../../run/run.js";
+import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
-import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import { isObjectUri } from "../../spec/object-uri.js";
 import { JobError } from "../../util/errors.js";
-import { runJob } from "../../run/run.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";
-import { commandFor } from "../../app/command-line.js";
-import { openLoaded, recordOf } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { wantsColor } from "../colors.js";
-import { createLog } from "../logger.js";
+import { createLog, type LogOptions } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
-import { failedBy } from "../../app/reports/failed-outcome.js";
-import { calling, reporting } from "../../app/reports/reporting.js";
 import { abortOnSignals } from "../signals.js";
-import { findWorker } from "../../app/worker.js";
 
-interface RunOptions extends JobOptions {
+interface RunOptions extends JobOptions, LogOptions {
   readonly worker?: string;
   readonly steal?: boolean;
   readonly newRun?: boolean;
@@ -36,10 +33,7 @@ interface RunOptions extends JobOptions {
   readonly provider?: EngineSpec["providers"];
   readonly skipExitCode?: number;
   readonly json?: boolean;
-  readonly quiet?: boolean;
   readonly progress: boolean;
-  readonly logLevel: "debug" | "info" | "warn" | "error";
-  readonly logFormat: "pretty" | "json";
   readonly metricsPort?: number;
   readonly profile?: string;
 }
@@ -86,11 +80,7 @@ async function openAndRun(
   onBegun: (record: AttemptRecord) => void,
 ): Promise<RunReport> {
   using stop = abortOnSignals(io, options);
-  const log = createLog(io.stderr, {
-    level: options.quiet === true ? "error" : options.logLevel,
-    format: options.logFormat,
-    color: wantsColor(io.stderr.raw),
-  });
+  const log = createLog(io.stderr, options);
   const attempt = {
     worker: findWorker(options.worker, process.env),
     steal: options.steal === true,

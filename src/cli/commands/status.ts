@@ -242,7 +242,6 @@ function stateText(state: RunState): string {
     .join("\n");
 }
 
-/** What the checks say, what was decided, and what readers have. */
 function reviewText({ verdict, challenger, decision, readers }: RunState): string[] {
   const failed = verdict?.outcome === "hold" ? "failed" : "failed (on_fail: warn)";
   return [
@@ -255,7 +254,6 @@ function reviewText({ verdict, challenger, decision, readers }: RunState): strin
   ];
 }
 
-/** What a person can do, a line each. */
 function commandsText({ commands, purpose }: RunState): string[] {
   return commands.map((command) => `  ${purpose === undefined ? "" : `${purpose}: `}${command}`);
 }
@@ -287,7 +285,6 @@ function summary(state: RunState): string {
   return `${runId}: ${shownStatus(status)}, ${progress}${checksText(verdict)} -> ${output}`;
 }
 
-/** A status as people read it. */
 function shownStatus(status: RunState["status"]): string {
   return status === "rolled_back" ? "rolled back" : status;
 }
@@ -300,7 +297,6 @@ function rowsText({ rowsCommitted, rowsOfRun }: RunState, planned: number): stri
     : `${showCount(rowsCommitted ?? 0)} of ${[count(planned, "row"), ...otherRowsText(rows)].join(", ")}`;
 }
 
-/** Lists the attempts in a table, if there are several. */
 function attemptsText({ attempts }: RunState): string[] {
   if (attempts.length < 2) {
     return [];

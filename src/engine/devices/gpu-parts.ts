@@ -1,7 +1,6 @@
 import { join } from "node:path";
 import { driverVersion, listGpus, signsOfGpu, visibleGpus } from "./gpus.js";
-import type { Part } from "./part.js";
-import { findLibrary, libraryFolder, type Machine, neededLibraries } from "./machine.js";
+import { findLibrary, libraryFolder, type Machine, neededLibraries, type Part } from "./machine.js";
 
 export type GpuProvider = "cuda" | "tensorrt";
 
@@ -122,7 +121,6 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
     : { name, state: "ok", found: `${version}, ${library}` };
 }
 
-/** Returns the major version of CUDA that the provider was built for. */
 function cudaMajor(needs: Needs | undefined): string | undefined {
   for (const library of needs?.keys() ?? []) {
     const [, major] = /^libcu(?:dart|blas)\.so\.(\d+)$/.exec(library) ?? [];

@@ -124,7 +124,6 @@ interface Sessions {
 
 type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
 
-/** Opens all sessions, or none. */
 async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
   const open: SessionClient[] = [];
   let refused: { readonly error: unknown } | undefined;
@@ -174,7 +173,6 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
   }
 }
 
-/** Opens ports to the threads of sessions. */
 function portsTo(
   opening: readonly Promise<SessionClient>[],
 ): Pick<Sessions, "unitPorts" | "guestPort"> & { readonly close: () => void } {

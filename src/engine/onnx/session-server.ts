@@ -1,22 +1,25 @@
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { MessagePort } from "node:worker_threads";
 import type * as OnnxRuntime from "onnxruntime-node";
 import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
+import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
+import { settled } from "../../util/promises.js";
 import type { Sent } from "../../util/rpc/protocol.js";
 import { serveRpc } from "../../util/rpc/server.js";
-import { openTreeSession, type TreeSession } from "../trees/session.js";
-import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import { openPlaced } from "./placement.js";
-import { openSession, type Runtime } from "./session.js";
-import { openSmallestModel } from "./smallest-model.js";
+import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
 import { withTokens } from "../tokens/run-tokens.js";
 import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
-import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
-import { settled } from "../../util/promises.js";
+import { openTreeSession, type TreeSession } from "../trees/session.js";
+import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
+import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import { type OnnxSession, openSession, type Runtime } from "./session.js";
+import { openSmallestModel } from "./smallest-model.js";
 
-export interface SessionServerOptions {
+interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
   /** Reads and scores units for the other end of `port`. `guest` rejects while there is no session of a second model. */
@@ -85,7 +88,6 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
   return async (request) => await requireOpen(opened).run(request);
 }
 
-/** Why a session cannot be opened. */
 function refused(error: unknown): Opened {
   const tokenizer = error instanceof TokenizerError ? error.uri : undefined;
   return { kind: "refused", message: messageOf(error), tokenizer };
@@ -152,7 +154,6 @@ async function openServed(
   };
 }
 
-/** Loads tokenizers, by their digests. */
 async function loadTokenizers(places: readonly TokenizerPlace[]): Promise<ReadonlyMap<string, Encode>> {
   return new Map(await Promise.all(places.map(async (place) => [place.sha256, await loadTokenizer(place)] as const)));
 }
@@ -173,5 +174,64 @@ async function runBatch(session: ServedSession, request: EngineRequest): Promise
     return { body: { kind: "done", outputs, ms, byTrees, inputs: reusable }, transfer };
   } catch (error) {
     return { body: { kind: "failed", message: messageOf(error), inputs }, transfer: [...new Set(buffers)] };
+  }
+}
+
+/** Providers that leave operators to the CPU without saying so. CUDA and TensorRT do, too: `doctor` counts theirs. */
+const placing: ReadonlySet<Provider> = new Set(["webgpu", "coreml", "dml"]);
+/** core/session/inference_session.cc, where `disable_cpu_ep_fallback` is set. */
+const leftToCpu = /fallback to CPU EP has been explicitly disabled/;
+/** core/providers/webgpu: found when the first batch is computed, not when the session is opened. */
+const unsupportedType = /requires \w+ but the device does not support it/;
+
+/**
+ * Opens a session, and finds out whether the CPU computes a part of the model. Rejects with what ONNX Runtime says, also
+ * if the device lacks a type that the model uses.
+ */
+async function openPlaced(
+  runtime: Runtime,
+  settings: WorkerSettings,
+): Promise<{ readonly session: OnnxSession; readonly operators: Operators }> {
+  const { modelPath, providers, profile } = settings;
+  if (!placing.has(providers[0] ?? "cpu")) {
+    return { session: await openSession(runtime, settings, modelPath), operators: undefined };
+  }
+  try {
+    const session = await openSession(runtime, { ...settings, wholeModel: true }, modelPath);
+    await (profile === undefined ? refuseUnsupported(session) : undefined);
+    return { session, operators: undefined };
+  } catch (error) {
+    if (!leftToCpu.test(messageOf(error))) {
+      throw error;
+    }
+  }
+  const operators = await countOperators(runtime, settings);
+  return { session: await openSession(runtime, settings, modelPath), operators };
+}
+
+/** Runs a blank batch. A model may refuse blank rows and still score others: only a missing type is an error. */
+async function refuseUnsupported(session: OnnxSession): Promise<void> {
+  const { signature } = session;
+  try {
+    await session.run({ inputs: blankBatch(signature), outputs: tensorOutputs(signature) });
+  } catch (error) {
+    if (unsupportedType.test(messageOf(error))) {
+      await session.close();
+      throw error;
+    }
+  }
+}
+
+async function countOperators(runtime: Runtime, settings: WorkerSettings): Promise<Operators> {
+  const { operatorsByProvider } = await import("./operators.js");
+  const folder = await mkdtemp(join(tmpdir(), "infer-batch-operators-"));
+  try {
+    const session = await openSession(runtime, { ...settings, profile: { folder, session: 0 } }, settings.modelPath);
+    await refuseUnsupported(session);
+    await session.close(); // writes the profile
+    const operators = await operatorsByProvider(folder);
+    return Object.keys(operators).length === 0 ? undefined : operators; // a model that refuses blank rows tells nothing
+  } finally {
+    await rm(folder, { recursive: true, force: true });
   }
 }

@@ -1,12 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { closeSync, openSync, readSync, unlinkSync } from "node:fs";
+import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { createDigestIndex, writeAllSync } from "./digest-index.js";
 
 /** Texts by the hex SHA-256 of requests. A few are held in memory, many in a temporary file. */
-export interface AnswerTexts extends Disposable {
+interface AnswerTexts extends Disposable {
   get(request: string): string | undefined;
   /** A later text for a request replaces an earlier one. */
   set(request: string, text: string): void;
@@ -122,5 +121,132 @@ function onDisk<T>(work: () => T): T {
       hint: "make room there, or name another folder with TMPDIR, and run the same command: answers that were kept are not paid for again",
       cause: error,
     });
+  }
+}
+
+/** Places of digests in a file. Memory holds four bytes for about 180 digests. */
+interface DigestIndex {
+  /** Places whose digests begin with the same eight bytes: the caller compares the rest. */
+  find(digest: Buffer): readonly number[];
+  add(digest: Buffer, place: number): void;
+}
+
+const pageBytes = 4096;
+/** Of a page: how many digests it has, and how many bits of their hash these share. */
+const headerBytes = 8;
+const prefixBytes = 8;
+const slotBytes = 16;
+const slotsPerPage = Math.floor((pageBytes - headerBytes) / slotBytes);
+
+/**
+ * Extendible hashing (Fagin and others, 1979): a page that is full is divided by one more bit of the hash, so that adding
+ * never stops to write the whole index again.
+ * @param file an empty file, opened to be read and written
+ */
+function createDigestIndex(file: number): DigestIndex {
+  /** The page for each value of the last `depth` bits of a hash. */
+  let directory = new Uint32Array(1);
+  let [depth, pages] = [0, 1];
+
+  const pageOf = (digest: Buffer): number => directory[hashOf(digest) & (2 ** depth - 1)] as number;
+
+  const readPage = (number: number): Buffer => {
+    const page = Buffer.allocUnsafe(pageBytes);
+    if (readSync(file, page, 0, pageBytes, number * pageBytes) !== pageBytes) {
+      throw new Error(`page ${number} of the index of answers is not there`);
+    }
+    return page;
+  };
+
+  const writePage = (number: number, page: Buffer): void => writeAllSync(file, page, number * pageBytes);
+
+  /** Divides a full page by the next bit of the hash. */
+  const divide = (number: number, full: Buffer): void => {
+    const shared = full.readUInt32LE(4);
+    if (shared === depth) {
+      const doubled = new Uint32Array(directory.length * 2);
+      doubled.set(directory);
+      doubled.set(directory, directory.length);
+      directory = doubled;
+      depth += 1;
+    }
+
+    const added = pages;
+    pages += 1;
+    const [stays, goes] = [emptyPage(shared + 1), emptyPage(shared + 1)];
+    const bit = 2 ** shared;
+    for (let at = headerBytes; at < pageBytes - (slotBytes - 1); at += slotBytes) {
+      addEntry((hashOf(full, at) & bit) === 0 ? stays : goes, full.subarray(at, at + slotBytes));
+    }
+    for (let index = 0; index < directory.length; index += 1) {
+      if (directory[index] === number && (index & bit) !== 0) {
+        directory[index] = added;
+      }
+    }
+    writePage(number, stays);
+    writePage(added, goes);
+  };
+
+  writePage(0, emptyPage(0));
+  return {
+    find(digest) {
+      const page = readPage(pageOf(digest));
+      const places: number[] = [];
+      for (let at = headerBytes; at < endOf(page); at += slotBytes) {
+        if (digest.compare(page, at, at + prefixBytes, 0, prefixBytes) === 0) {
+          places.push(page.readUIntLE(at + prefixBytes, 6));
+        }
+      }
+      return places;
+    },
+    add(digest, place) {
+      const entry = Buffer.alloc(slotBytes);
+      digest.copy(entry, 0, 0, prefixBytes);
+      entry.writeUIntLE(place, prefixBytes, 6);
+      for (;;) {
+        const number = pageOf(digest);
+        const page = readPage(number);
+        if (addEntry(page, entry)) {
+          writePage(number, page);
+          return;
+        }
+        divide(number, page);
+      }
+    },
+  };
+}
+
+/** Digests are as good as random. */
+function hashOf(digest: Buffer, at = 0): number {
+  return digest.readUInt32LE(at);
+}
+
+function emptyPage(sharedBits: number): Buffer {
+  const page = Buffer.alloc(pageBytes);
+  page.writeUInt32LE(sharedBits, 4);
+  return page;
+}
+
+function endOf(page: Buffer): number {
+  return headerBytes + page.readUInt32LE(0) * slotBytes;
+}
+
+function addEntry(page: Buffer, entry: Buffer): boolean {
+  const count = page.readUInt32LE(0);
+  if (count === slotsPerPage) {
+    return false;
+  }
+  entry.copy(page, endOf(page));
+  page.writeUInt32LE(count + 1, 0);
+  return true;
+}
+
+/**
+ * Writes all bytes at an offset of a file: on a disk that is full, the system may write a part of them first.
+ * @public so that tests fill a disk
+ */
+export function writeAllSync(file: number, bytes: Uint8Array, at: number): void {
+  for (let written = 0; written < bytes.length; ) {
+    written += writeSync(file, bytes, written, bytes.length - written, at + written);
   }
 }

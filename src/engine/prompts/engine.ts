@@ -1,6 +1,7 @@
+import { decodeTexts, encodeTexts, type ModelSignature, type NamedTensor, type Tensor } from "../../columnar/tensor.js";
+import { type ResponseColumn, wholeAnswer } from "../../text/response.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
-import type { NamedTensor } from "../../columnar/tensor.js";
-import { JobError } from "../../util/errors.js";
 import {
   type PaidEngine,
   type Price,
@@ -16,8 +17,9 @@ import { createBudget } from "./budget.js";
 import { type Asked, openPromptClient } from "./client.js";
 import { count, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
-  askPrompt,
+  type AnswerColumn,
   type AskedPrompt,
+  askPrompt,
   bytesPerToken,
   firstForm,
   fitPrompt,
@@ -26,7 +28,6 @@ import {
   promptTexts,
   templateTokens,
 } from "./prompt.js";
-import { promptSignature, tensorOf, textOf } from "./signature.js";
 
 export interface PromptEngineOptions {
   readonly task: PromptTask;
@@ -274,7 +275,6 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 }
 
-/** The values of a row by column. */
 function valuesOf(inputs: readonly NamedTensor[]): ReadonlyMap<string, string> {
   return new Map(inputs.map((input) => [input.name, textOf(input)]));
 }
@@ -318,4 +318,83 @@ function withoutValues(message: string, values: readonly ReadonlyMap<string, str
     }
   }
   return text;
+}
+
+/** The name of the list column that texts are embedded into. */
+const embeddingColumn = "embedding";
+
+/** The inputs and outputs of a task: its columns, each a text, and those that answers fill. */
+export function promptSignature({ kind, system, text, response, answerColumns = [] }: PromptTask): ModelSignature {
+  const columns = [...new Set([...(system?.columns ?? []), ...text.columns])];
+  const inputs = columns.map((name) => ({ name, dtype: "string", shape: [null] }));
+  const outputs =
+    kind === "embedding"
+      ? [{ name: embeddingColumn, dtype: "float32", shape: [null, null] }]
+      : Object.entries(response ?? { [wholeAnswer]: { type: "string" } as const }).map(([name, { type }]) => ({
+          name,
+          dtype: dtypes[type],
+          shape: [null],
+        }));
+  const about = answerColumns.map((name) => ({ name, dtype: answerDtypes[name], shape: [null] }));
+  return { inputs, outputs: [...outputs, ...about] };
+}
+
+const dtypes = { string: "string", number: "float64", integer: "int64", boolean: "bool" } as const satisfies Record<
+  ResponseColumn["type"],
+  string
+>;
+
+const answerDtypes = {
+  prompt_tokens: "int64",
+  completion_tokens: "int64",
+  finish_reason: "string",
+  model: "string",
+} as const satisfies Record<AnswerColumn, string>;
+
+function textOf(tensor: NamedTensor): string {
+  const [text = ""] = tensor.dtype === "string" ? decodeTexts(tensor.data) : [];
+  return text;
+}
+
+function tensorOf(
+  { response, answerColumns = [] }: PromptTask,
+  { values, embedding, answer }: PromptValues & { readonly answer: ModelAnswer },
+  name: string,
+): Tensor {
+  const about = answerColumns.find((column) => column === name);
+  if (about !== undefined) {
+    return aboutAnswer(answer, about);
+  }
+  if (embedding !== undefined) {
+    return { dtype: "float32", dims: [1, embedding.length], data: embedding };
+  }
+  const value = values.get(name);
+  if (typeof value === "string") {
+    return { dtype: "string", dims: [1], data: encodeTexts([value]) };
+  }
+  if (typeof value === "boolean") {
+    return { dtype: "bool", dims: [1], data: Uint8Array.of(Number(value)) };
+  }
+  if (value === undefined) {
+    throw new RangeError(`no answer has a column ${name}`);
+  }
+  return response?.[name]?.type === "integer"
+    ? { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(value)) }
+    : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
+}
+
+/** A fact about an answer; 0 or "" if the server does not state it. */
+function aboutAnswer({ tokens, finish, model }: ModelAnswer, column: AnswerColumn): Tensor {
+  switch (column) {
+    case "prompt_tokens":
+      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.prompt ?? 0)) };
+    case "completion_tokens":
+      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.completion ?? 0)) };
+    case "finish_reason":
+      return { dtype: "string", dims: [1], data: encodeTexts([finish ?? ""]) };
+    case "model":
+      return { dtype: "string", dims: [1], data: encodeTexts([model ?? ""]) };
+    default:
+      return assertNever(column);
+  }
 }

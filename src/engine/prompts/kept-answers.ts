@@ -141,7 +141,6 @@ export function lookAtRun(price: Price | undefined): LookAtPaid {
   };
 }
 
-/** Yields the answers that can be read. */
 async function* readKept(
   kept: AsyncIterable<KeptAnswer>,
 ): AsyncGenerator<{ readonly request: string; readonly text: string; readonly answer: PaidAnswer }> {

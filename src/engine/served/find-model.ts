@@ -90,7 +90,6 @@ async function findAll(
   });
 }
 
-/** What one server says of its model. */
 async function factsOf(protocol: Protocol, server: ModelServer, wanted: string | undefined): Promise<ServedFacts> {
   const doing = `asking for ${serverText(server)}`;
   const known = await protocol.find(server, { doing, wanted });

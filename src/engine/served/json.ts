@@ -237,7 +237,6 @@ function tensorOf(rows: readonly unknown[], { name, dtype, shape }: TensorSignat
   return tensor;
 }
 
-/** Values of a row; a row that is no list has one. */
 function widthOf(row: unknown): number {
   return Array.isArray(row) ? row.length : 1;
 }

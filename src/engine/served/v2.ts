@@ -179,7 +179,6 @@ function binaryRequest({ id, inputs, outputs }: RequestParts): EncodedRequest {
   });
 }
 
-/** Encodes a request as JSON. */
 function jsonRequest({ id, inputs, outputs }: RequestParts): EncodedRequest | UnfitRequest {
   const texts: string[] = [];
   for (const input of inputs) {

@@ -11,7 +11,6 @@ import {
 import { allocate, copyValues, type Values } from "../../columnar/values.js";
 import { sliceRows } from "../../packing/packer.js";
 import type { RunModel } from "../port.js";
-import { groupByLength, oneGroup, type RowGroup } from "./groups.js";
 import type { Encode, Encoding } from "./tokenizer.js";
 
 type TextTensor = Extract<NamedTensor, { dtype: "string" }> & { readonly tokens: Tokenizing };
@@ -75,7 +74,6 @@ function groupsOf(encoded: readonly Encoded[]): RowGroup[] {
   return sorted && others.length === 0 ? groupByLength(lengths) : [oneGroup(lengths, shrink ? undefined : width)];
 }
 
-/** The token ids of some rows, with masks and types. */
 function tokenTensors(
   { tensor, encodings }: Encoded,
   { rows, width: common }: RowGroup,
@@ -122,7 +120,6 @@ function writer(data: Values, dtype: DerivedInput["dtype"]): (index: number, val
   };
 }
 
-/** Some rows of a tensor, in the order of `rows`. */
 function takeRows(tensor: NamedTensor, rows: Uint32Array): NamedTensor {
   if (isIdentity(rows) && rows.length === tensor.dims[0]) {
     return tensor;
@@ -151,7 +148,6 @@ function isIdentity(rows: Uint32Array): boolean {
   return rows.every((row, index) => row === index);
 }
 
-/** The outputs of all rows of a batch, in the order of the rows. */
 function inOrder(outputs: readonly Tensor[], rows: Uint32Array): readonly Tensor[] {
   const places = new Uint32Array(rows.length);
   for (const [at, row] of rows.entries()) {
@@ -160,7 +156,6 @@ function inOrder(outputs: readonly Tensor[], rows: Uint32Array): readonly Tensor
   return isIdentity(rows) ? outputs : outputs.map((output) => takeRows({ ...output, name: "" }, places));
 }
 
-/** Puts the rows of a group into the output of the batch. */
 function scatter(
   whole: Tensor | undefined,
   part: Tensor,
@@ -183,4 +178,45 @@ function scatter(
     copyValues(into.data, row * width, part.data, at * width, (at + 1) * width);
   }
   return into;
+}
+
+/** Rows that are scored in one call of the model. */
+interface RowGroup {
+  /** Their indices among the rows of the batch. */
+  readonly rows: Uint32Array;
+  /** Tokens of the longest of them. */
+  readonly width: number;
+}
+
+/** A call of the model costs about as much as so many tokens of padding. */
+const callTokens = 256;
+/** More tokens than these leave the processor's cache between two layers. */
+const mostTokens = 8192;
+
+/**
+ * Sorts rows by length, and cuts them into groups in which little is padding. No row is of no length.
+ * @public so that tests see the groups
+ */
+export function groupByLength(lengths: readonly number[]): RowGroup[] {
+  const order = Uint32Array.from(lengths.keys()).toSorted((one, other) => (lengths[other] ?? 0) - (lengths[one] ?? 0));
+  const groups: RowGroup[] = [];
+  for (let from = 0; from < order.length; ) {
+    const width = Math.max(1, lengths[order[from] ?? 0] ?? 0);
+    let to = from;
+    for (let padding = 0; to < order.length; to += 1) {
+      padding += width - (lengths[order[to] ?? 0] ?? 0);
+      if (to > from && (padding > callTokens || (to + 1 - from) * width > mostTokens)) {
+        break;
+      }
+    }
+    groups.push({ rows: order.subarray(from, to), width });
+    from = to;
+  }
+  return groups;
+}
+
+/** All rows in their order, in one group. @param width the width of the group; default: that of its longest row */
+function oneGroup(lengths: readonly number[], width?: number): RowGroup {
+  const longest = lengths.reduce((most, length) => Math.max(most, length), 1);
+  return { rows: Uint32Array.from(lengths.keys()), width: width ?? longest };
 }

@@ -1,6 +1,5 @@
 import { assertNever } from "../../util/errors.js";
 import { type Ensemble, type TreeNodes, Unsupported } from "./ensemble.js";
-import { neighbourOf } from "./float-neighbours.js";
 
 /**
  * The columns of bytes that conditions are looked up in. A condition holds for a row where its column's byte, as a
@@ -64,8 +63,8 @@ export function columnsOf({ nodes }: Pick<Ensemble, "nodes">, isDouble: boolean)
       tests.set(node, test);
       if (test.kind === "upTo") {
         const feature = nodes.features[node] ?? 0;
-        const found = thresholds.get(feature) ?? new Set();
-        thresholds.set(feature, found.add(test.threshold));
+        const own = thresholds.get(feature) ?? new Set();
+        thresholds.set(feature, own.add(test.threshold));
       }
     }
   }
@@ -144,8 +143,8 @@ function layOut(
   thresholds: ReadonlyMap<number, ReadonlySet<number>>,
 ): Columns {
   const ranked = new Map<number, Ranked>();
-  for (const [feature, found] of [...thresholds].toSorted(([a], [b]) => a - b)) {
-    ranked.set(feature, rankOf(new Float64Array(found).toSorted()));
+  for (const [feature, values] of [...thresholds].toSorted(([a], [b]) => a - b)) {
+    ranked.set(feature, rankOf(new Float64Array(values).toSorted()));
   }
   const sets = new Map<string, SetColumn>();
   const conditions = new Map<number, Condition>();
@@ -181,4 +180,22 @@ function layOut(
     count,
     conditions,
   };
+}
+
+const scratch = new DataView(new ArrayBuffer(8));
+
+/** The next float32, or float64, above (1) or below (-1) a number that is one. */
+export function neighbourOf(value: number, side: 1 | -1, isDouble: boolean): number {
+  if (value === 0) {
+    return side * (isDouble ? Number.MIN_VALUE : 2 ** -149);
+  }
+  const step = value > 0 ? side : -side;
+  if (isDouble) {
+    scratch.setFloat64(0, value);
+    scratch.setBigInt64(0, scratch.getBigInt64(0) + BigInt(step));
+    return scratch.getFloat64(0);
+  }
+  scratch.setFloat32(0, value);
+  scratch.setInt32(0, scratch.getInt32(0) + step);
+  return scratch.getFloat32(0);
 }

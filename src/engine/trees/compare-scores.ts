@@ -11,21 +11,21 @@ export function boundOf(transform: Transform): number {
 }
 
 /** How two tensors of the same rows differ; undefined: by no more than `bound`. */
-export function differenceOf(found: Tensor, expected: Tensor, bound: number): string | undefined {
-  if (found.dtype !== expected.dtype || found.dims.join() !== expected.dims.join()) {
-    return `${found.dtype} [${found.dims.join(",")}], not ${expected.dtype} [${expected.dims.join(",")}]`;
+export function differenceOf(actual: Tensor, expected: Tensor, bound: number): string | undefined {
+  if (actual.dtype !== expected.dtype || actual.dims.join() !== expected.dims.join()) {
+    return `${actual.dtype} [${actual.dims.join(",")}], not ${expected.dtype} [${expected.dims.join(",")}]`;
   }
-  if (found.dtype === "string" || expected.dtype === "string") {
+  if (actual.dtype === "string" || expected.dtype === "string") {
     const isSame =
-      found.dtype === "string" &&
+      actual.dtype === "string" &&
       expected.dtype === "string" &&
-      isSameBytes(found.data.bytes, expected.data.bytes) &&
-      isSameBytes(found.data.offsets, expected.data.offsets);
+      isSameBytes(actual.data.bytes, expected.data.bytes) &&
+      isSameBytes(actual.data.offsets, expected.data.offsets);
     return isSame ? undefined : "other labels";
   }
-  const width = elementCount(found.dims.slice(1));
-  for (let index = 0; index < found.data.length; index += 1) {
-    const a = found.data[index] ?? 0;
+  const width = elementCount(actual.dims.slice(1));
+  for (let index = 0; index < actual.data.length; index += 1) {
+    const a = actual.data[index] ?? 0;
     const b = expected.data[index] ?? 0;
     if (a !== b && !isNear(Number(a), Number(b), bound)) {
       return `row ${Math.floor(index / width)}: ${a}, not ${b}`;

@@ -53,21 +53,3 @@ export class Unsupported extends Error {}
 
 /** The compiled trees and ONNX Runtime give different scores for the same row. */
 export class Mismatch extends Error {}
-
-/** Children of each node that is reached from the roots, each node once. @throws Unsupported where it is no forest */
-export function requireForest({ nodes, roots }: Pick<Ensemble, "nodes" | "roots">): void {
-  const seen = new Uint8Array(nodes.modes.length);
-  const waiting: number[] = [];
-  for (const root of roots) {
-    waiting.push(root);
-    for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
-      if (seen[node] !== 0) {
-        throw new Unsupported("two nodes have the same child");
-      }
-      seen[node] = 1;
-      if (nodes.modes[node] !== "LEAF") {
-        waiting.push(nodes.falseChildren[node] ?? 0, nodes.trueChildren[node] ?? 0);
-      }
-    }
-  }
-}

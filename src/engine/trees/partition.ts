@@ -63,24 +63,24 @@ export function partitionModel(graph: OnnxGraph, wanted: readonly string[]): Par
     throw new Unsupported(reasonOf(graph));
   }
   requireLargeNodes(ensembles);
-  const given = new Map<string, OwnOutput>();
+  const treeOutputs = new Map<string, OwnOutput>();
   for (const [index, { node, ensemble }] of ensembles.entries()) {
     const [first = "", second = ""] = node.outputs;
-    given.set(ensemble.classes === undefined ? first : second, { ensemble: index, kind: "values" });
+    treeOutputs.set(ensemble.classes === undefined ? first : second, { ensemble: index, kind: "values" });
     if (ensemble.classes !== undefined) {
-      given.set(first, { ensemble: index, kind: "labels" });
+      treeOutputs.set(first, { ensemble: index, kind: "labels" });
     }
   }
-  given.delete(""); // an output that the node leaves out
+  treeOutputs.delete(""); // an output that the node leaves out
   const own = new Map<string, OwnOutput>();
   for (const name of wanted) {
-    const found = ownOutputOf(source, name, { given, ensembles });
-    if (found !== undefined) {
-      own.set(name, found);
+    const output = ownOutputOf(source, name, { treeOutputs, ensembles });
+    if (output !== undefined) {
+      own.set(name, output);
     }
   }
   const others = wanted.filter((name) => !own.has(name));
-  return { ensembles, own, before: partBefore(source, ensembles), after: partAfter(source, others, given) };
+  return { ensembles, own, before: partBefore(source, ensembles), after: partAfter(source, others, treeOutputs) };
 }
 
 interface ModelGraph {
@@ -102,7 +102,6 @@ function requireLargeNodes(ensembles: readonly PartitionedEnsemble[]): void {
   }
 }
 
-/** Why nothing can be compiled. */
 function reasonOf(graph: OnnxGraph): string {
   const node = graph.nodes.find(isTreeNode);
   if (node === undefined) {
@@ -128,16 +127,20 @@ function readable({ graph, producers }: ModelGraph): (node: OnnxNode) => Partiti
   };
 }
 
-/** Nodes that tensors need, in the graph's order, up to those that are given; and inputs of the graph that they take. */
+/** Nodes that tensors need, in the graph's order, up to what trees give; and inputs of the graph that they take. */
 function ancestors(
   { graph, producers }: ModelGraph,
   tensors: readonly string[],
-  given: ReadonlyMap<string, unknown>,
-): { readonly nodes: readonly OnnxNode[]; readonly inputs: readonly string[]; readonly given: readonly string[] } {
+  treeOutputs: ReadonlyMap<string, unknown>,
+): {
+  readonly nodes: readonly OnnxNode[];
+  readonly inputs: readonly string[];
+  readonly treeOutputs: readonly string[];
+} {
   const nodes = new Set<OnnxNode>();
   const seen = new Set<string>(tensors);
   for (const name of seen) {
-    const node = given.has(name) ? undefined : producers.get(name);
+    const node = treeOutputs.has(name) ? undefined : producers.get(name);
     if (node !== undefined) {
       nodes.add(node);
       for (const input of node.inputs) {
@@ -147,8 +150,8 @@ function ancestors(
   }
   return {
     nodes: graph.nodes.filter((node) => nodes.has(node)),
-    inputs: graph.inputs.map(({ name }) => name).filter((name) => seen.has(name) && !given.has(name)),
-    given: [...given.keys()].filter((name) => seen.has(name)),
+    inputs: graph.inputs.map(({ name }) => name).filter((name) => seen.has(name) && !treeOutputs.has(name)),
+    treeOutputs: [...treeOutputs.keys()].filter((name) => seen.has(name)),
   };
 }
 
@@ -157,16 +160,16 @@ function ownOutputOf(
   model: ModelGraph,
   name: string,
   {
-    given,
+    treeOutputs,
     ensembles,
-  }: { readonly given: ReadonlyMap<string, OwnOutput>; readonly ensembles: readonly PartitionedEnsemble[] },
+  }: { readonly treeOutputs: ReadonlyMap<string, OwnOutput>; readonly ensembles: readonly PartitionedEnsemble[] },
 ): OwnOutput | undefined {
   const node = model.producers.get(name);
-  if (given.has(name) || node === undefined || node.domain !== "") {
-    return given.get(name);
+  if (treeOutputs.has(name) || node === undefined || node.domain !== "") {
+    return treeOutputs.get(name);
   }
   const [first = "", second = ""] = node.inputs;
-  const source = ownOutputOf(model, first, { given, ensembles });
+  const source = ownOutputOf(model, first, { treeOutputs, ensembles });
   const ensemble = source && ensembles[source.ensemble];
   switch (node.operator) {
     case "Identity":
@@ -185,7 +188,7 @@ function ownOutputOf(
 }
 
 function isOne(graph: OnnxGraph, name: string): boolean {
-  const constant = graph.constants.find((one) => one.name === name);
+  const constant = graph.constants.find((candidate) => candidate.name === name);
   if (constant === undefined) {
     return false;
   }
@@ -211,22 +214,22 @@ function partBefore(source: ModelGraph, ensembles: readonly PartitionedEnsemble[
 function partAfter(
   source: ModelGraph,
   outputs: readonly string[],
-  given: ReadonlyMap<string, OwnOutput>,
+  treeOutputs: ReadonlyMap<string, OwnOutput>,
 ): AfterPart | undefined {
   if (outputs.length === 0) {
     return undefined;
   }
   const { graph } = source;
-  const found = ancestors(source, outputs, given);
-  const taken = graph.inputs.filter(({ name }) => found.inputs.includes(name));
-  const from = new Map([...given].filter(([name]) => found.given.includes(name)));
+  const needed = ancestors(source, outputs, treeOutputs);
+  const taken = graph.inputs.filter(({ name }) => needed.inputs.includes(name));
+  const from = new Map([...treeOutputs].filter(([name]) => needed.treeOutputs.includes(name)));
   return {
-    inputs: found.inputs,
+    inputs: needed.inputs,
     outputs,
     from,
     modelFor: (elementOf) =>
       writeModelOf(graph, {
-        nodes: found.nodes,
+        nodes: needed.nodes,
         inputs: [...taken, ...[...from].map(([name, own]) => valueOf(name, elementOf(own)))],
         outputs: graph.outputs.filter(({ name }) => outputs.includes(name)),
       }),

@@ -15,16 +15,18 @@ import {
   type Ensemble,
   type LeafWeights,
   type NodeMode,
-  requireForest,
   type Transform,
   type TreeNodes,
   Unsupported,
 } from "./ensemble.js";
-import { mergeSets } from "./merge-sets.js";
-import { readGraphOfTrees } from "./read-ensemble-5.js";
 
 /** Operators of domain ai.onnx.ml. */
 const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"] as const;
+
+/** In the order of the numbers that TreeEnsemble has for them. */
+const numberedModes: readonly NodeMode[] = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"];
+const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM", "MIN", "MAX"];
+const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
 
 export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
   return domain === "ai.onnx.ml" && (treeOperators as readonly string[]).includes(operator);
@@ -66,25 +68,22 @@ function readLists(attributes: Attributes, isClassifier: boolean): Ensemble {
     roots,
     weights,
     targets,
-    aggregate: classes === undefined ? aggregateOf(textIn(attributes, "aggregate_function") ?? "SUM") : "SUM",
-    transform: transformOf(textIn(attributes, "post_transform") ?? "NONE"),
+    aggregate:
+      classes === undefined
+        ? nameOf(aggregates, textIn(attributes, "aggregate_function") ?? "SUM", "aggregate function")
+        : "SUM",
+    transform: nameOf(transforms, textIn(attributes, "post_transform") ?? "NONE", "post transform"),
     base,
     classes,
   };
 }
 
-function aggregateOf(text: string): Aggregate {
-  if (text !== "SUM" && text !== "AVERAGE" && text !== "MIN" && text !== "MAX") {
-    throw new Unsupported(`aggregate function ${text}`);
+function nameOf<T extends string>(names: readonly T[], text: string, what: string): T {
+  const name = names.find((known) => known === text);
+  if (name === undefined) {
+    throw new Unsupported(`${what} ${text}`);
   }
-  return text;
-}
-
-function transformOf(text: string): Transform {
-  if (text !== "NONE" && text !== "LOGISTIC" && text !== "SOFTMAX" && text !== "SOFTMAX_ZERO" && text !== "PROBIT") {
-    throw new Unsupported(`post transform ${text}`);
-  }
-  return text;
+  return name;
 }
 
 /** Floats, or since opset 3 a tensor. */
@@ -244,4 +243,153 @@ function readClasses(attributes: Attributes, ids: Float64Array, weights: Float64
     binary,
     allPositive: !weights.some((weight) => weight < 0),
   };
+}
+
+/** Reads the attributes of TreeEnsemble (ai.onnx.ml 5), whose nodes and leaves have lists of their own. */
+function readGraphOfTrees(attributes: Attributes): Ensemble {
+  const inner = readInner(attributes);
+  const count = inner.modes.length;
+  const leafTargets = integersIn(attributes, "leaf_targetids");
+  const leafValues = tensorValues(attributes, "leaf_weights");
+  // Leaves are numbered after all other nodes.
+  const total = count + leafTargets.length;
+  const childrenOf = (which: "true" | "false"): Int32Array => {
+    const ids = integersIn(attributes, `nodes_${which}nodeids`);
+    const leaves = integersIn(attributes, `nodes_${which}leafs`);
+    return Int32Array.from({ length: total }, (_, node) => {
+      const child = (ids[node] ?? 0) + (leaves[node] === 0 ? 0 : count);
+      if (node < count && child >= (leaves[node] === 0 ? count : total)) {
+        throw new Unsupported(`no child ${child}`);
+      }
+      return node < count ? child : 0;
+    });
+  };
+  const [trueChildren, falseChildren] = [childrenOf("true"), childrenOf("false")];
+  const nodes: TreeNodes = {
+    ...inner,
+    modes: [...inner.modes, ...Array.from(leafTargets, () => "LEAF" as const)],
+    trueChildren,
+    falseChildren,
+  };
+  const targets = integerIn(attributes, "n_targets") ?? 0;
+  const aggregate = aggregates[integerIn(attributes, "aggregate_function") ?? 1];
+  const transform = transforms[integerIn(attributes, "post_transform") ?? 0];
+  if (aggregate === undefined || transform === undefined || leafValues.length !== leafTargets.length) {
+    throw new Unsupported("an aggregate function, a post transform or leaves that are not known");
+  }
+  // A tree of one leaf is a node whose children are this leaf.
+  const roots = Array.from(integersIn(attributes, "tree_roots"), (root) =>
+    trueChildren[root] === falseChildren[root] && (trueChildren[root] ?? 0) >= count ? (trueChildren[root] ?? 0) : root,
+  );
+  const starts = Int32Array.from({ length: total + 1 }, (_, node) => Math.max(0, node - count));
+  const weights = { starts, targets: Int32Array.from(leafTargets), values: leafValues };
+  return { nodes, roots, weights, targets, aggregate, transform, base: new Float64Array(), classes: undefined };
+}
+
+function readInner(
+  attributes: Attributes,
+): Pick<TreeNodes, "modes" | "features" | "thresholds" | "missingTrue" | "members"> {
+  const modes = Array.from(tensorValues(attributes, "nodes_modes"), (number) => {
+    const mode = numberedModes[number];
+    if (mode === undefined) {
+      throw new Unsupported(`node mode ${number}`);
+    }
+    return mode;
+  });
+  const features = integersIn(attributes, "nodes_featureids");
+  const thresholds = tensorValues(attributes, "nodes_splits");
+  const missing = integersIn(attributes, "nodes_missing_value_tracks_true");
+  if (features.length !== modes.length || thresholds.length !== modes.length) {
+    throw new Unsupported("lists of nodes of several lengths");
+  }
+  return {
+    modes,
+    features: Int32Array.from(features),
+    thresholds,
+    missingTrue: Uint8Array.from(modes, (_, node) => (missing[node] === 1 ? 1 : 0)),
+    members: membersOf(modes, tensorIn(attributes, "membership_values")?.values ?? new Float64Array()),
+  };
+}
+
+/** The size limit of sets whose members ONNX Runtime compares one by one, and the limit of their members. */
+const mostMembers = 31;
+
+/** Sets of one list, each ended by NaN, of the nodes of mode MEMBER in their order. */
+function membersOf(modes: readonly NodeMode[], values: Float64Array): Map<number, Float64Array> {
+  const members = new Map<number, Float64Array>();
+  let at = 0;
+  for (const [node, mode] of modes.entries()) {
+    if (mode === "MEMBER") {
+      let end = at;
+      while (end < values.length && !Number.isNaN(values[end])) {
+        end += 1;
+      }
+      const set = values.subarray(at, end);
+      if (
+        set.length === 0 ||
+        set.length > mostMembers ||
+        set.some((member) => !(member >= 0 && member < mostMembers))
+      ) {
+        throw new Unsupported("a set that ONNX Runtime looks numbers up in without their fractions");
+      }
+      members.set(node, set);
+      at = end + 1;
+    }
+  }
+  return members;
+}
+
+function tensorValues(attributes: Attributes, name: string): Float64Array {
+  const tensor = tensorIn(attributes, name);
+  if (tensor === undefined) {
+    throw new Unsupported(`no ${name}`);
+  }
+  return tensor.values;
+}
+
+/**
+ * Sets as one node: exporters write "is one of" as nodes of mode EQ, each the false child of the one before, that share
+ * their true child. The nodes that were merged are reached no more, and become leaves.
+ */
+function mergeSets(nodes: TreeNodes): TreeNodes {
+  const modes: NodeMode[] = [...nodes.modes];
+  const falseChildren = nodes.falseChildren.slice();
+  const members = new Map(nodes.members);
+  const follows = (node: number, next: number): boolean =>
+    modes[next] === "EQ" &&
+    nodes.features[next] === nodes.features[node] &&
+    nodes.trueChildren[next] === nodes.trueChildren[node] &&
+    nodes.missingTrue[next] === nodes.missingTrue[node];
+  for (const node of modes.keys()) {
+    const merged: number[] = [];
+    while (modes[node] === "EQ" && follows(node, falseChildren[node] ?? 0)) {
+      const next = falseChildren[node] ?? 0;
+      merged.push(nodes.thresholds[next] ?? Number.NaN);
+      modes[next] = "LEAF";
+      falseChildren[node] = falseChildren[next] ?? 0;
+    }
+    if (merged.length > 0) {
+      members.set(node, Float64Array.of(nodes.thresholds[node] ?? Number.NaN, ...merged));
+      modes[node] = "MEMBER";
+    }
+  }
+  return { ...nodes, modes, falseChildren, members };
+}
+
+/** @throws Unsupported where two nodes have the same child */
+function requireForest({ nodes, roots }: Pick<Ensemble, "nodes" | "roots">): void {
+  const seen = new Uint8Array(nodes.modes.length);
+  const waiting: number[] = [];
+  for (const root of roots) {
+    waiting.push(root);
+    for (let node = waiting.pop(); node !== undefined; node = waiting.pop()) {
+      if (seen[node] !== 0) {
+        throw new Unsupported("two nodes have the same child");
+      }
+      seen[node] = 1;
+      if (nodes.modes[node] !== "LEAF") {
+        waiting.push(nodes.falseChildren[node] ?? 0, nodes.trueChildren[node] ?? 0);
+      }
+    }
+  }
 }

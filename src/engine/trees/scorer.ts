@@ -1,11 +1,12 @@
-import { type Columns, columnsOf, type RankedFeature, type SetColumn } from "./columns.js";
+import { areHere, loopsSharingMemory, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { type Columns, columnsOf, type Condition } from "./columns.js";
 import { type Aggregate, type Ensemble, Unsupported } from "./ensemble.js";
-import type { Floats } from "./row-values.js";
-import { neutralOf, writeTables } from "./tables.js";
-import { openTreeMemory, type TreeMemory } from "./tree-loops.js";
+import { treeLoopsCode } from "./tree-loops-code.js";
+
+export type Floats = Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
 /** The trees of an ensemble in this thread's WebAssembly memory. */
-export interface TreeScorer extends Disposable {
+interface TreeScorer extends Disposable {
   /** Features that a row must have. */
   readonly features: number;
   /**
@@ -24,6 +25,17 @@ const rowStep = 64;
 const belowAll = -1;
 const aboveAll = 2 ** 30;
 
+/** Where the columns and the scores of a block of rows are. */
+interface Block {
+  readonly memory: TreeMemory;
+  readonly isDouble: boolean;
+  readonly rows: number;
+  /** The address of each column. */
+  readonly columnAt: (column: number) => number;
+  /** The address of each target's scores. */
+  readonly scoresAt: (target: number) => number;
+}
+
 /** @throws Unsupported */
 export function openTreeScorer(ensemble: Ensemble, isDouble: boolean): TreeScorer {
   const memory = openTreeMemory();
@@ -38,26 +50,32 @@ export function openTreeScorer(ensemble: Ensemble, isDouble: boolean): TreeScore
 function createScorer(ensemble: Ensemble, isDouble: boolean, memory: TreeMemory): TreeScorer {
   const { buffer, loops } = memory;
   const size = isDouble ? 8 : 4;
-  const floats = isDouble ? Float64Array : Float32Array;
   const columns = columnsOf(ensemble, isDouble);
   if (ensemble.roots.length === 0) {
     throw new Unsupported("there are no trees");
   }
-  const blockRows = rowsOfBlock(columns);
-  const columnsAt = memory.take(Math.max(1, columns.count) * blockRows);
+
+  const fitting = Math.floor(blockBytes / Math.max(1, columns.count) / rowStep) * rowStep;
+  const blockRows = Math.max(rowStep, Math.min(mostBlockRows, fitting));
+  const columnsStart = memory.take(Math.max(1, columns.count) * blockRows);
   const scoresStart = memory.take(ensemble.targets * blockRows * size);
-  const columnAt = (column: number): number => columnsAt + column * blockRows;
-  const scoresAt = (target: number): number => scoresStart + target * blockRows * size;
-  const scores = Array.from(
-    { length: ensemble.targets },
-    (_, target) => new floats(buffer, scoresAt(target), blockRows),
+  const block: Block = {
+    memory,
+    isDouble,
+    rows: blockRows,
+    columnAt: (column) => columnsStart + column * blockRows,
+    scoresAt: (target) => scoresStart + target * blockRows * size,
+  };
+  const scores = Array.from({ length: ensemble.targets }, (_, target) =>
+    floatsAt(block, block.scoresAt(target), blockRows),
   );
+
   const exits = memory.take(rowStep * 4);
-  const fill = columnFiller(columns, { memory, blockRows, columnAt, isDouble });
-  const table = writeTables({ ensemble, columns, memory, columnAt, scoresAt, isDouble });
+  const fill = columnFiller(columns, block);
+  const table = writeTables(ensemble, columns, block);
   const neutral = neutralOf(ensemble);
   const how = hows[ensemble.aggregate] + (isDouble ? 4 : 0);
-  const copy = rowCopier(memory, blockRows, isDouble);
+  const copy = rowCopier(block);
   return {
     features: ensemble.nodes.features.reduce((most, feature) => Math.max(most, feature + 1), 0),
     score(x, width, take) {
@@ -81,46 +99,33 @@ function createScorer(ensemble: Ensemble, isDouble: boolean, memory: TreeMemory)
   };
 }
 
+function floatsAt({ memory, isDouble }: Block, at: number, length: number): Floats {
+  return isDouble ? new Float64Array(memory.buffer, at, length) : new Float32Array(memory.buffer, at, length);
+}
+
 /** Copies rows that are in other memory, or end before their block does. Returns the address of the copy. */
-function rowCopier(memory: TreeMemory, blockRows: number, isDouble: boolean): (rows: Floats, width: number) => number {
-  const size = isDouble ? 8 : 4;
-  const floats = isDouble ? Float64Array : Float32Array;
-  let block = { width: 0, at: 0 };
+function rowCopier(block: Block): (rows: Floats, width: number) => number {
+  let copy = { width: 0, at: 0 };
   return (rows, width) => {
-    if (block.width < width) {
-      block = { width, at: memory.take(blockRows * width * size) };
+    if (copy.width < width) {
+      copy = { width, at: block.memory.take(block.rows * width * (block.isDouble ? 8 : 4)) };
     }
-    new floats(memory.buffer, block.at, blockRows * width).set(rows);
-    return block.at;
+    floatsAt(block, copy.at, block.rows * width).set(rows);
+    return copy.at;
   };
 }
 
 /** Aggregations by the number that `scoreBlock` takes. */
 const hows: Readonly<Record<Aggregate, number>> = { SUM: 0, AVERAGE: 0, MIN: 1, MAX: 2 };
 
-function rowsOfBlock({ count }: Columns): number {
-  const rows = Math.floor(blockBytes / Math.max(1, count) / rowStep) * rowStep;
-  return Math.max(rowStep, Math.min(mostBlockRows, rows));
-}
-
-interface FillerOptions {
-  readonly memory: TreeMemory;
-  readonly blockRows: number;
-  readonly columnAt: (column: number) => number;
-  readonly isDouble: boolean;
-}
-
 /** Makes the columns of rows at an address, so many bytes apart. */
-function columnFiller(
-  { ranked, sets }: Columns,
-  { memory, blockRows, columnAt, isDouble }: FillerOptions,
-): (x: number, stride: number, rows: number) => void {
+function columnFiller({ ranked, sets }: Columns, block: Block): (x: number, stride: number, rows: number) => void {
+  const { memory, columnAt, isDouble } = block;
   const { loops } = memory;
   const size = isDouble ? 8 : 4;
-  const ranks = memory.take(blockRows * 4);
-  const lay = (values: Float64Array): SearchedValues => writeSearched(memory, values, isDouble);
-  const laidRanked = ranked.map((feature: RankedFeature) => ({ ...feature, ...lay(feature.thresholds) }));
-  const laidSets = sets.map((set: SetColumn) => ({ ...set, ...lay(set.members) }));
+  const ranks = memory.take(block.rows * 4);
+  const laidRanked = ranked.map((feature) => ({ ...feature, ...writeSearched(block, feature.thresholds) }));
+  const laidSets = sets.map((set) => ({ ...set, ...writeSearched(block, set.members) }));
   const rank = isDouble ? loops.rankDoubles : loops.rankFloats;
   const mark = isDouble ? loops.memberDoubles : loops.memberFloats;
   return (x, stride, rows) => {
@@ -136,19 +141,267 @@ function columnFiller(
   };
 }
 
-interface SearchedValues {
-  readonly at: number;
-  /** The size of the first half, in bytes. */
-  readonly firstHalf: number;
+/**
+ * Writes the values, padded with NaN to a power of two: no value is greater than NaN. `firstHalf`: its size in bytes.
+ */
+function writeSearched(block: Block, values: Float64Array): { readonly at: number; readonly firstHalf: number } {
+  const size = block.isDouble ? 8 : 4;
+  const length = 2 ** Math.max(1, Math.ceil(Math.log2(values.length + 1)));
+  const at = block.memory.take(length * size);
+  const written = floatsAt(block, at, length);
+  written.fill(Number.NaN);
+  written.set(values);
+  return { at, firstHalf: (length / 2) * size };
 }
 
-/** Writes the values, padded with NaN to a power of two: no value is greater than NaN. */
-function writeSearched(memory: TreeMemory, values: Float64Array, isDouble: boolean): SearchedValues {
-  const size = isDouble ? 8 : 4;
-  const length = 2 ** Math.max(1, Math.ceil(Math.log2(values.length + 1)));
-  const at = memory.take(length * size);
-  const laid = isDouble ? new Float64Array(memory.buffer, at, length) : new Float32Array(memory.buffer, at, length);
-  laid.fill(Number.NaN);
-  laid.set(values);
-  return { at, firstHalf: (length / 2) * size };
+/** Trees with more leaves are walked: evaluating all of their conditions takes longer (docs/decisions/models-and-engines.md). */
+const mostLeavesByBits = 256;
+const leavesPerGroup = 8;
+const wordBytes = 4;
+const treeWords = 4;
+const targetWords = 2;
+const entryBytes = 8;
+const nodeBytes = 16;
+
+/** Writes the trees that `scoreBlock` runs. Returns the addresses of the first one, and behind the last. */
+function writeTables(
+  ensemble: Ensemble,
+  columns: Columns,
+  block: Block,
+): { readonly start: number; readonly end: number } {
+  const { memory } = block;
+  const trees = ensemble.roots.map((root) => {
+    const tree = flatten(ensemble, columns, root);
+    return { ...tree, targets: targetsOf(ensemble, tree.leaves) };
+  });
+  const words = trees.reduce((sum, { targets }) => sum + treeWords + targets.length * targetWords, 0);
+  const start = memory.take(words * wordBytes);
+  const view = new DataView(memory.buffer);
+  let at = start;
+  const put = (...numbers: number[]): void => {
+    for (const number of numbers) {
+      view.setInt32(at, number, true);
+      at += wordBytes;
+    }
+  };
+
+  for (const tree of trees) {
+    const byBits = tree.leaves.length <= mostLeavesByBits;
+    const groups = byBits ? Math.ceil(tree.leaves.length / leavesPerGroup) : 0;
+    const body = byBits ? writeEntries(block, tree, groups) : writeNodes(block, tree);
+    put(groups, tree.depth, body, tree.targets.length);
+    for (const target of tree.targets) {
+      put(block.scoresAt(target), writeLeaves(ensemble, block, tree.leaves, target));
+    }
+  }
+  return { start, end: at };
+}
+
+/** A tree whose leaves are numbered from where conditions hold to where they do not. */
+interface FlatTree {
+  /** Parents before their children. */
+  readonly nodes: readonly FlatNode[];
+  /** Nodes of the ensemble. */
+  readonly leaves: readonly number[];
+  /** Conditions above the deepest leaf. */
+  readonly depth: number;
+}
+
+interface FlatNode {
+  readonly condition: Condition;
+  /** Leaves where the condition holds: [from, to). */
+  readonly from: number;
+  readonly to: number;
+  /** Children: places in `nodes`, or, below 0, leaf -1 - child. */
+  readonly whenTrue: number;
+  readonly whenFalse: number;
+}
+
+function flatten({ nodes }: Ensemble, { conditions }: Columns, root: number): FlatTree {
+  const flat: FlatNode[] = [];
+  const leaves: number[] = [];
+  let deepest = 0;
+  const add = (node: number, depth: number): number => {
+    deepest = Math.max(deepest, depth);
+    const condition = conditions.get(node);
+    if (condition === undefined) {
+      leaves.push(node);
+      return -leaves.length;
+    }
+    const place = flat.length;
+    flat.push({ condition, from: 0, to: 0, whenTrue: 0, whenFalse: 0 });
+    const { trueChildren, falseChildren } = nodes;
+    const [first, second] = condition.isOpposite ? [falseChildren, trueChildren] : [trueChildren, falseChildren];
+    const from = leaves.length;
+    const whenTrue = add(first[node] ?? 0, depth + 1);
+    const to = leaves.length;
+    const whenFalse = add(second[node] ?? 0, depth + 1);
+    flat[place] = { condition, from, to, whenTrue, whenFalse };
+    return place;
+  };
+  add(root, 0);
+  return { nodes: flat, leaves, depth: deepest };
+}
+
+/** For each group of leaves, the conditions that rule some of them out; the same condition once. */
+function writeEntries({ memory, columnAt }: Block, { nodes }: FlatTree, groups: number): number {
+  const entries = Array.from({ length: groups }, () => new Map<number, { condition: Condition; mask: number }>());
+  for (const { condition, from, to } of nodes) {
+    const key = condition.column * 256 + condition.rank + 128;
+    for (let group = Math.floor(from / leavesPerGroup); group * leavesPerGroup < to; group += 1) {
+      const first = Math.max(0, from - group * leavesPerGroup);
+      const end = Math.min(leavesPerGroup, to - group * leavesPerGroup);
+      const mask = (1 << end) - (1 << first);
+      const known = entries[group]?.get(key);
+      entries[group]?.set(key, { condition, mask: mask | (known?.mask ?? 0) });
+    }
+  }
+  const count = entries.reduce((sum, { size }) => sum + size, 0);
+  const start = memory.take((count + groups) * entryBytes);
+  const view = new DataView(memory.buffer);
+  let at = start;
+  for (const group of entries) {
+    view.setInt32(at, group.size * entryBytes, true);
+    at += entryBytes;
+    for (const { condition, mask } of group.values()) {
+      view.setInt32(at, columnAt(condition.column), true);
+      view.setInt8(at + 4, condition.rank);
+      view.setUint8(at + 5, mask);
+      at += entryBytes;
+    }
+  }
+  return start;
+}
+
+/** Writes children next to each other, the one where the condition holds first. Leaves point to themselves. */
+function writeNodes({ memory, columnAt }: Block, { nodes, leaves }: FlatTree): number {
+  const start = memory.take((nodes.length + leaves.length) * nodeBytes);
+  const view = new DataView(memory.buffer);
+  let free = start + nodeBytes;
+  const waiting = [{ node: 0, at: start }];
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    const { node, at } = next;
+    const flat = nodes[node];
+    if (flat === undefined) {
+      view.setInt32(at, columnAt(0), true);
+      view.setInt32(at + 4, 127, true); // no byte is above
+      view.setInt32(at + 8, at, true);
+      view.setInt32(at + 12, -1 - node, true);
+    } else {
+      view.setInt32(at, columnAt(flat.condition.column), true);
+      view.setInt32(at + 4, flat.condition.rank, true);
+      view.setInt32(at + 8, free, true);
+      waiting.push({ node: flat.whenFalse, at: free + nodeBytes }, { node: flat.whenTrue, at: free });
+      free += 2 * nodeBytes;
+    }
+  }
+  return start;
+}
+
+/** The targets that a tree's leaves have weights of, ascending. */
+function targetsOf({ weights, targets }: Ensemble, leaves: readonly number[]): number[] {
+  const used = new Set<number>();
+  for (const leaf of leaves) {
+    const own = weights.targets.subarray(weights.starts[leaf], weights.starts[leaf + 1]);
+    if (new Set(own).size !== own.length || own.some((target) => target < 0 || target >= targets)) {
+      throw new Unsupported("a leaf whose weights are of one target, or of none that there is");
+    }
+    for (const target of own) {
+      used.add(target);
+    }
+  }
+  return [...used].toSorted((a, b) => a - b);
+}
+
+/** Returns the weight that changes no score. It marks leaves without a weight for a target. */
+export function neutralOf({ aggregate }: Pick<Ensemble, "aggregate">): number {
+  return aggregate === "MIN" ? Number.POSITIVE_INFINITY : aggregate === "MAX" ? Number.NEGATIVE_INFINITY : -0;
+}
+
+function writeLeaves(ensemble: Ensemble, block: Block, leaves: readonly number[], target: number): number {
+  const { weights } = ensemble;
+  const start = block.memory.take(leaves.length * (block.isDouble ? 8 : 4));
+  const values = floatsAt(block, start, leaves.length);
+  values.fill(neutralOf(ensemble));
+  for (const [place, leaf] of leaves.entries()) {
+    for (let index = weights.starts[leaf] ?? 0; index < (weights.starts[leaf + 1] ?? 0); index += 1) {
+      if (weights.targets[index] === target) {
+        const weight = (weights.values[index] ?? 0) + 0; // makes -0 a 0: only their bits differ
+        if (!Number.isFinite(weight)) {
+          throw new Unsupported(`weight ${weight}`);
+        }
+        values[place] = weight;
+      }
+    }
+  }
+  return start;
+}
+
+/** The loops of `tree-loops.wat`: addresses and strides are bytes. */
+interface TreeLoops {
+  readonly rankFloats: RankValues;
+  readonly rankDoubles: RankValues;
+  readonly rankBytes: (ranks: number, rows: number, base: number, nan: number, out: number) => void;
+  readonly memberFloats: MarkMembers;
+  readonly memberDoubles: MarkMembers;
+  readonly scoreBlock: (tree: number, end: number, rows: number, how: number, exits: number) => void;
+}
+
+type RankValues = (x: number, stride: number, rows: number, thresholds: number, firstHalf: number, out: number) => void;
+type MarkMembers = (
+  x: number,
+  stride: number,
+  rows: number,
+  members: number,
+  firstHalf: number,
+  nan: number,
+  out: number,
+) => void;
+
+let opened: TreeLoops | undefined;
+
+/** Trees are many small pieces. */
+const chunkBytes = 1024 * 1024;
+const alignedBytes = 16;
+
+/** This thread's memory, and the loops over it. */
+interface TreeMemory extends Disposable {
+  readonly loops: TreeLoops;
+  /** The whole memory. */
+  readonly buffer: ArrayBuffer;
+  /** The address of so many bytes. @throws Unsupported where there are none left */
+  take(bytes: number): number;
+}
+
+/** @throws Unsupported where this thread has no such memory */
+function openTreeMemory(): TreeMemory {
+  const pieces: Uint8Array<ArrayBuffer>[] = [];
+  const take = (bytes: number): Uint8Array<ArrayBuffer> => {
+    const piece = takeMemory(bytes);
+    if (!areHere([piece])) {
+      throw new Unsupported("there is no WebAssembly memory for it");
+    }
+    pieces.push(piece);
+    return piece;
+  };
+  const { buffer } = take(1); // opens the memory
+  let chunk = { at: 0, end: 0 };
+  opened ??= loopsSharingMemory(treeLoopsCode).loops as TreeLoops;
+  return {
+    loops: opened,
+    buffer,
+    take(bytes) {
+      const size = Math.ceil(Math.max(1, bytes) / alignedBytes) * alignedBytes;
+      if (size > chunk.end - chunk.at) {
+        const { byteOffset: at, length } = take(Math.max(size, chunkBytes));
+        chunk = { at, end: at + length };
+      }
+      const { at } = chunk;
+      chunk = { ...chunk, at: at + size };
+      return at;
+    },
+    [Symbol.dispose]() {
+      releaseMemory(pieces.splice(0));
+    },
+  };
 }

@@ -202,10 +202,10 @@ async function runTrial(
 /** The tolerance for outputs that ONNX Runtime computes from scores, or adds up in several threads. */
 const trialBound = 1e-5;
 
-function requireSame(found: readonly Tensor[], expected: readonly Tensor[], { outputs }: EngineRequest): void {
+function requireSame(scored: readonly Tensor[], expected: readonly Tensor[], { outputs }: EngineRequest): void {
   for (const [index, name] of outputs.entries()) {
-    const [tensor, other] = [found[index], expected[index]];
-    const difference = tensor && other && differenceOf(tensor, other, trialBound);
+    const [tensor, reference] = [scored[index], expected[index]];
+    const difference = tensor && reference && differenceOf(tensor, reference, trialBound);
     if (difference !== undefined) {
       throw new Mismatch(`${name} of a batch differs from ONNX Runtime's: ${difference}`);
     }

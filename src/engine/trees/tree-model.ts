@@ -1,19 +1,20 @@
 import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
 import { type OnnxGraph, readGraph, valueOf, writeModelOf } from "../../onnx/graph.js";
+import { assertNever } from "../../util/errors.js";
+import { randomNumbers } from "../../util/random.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest } from "../port.js";
+import { neighbourOf } from "./columns.js";
 import { boundOf, differenceOf } from "./compare-scores.js";
-import { type CompiledOutput, type CompiledTrees, compileTrees } from "./compiled.js";
+import { type CompiledOutput, type CompiledTrees, compileTrees, type RowType, type RowValues } from "./compiled.js";
+import { type Ensemble, Mismatch, Unsupported } from "./ensemble.js";
 import {
+  elements,
+  type OwnOutput,
   type PartitionedEnsemble,
   type PartitionedModel,
   partitionModel,
-  elements,
-  type OwnOutput,
 } from "./partition.js";
-import { Mismatch, Unsupported } from "./ensemble.js";
-import { makeTestRows } from "./test-rows.js";
-import type { RowType } from "./row-values.js";
 
 /** A model whose trees are compiled; ONNX Runtime computes the operators before and after them. */
 export interface TreeModel {
@@ -33,7 +34,7 @@ export type OpenPart = (
   names: { readonly inputs: readonly string[]; readonly outputs: readonly string[] },
 ) => Promise<OnnxSession>;
 
-export interface TreeModelOptions {
+interface TreeModelOptions {
   /** A serialized ModelProto. */
   readonly model: Uint8Array;
   /** Outputs that are asked for. */
@@ -90,9 +91,11 @@ const elementOfType: Readonly<Record<RowType, number>> = {
 
 /** What the rows of an ensemble consist of. @throws Unsupported */
 function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSession | undefined): RowType {
-  const given = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
+  const computed = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
   const types = Object.keys(elementOfType) as RowType[];
-  const type = types.find((one) => (element === undefined ? one === given : elementOfType[one] === element));
+  const type = types.find((candidate) =>
+    element === undefined ? candidate === computed : elementOfType[candidate] === element,
+  );
   const isWhole = type === "int32" || type === "int64";
   // Of whole numbers, ONNX Runtime has classifiers only.
   if (type === undefined || (isWhole && node.operator !== "TreeEnsembleClassifier")) {
@@ -155,7 +158,7 @@ async function compileChecked(
 }
 
 function compare(
-  found: CompiledOutput,
+  scored: CompiledOutput,
   {
     expected,
     cut: { ensemble, node },
@@ -164,10 +167,10 @@ function compare(
 ): void {
   const values = node.outputs[ensemble.classes === undefined ? 0 : 1];
   for (const [index, name] of outputs.entries()) {
-    const tensor = name === values ? found.values : found.labels();
+    const tensor = name === values ? scored.values : scored.labels();
     const bound = name === values ? boundOf(ensemble.transform) : 0;
-    const other = expected[index];
-    const difference = other === undefined ? "there is none" : differenceOf(tensor, other, bound);
+    const reference = expected[index];
+    const difference = reference === undefined ? "there is none" : differenceOf(tensor, reference, bound);
     if (difference !== undefined) {
       throw new Mismatch(`${name} differs from ONNX Runtime's for rows made of the model's thresholds: ${difference}`);
     }
@@ -182,17 +185,17 @@ interface Parts {
 }
 
 async function runParts({ cut, compiled, before, after }: Parts, request: EngineRequest): Promise<Tensor[]> {
-  const given = new Map<string, Tensor>(request.inputs.map((input) => [input.name, input]));
+  const known = new Map<string, Tensor>(request.inputs.map((input) => [input.name, input]));
   const inputsOf = (names: Iterable<string>): NamedTensor[] =>
-    [...names].map((name) => named(name, tensorIn(name, given)));
+    [...names].map((name) => named(name, tensorIn(name, known)));
   if (cut.before !== undefined && before !== undefined) {
     const { inputs, outputs } = cut.before;
     const tensors = await before.run({ inputs: inputsOf(inputs), outputs });
     outputs.forEach((name, index) => {
-      setTensor(given, name, tensors[index]);
+      setTensor(known, name, tensors[index]);
     });
   }
-  const results = cut.ensembles.map(({ input }, index) => compiled[index]?.run(tensorIn(input, given)));
+  const results = cut.ensembles.map(({ input }, index) => compiled[index]?.run(tensorIn(input, known)));
   const tensorOf = ({ ensemble, kind }: OwnOutput): Tensor | undefined => {
     const result = results[ensemble];
     return kind === "labels" ? result?.labels() : result?.values;
@@ -204,7 +207,7 @@ async function runParts({ cut, compiled, before, after }: Parts, request: Engine
   if (cut.after !== undefined && after !== undefined) {
     const { inputs, outputs, from } = cut.after;
     for (const [name, own] of from) {
-      setTensor(given, name, tensorOf(own));
+      setTensor(known, name, tensorOf(own));
     }
     const tensors = await after.run({ inputs: inputsOf([...inputs, ...from.keys()]), outputs });
     outputs.forEach((name, index) => {
@@ -230,4 +233,83 @@ function setTensor(tensors: Map<string, Tensor>, name: string, tensor: Tensor | 
   if (tensor !== undefined) {
     tensors.set(name, tensor);
   }
+}
+
+/** Values that models seldom meet and comparisons treat in their own ways. */
+const rareFloats = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0, -0];
+/** Among them some that are no float32. */
+const rareIntegers = [0, 1, -1, 2 ** 24 + 1, 2 ** 25 + 3, 2 ** 31 - 1, -(2 ** 31)];
+
+/**
+ * Rows made of what an ensemble compares with: each threshold, the numbers next to it, and rare values such as NaN,
+ * infinities and both zeros. Each value occurs in a row. The values of a row are combined at random, with a fixed seed.
+ * @param most rows at most, drawn where there are more
+ * @public so that tests score such rows
+ */
+export function makeTestRows(
+  { nodes }: Pick<Ensemble, "nodes">,
+  { width, type, most }: { readonly width: number; readonly type: RowType; readonly most: number },
+): RowValues {
+  const values = Array.from({ length: width }, () => new Set<number>(isFloat(type) ? rareFloats : rareIntegers));
+  for (const [node, mode] of nodes.modes.entries()) {
+    if (mode !== "LEAF") {
+      const own = values[nodes.features[node] ?? 0];
+      for (const threshold of nodes.members.get(node) ?? [nodes.thresholds[node] ?? 0]) {
+        for (const value of valuesAround(threshold, type)) {
+          own?.add(value);
+        }
+      }
+    }
+  }
+  const draw = randomNumbers(1);
+  const lists = values.map((set) => shuffled([...set], draw));
+  const longest = lists.reduce((length, list) => Math.max(length, list.length), 1);
+  const rows = Math.max(1, Math.min(most, Math.max(longest, fewestRows)));
+  const made = new Float64Array(rows * width);
+  for (const [feature, list] of lists.entries()) {
+    for (let row = 0; row < rows; row += 1) {
+      // Once each value was there, they are drawn: rows of few NaN reach leaves that others do not.
+      const place = row < list.length ? row : Math.floor(draw() * list.length);
+      made[row * width + feature] = list[place] ?? 0;
+    }
+  }
+  return valuesOf(made, type);
+}
+
+function isFloat(type: RowType): boolean {
+  return type === "float32" || type === "float64";
+}
+
+function valuesAround(threshold: number, type: RowType): number[] {
+  if (isFloat(type)) {
+    const neighbour = (side: 1 | -1): number => neighbourOf(threshold, side, type === "float64");
+    return Number.isFinite(threshold) ? [threshold, neighbour(1), neighbour(-1)] : [threshold];
+  }
+  const whole = Math.floor(threshold);
+  return [whole - 1, whole, whole + 1, whole + 2].filter((value) => Math.abs(value) < 2 ** 31);
+}
+
+function valuesOf(numbers: Float64Array<ArrayBuffer>, type: RowType): RowValues {
+  switch (type) {
+    case "float32":
+      return new Float32Array(numbers);
+    case "float64":
+      return numbers;
+    case "int32":
+      return new Int32Array(numbers);
+    case "int64":
+      return BigInt64Array.from(numbers, BigInt);
+    default:
+      return assertNever(type);
+  }
+}
+
+const fewestRows = 256;
+
+function shuffled(list: number[], draw: () => number): number[] {
+  for (let index = list.length - 1; index > 0; index -= 1) {
+    const other = Math.floor(draw() * (index + 1));
+    [list[index], list[other]] = [list[other] ?? 0, list[index] ?? 0];
+  }
+  return list;
 }

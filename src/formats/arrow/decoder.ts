@@ -1,5 +1,5 @@
 import type { RecordBatch } from "../../columnar/types.js";
-import { lazyResource } from "../../util/lazy-resource.js";
+import { lazyResource } from "../../util/promises.js";
 import { batchLimits, readPieces } from "./ipc/batches.js";
 import { rowsWithin } from "../../columnar/column-bytes.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";

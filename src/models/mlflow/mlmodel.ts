@@ -14,9 +14,9 @@ export interface MlModel {
 
 /** Parses the text of an MLmodel file; undefined if it is something else. */
 export function parseMlModel(text: string): MlModel | undefined {
-  const found = parseYaml(text);
-  const flavors = isRecord(found) ? found["flavors"] : undefined;
-  if (!isRecord(found) || !isRecord(flavors)) {
+  const document = parseYaml(text);
+  const flavors = isRecord(document) ? document["flavors"] : undefined;
+  if (!isRecord(document) || !isRecord(flavors)) {
     return undefined;
   }
   const { onnx } = flavors;
@@ -24,7 +24,7 @@ export function parseMlModel(text: string): MlModel | undefined {
   return {
     flavors: Object.keys(flavors),
     onnxFile: typeof data === "string" ? data : undefined,
-    signature: signatureOf(found["signature"]),
+    signature: signatureOf(document["signature"]),
   };
 }
 
@@ -36,13 +36,14 @@ function parseYaml(text: string): unknown {
   }
 }
 
-function signatureOf(given: unknown): DeclaredSignature | undefined {
-  return isRecord(given) ? { inputs: fieldsOf(given["inputs"]), outputs: fieldsOf(given["outputs"]) } : undefined;
+function signatureOf(signature: unknown): DeclaredSignature | undefined {
+  return isRecord(signature)
+    ? { inputs: fieldsOf(signature["inputs"]), outputs: fieldsOf(signature["outputs"]) }
+    : undefined;
 }
 
-/** Reads the inputs or the outputs of a signature: a list in JSON. */
-function fieldsOf(given: unknown): DeclaredField[] {
-  const list = typeof given === "string" ? parseJson(given) : undefined;
+function fieldsOf(fields: unknown): DeclaredField[] {
+  const list = typeof fields === "string" ? parseJson(fields) : undefined;
   return Array.isArray(list) ? list.filter(isRecord).map(fieldOf) : [];
 }
 

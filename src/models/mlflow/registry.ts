@@ -163,19 +163,19 @@ async function ask({ url, place }: Registry, path: string, query: Readonly<Recor
   );
 }
 
-function recordOf(registry: Registry, found: unknown): Json {
-  if (!isRecord(found)) {
+function recordOf(registry: Registry, answer: unknown): Json {
+  if (!isRecord(answer)) {
     throw otherServer(registry);
   }
-  return found;
+  return answer;
 }
 
-function listOf(found: unknown): Json[] {
-  return Array.isArray(found) ? found.filter(isRecord) : [];
+function listOf(answer: unknown): Json[] {
+  return Array.isArray(answer) ? answer.filter(isRecord) : [];
 }
 
-function textOf(registry: Registry, found: Json | undefined, key: string): string {
-  const text = found?.[key];
+function textOf(registry: Registry, answer: Json | undefined, key: string): string {
+  const text = answer?.[key];
   if (typeof text !== "string" || text === "") {
     throw otherServer(registry);
   }

@@ -1,8 +1,9 @@
+import type { Finding, Level } from "../../checks/check.js";
 import { hideCredentials } from "../../spec/secrets.js";
+import type { ExitCode } from "../../util/errors.js";
+import { shown } from "../../util/shown-numbers.js";
 import type { AttemptRecord, RunInfo } from "../attempt-record.js";
 import { exitCodeOfOutcome, type Outcome, statusOf } from "../outcome.js";
-import type { ExitCode } from "../../util/errors.js";
-import { assertionsOf, findingsOf, type RunAssertions } from "./assertions.js";
 import type { DatasetName } from "./datasets.js";
 import type { ParentRun } from "./parent.js";
 
@@ -106,7 +107,7 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
       namespace: place,
       name,
       facets: run === undefined ? {} : facet("schema", { fields: run.inputColumns }),
-      inputFacets: qualityFacet(record, end, { of: "inputs", datasets: inputs.length }),
+      inputFacets: qualityFacet(record, end, "inputs", inputs.length),
     })),
     outputs:
       output === undefined
@@ -116,7 +117,7 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
               ...output,
               facets: {
                 ...(run === undefined ? {} : facet("schema", { fields: run.outputColumns })),
-                ...qualityFacet(record, end, { of: "output", datasets: 1 }),
+                ...qualityFacet(record, end, "output", 1),
               },
               outputFacets: end?.rows === undefined ? {} : facet("outputStatistics", { rowCount: end.rows }),
             },
@@ -129,7 +130,6 @@ function producerOf({ info }: Pick<AttemptRecord, "info">): string {
   return `pkg:npm/infer-batch@${info.versions["infer-batch"] ?? "0"}`;
 }
 
-/** Makes facets of one producer. */
 function facetsBy(producer: string): (name: keyof typeof facetSchemas, facet: Json) => Json {
   return (name, facet) => ({ [name]: { _producer: producer, _schemaURL: `${spec}/${facetSchemas[name]}`, ...facet } });
 }
@@ -172,7 +172,6 @@ function mayShowRows(exitCode: ExitCode): boolean {
   return exitCode === 65 || exitCode === 1;
 }
 
-/** Returns the part of a message that names the act. */
 function actOf(message: string): string {
   const [act = "", finding] = message.split(": ");
   return finding === undefined ? "the attempt ended" : act;
@@ -191,10 +190,11 @@ const mostAssertions = 300;
 function qualityFacet(
   { review, run, info }: AttemptRecord,
   end: End | undefined,
-  { of, datasets }: { readonly of: keyof RunAssertions; readonly datasets: number },
+  of: "inputs" | "output",
+  datasets: number,
 ): Json {
   const results = end === undefined ? undefined : review?.verdict?.verdict.results;
-  const all = results === undefined ? [] : assertionsOf(results, run)[of];
+  const all = results === undefined ? [] : assertionsOf(results, run, of);
   const assertions = all.slice(0, Math.ceil(mostAssertions / datasets));
   return assertions.length === 0 ? {} : facetsBy(producerOf({ info }))("dataQualityAssertions", { assertions });
 }
@@ -208,4 +208,69 @@ function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | u
     return undefined;
   }
   return review?.profile.rows ?? (outcome.report.spansResumed === 0 ? counts.rowsScored : undefined);
+}
+
+/**
+ * The results of checks as assertions, the worst first, without values of rows. About features, which the inputs have; or
+ * about outputs, their slices and the run.
+ */
+function assertionsOf(results: readonly Finding[], run: RunInfo | undefined, of: "inputs" | "output"): Json[] {
+  const columns = new Set((of === "inputs" ? run?.inputColumns : run?.outputColumns)?.map(({ name }) => name));
+  const own = results.filter(({ isFeature = false }) => isFeature === (of === "inputs"));
+  const worst = (["hold", "warn", "pass"] as const).flatMap((each) => own.filter(({ level }) => level === each));
+  return worst.map((result) => {
+    const { check, level, limit } = result;
+    const { column, name } = namesIn(result, columns);
+    return {
+      assertion: check,
+      success: level === "pass",
+      column,
+      name,
+      severity: level === "pass" ? undefined : severities[level],
+      expected: typeof limit === "number" ? String(limit) : undefined,
+      actual: measuredIn(result)?.toString(),
+    };
+  });
+}
+
+const severities: Readonly<Record<Exclude<Level, "pass">, string>> = { warn: "warn", hold: "error" };
+
+/**
+ * Returns the column of an assertion. The specification allows only a column of the dataset: an assertion about something
+ * else, such as a computed feature, has a name instead. A slice is named without its value, which is that of rows.
+ */
+function namesIn(
+  { check, column }: Pick<Finding, "check" | "column">,
+  columns: ReadonlySet<string>,
+): { readonly column?: string; readonly name?: string } {
+  if (column === null || columns.has(column)) {
+    return column === null ? {} : { column };
+  }
+  const [, sliced] = /^(.+?)(?:=| is NULL: )/.exec(column) ?? [];
+  const [output] = [...columns]
+    .filter((each) => column.endsWith(`: ${each}`))
+    .toSorted((left, right) => right.length - left.length);
+  return sliced !== undefined && output !== undefined
+    ? { column: output, name: `${check} in a slice of ${sliced}` }
+    : { name: `${check} of ${column}` };
+}
+
+/** The number that a check has measured; undefined: a text, or, as `range` measures, a value of a row. */
+function measuredIn({ check, measured }: Finding): number | undefined {
+  return typeof measured === "number" && check !== "range" ? measured : undefined;
+}
+
+/** The limit of findings in a message. */
+const mostFindings = 5;
+
+/** Names the checks that hold a run, without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
+function findingsOf(results: readonly Finding[]): string {
+  const failed = results.filter(({ level }) => level === "hold");
+  const texts = failed.slice(0, mostFindings).map((result) => {
+    const measured = measuredIn(result);
+    const numbers = measured === undefined ? "" : ` ${shown(measured)} (limit ${shown(result.limit)})`;
+    return `${result.column === null ? "" : `${result.column}: `}${result.check}${numbers}`;
+  });
+  const left = failed.length - texts.length;
+  return [...texts, ...(left === 0 ? [] : [`${left} more`])].join("; ");
 }

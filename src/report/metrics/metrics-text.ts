@@ -1,8 +1,9 @@
-import type { SpentReport } from "../spending/spending-report.js";
+import { type Finding, type Level, roleOf } from "../../checks/check.js";
 import { rejectReasons } from "../../columnar/types.js";
 import type { AttemptInfo, AttemptRecord } from "../attempt-record.js";
-import { checkGauges, checkResultMetric, type Gauge, type Labels, stateGauge } from "./check-metrics.js";
 import { exitCodeOfOutcome, type Outcome } from "../outcome.js";
+import type { RunReview } from "../run-review.js";
+import type { SpentReport } from "../spending/spending-report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 
 /** What the metrics of an attempt are made from. */
@@ -17,13 +18,13 @@ export interface MetricsState {
 }
 
 /** The gauge with the last success of a job. */
-export const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+const lastSuccess = "infer_batch_last_success_timestamp_seconds";
 /** What it means. */
-export const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
+const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
 /** The gauge with the exit code of an attempt. */
-export const exitCodeMetric = "infer_batch_exit_code";
+const exitCodeMetric = "infer_batch_exit_code";
 /** The gauge with the start of an attempt, which all metrics have. */
-export const startedMetric = "infer_batch_started_timestamp_seconds";
+const startedMetric = "infer_batch_started_timestamp_seconds";
 const infoMetric = "infer_batch_info";
 
 /**
@@ -102,7 +103,7 @@ function workGauges(state: MetricsState): Gauge[] {
   ];
 }
 
-function countGauges({ record: { run, engine, counts, rejectReasons: found }, outcome }: MetricsState): Gauge[] {
+function countGauges({ record: { run, engine, counts, rejectReasons: rejected }, outcome }: MetricsState): Gauge[] {
   const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
@@ -123,7 +124,7 @@ function countGauges({ record: { run, engine, counts, rejectReasons: found }, ou
     {
       name: "infer_batch_rows_rejected",
       help: "Rows that the attempt rejected, by reason",
-      samples: rejectReasons.map((reason) => ({ labels: { reason }, value: found.get(reason) ?? 0 })),
+      samples: rejectReasons.map((reason) => ({ labels: { reason }, value: rejected.get(reason) ?? 0 })),
     },
     one("infer_batch_spans_planned", "Spans of the run", run?.spans),
     one("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
@@ -237,4 +238,126 @@ export function parsePreviousMetrics(text: string, attempt: AttemptLabels): Prev
 
 function escapeRegExp(text: string): string {
   return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+/** A gauge in Prometheus' text format; samples without a value are left out. */
+interface Gauge {
+  readonly name: string;
+  readonly help: string;
+  readonly samples: readonly { readonly labels?: Labels; readonly value: number | undefined }[];
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+const checkMetric = "infer_batch_check";
+/** The gauge that each check of a run has. */
+const checkResultMetric = `${checkMetric}_result`;
+
+/** The limit of results that have gauges. The worst results come first. */
+const mostChecks = 300;
+
+/** The values of `infer_batch_check_result`. Higher is worse. */
+const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
+
+/** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
+function checkGauges(review: RunReview | undefined): Gauge[] {
+  const results = worstByColumn(review?.verdict?.verdict.results ?? []);
+  const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
+    name: `${checkMetric}_${name}`,
+    help,
+    samples: results.map((result) => {
+      const value = of(result);
+      const labels = { check: result.check, column: result.column ?? "", role: roleOf(result) };
+      return { labels, value: typeof value === "number" && Number.isFinite(value) ? value : undefined };
+    }),
+  });
+  return [
+    gauge(
+      "value",
+      "The value that a check measured, by column; without a column, it is about the run",
+      (result) => result.measured,
+    ),
+    gauge("limit", "The limit that the value is compared with", (result) => result.limit),
+    gauge("result", "0: the check passed, 1: it warns, 2: it fails and holds the run", ({ level }) => severity[level]),
+  ];
+}
+
+/** Returns the worst result for each check and column, since the labels name no more. */
+function worstByColumn(results: readonly Finding[]): Finding[] {
+  const worst = new Map<string, Finding>();
+  for (const result of results) {
+    const key = JSON.stringify([result.check, result.column, roleOf(result)]);
+    const known = worst.get(key);
+    if (known === undefined || severity[result.level] > severity[known.level]) {
+      worst.set(key, result);
+    }
+  }
+  const sorted = [...worst.values()].toSorted((left, right) => severity[right.level] - severity[left.level]);
+  return sorted.slice(0, mostChecks);
+}
+
+/** The gauge with the state of a run. */
+const stateMetric = "infer_batch_run_state";
+const states = ["unfinished", "held", "published", "discarded"] as const;
+/** The state of a run in its metrics. */
+type MetricsRunState = (typeof states)[number];
+
+/** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
+function stateGauge(outcome: Outcome | undefined): Gauge {
+  const state = stateAfter(outcome);
+  return {
+    name: stateMetric,
+    help: "1 for the state of the run after the attempt",
+    samples: states.map((each) => ({
+      labels: { state: each },
+      value: state === undefined ? undefined : Number(each === state),
+    })),
+  };
+}
+
+/** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
+function stateAfter(outcome: Outcome | undefined): MetricsRunState | undefined {
+  if (outcome?.kind !== "done") {
+    return undefined;
+  }
+  const { status } = outcome.report;
+  return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
+}
+
+/**
+ * Updates the metrics of a worker after a person decided on the run: its state, and if it is published now, also the
+ * exit code of an attempt that the checks held, and the time of the last success. Returns undefined for metrics of
+ * another run.
+ * @param atMs when the decision was made, in milliseconds since 1970
+ */
+export function decidedMetrics(
+  text: string,
+  { runId, state, atMs }: { readonly runId: string; readonly state: MetricsRunState; readonly atMs: number },
+): string | undefined {
+  if (!text.includes(`run_id="${runId}"`)) {
+    return undefined;
+  }
+  const isOfRun = new RegExp(`^${stateMetric}\\{`, "m").test(text); // else the last attempt failed, or is running
+  const decided = text.replaceAll(
+    new RegExp(`^(${stateMetric}\\{.*state="(\\w+)"\\}) [01]$`, "gm"),
+    (_, sample: string, each: string) => `${sample} ${Number(each === state)}`,
+  );
+  return isOfRun && state === "published" ? succeeded(decided, atMs / 1000) : decided;
+}
+
+function succeeded(text: string, atSeconds: number): string {
+  const isSuccess = new RegExp(`^(${exitCodeMetric}\\{.*\\}) 67$`, "m");
+  const sample = new RegExp(`^(${lastSuccess}\\{.*\\}) (\\S+)$`, "m");
+  const published = text.replace(isSuccess, "$1 0");
+  if (sample.test(published)) {
+    return published.replace(
+      sample,
+      (_, name: string, earlier: string) => `${name} ${Math.max(Number(earlier), atSeconds)}`,
+    );
+  }
+  return published.replace(
+    new RegExp(`^(?=# HELP ${startedMetric} [^]*?^${startedMetric}(\\{.*\\}) )`, "m"),
+    (_, labels: string) =>
+      `# HELP ${lastSuccess} ${lastSuccessHelp}\n# TYPE ${lastSuccess} gauge\n${lastSuccess}${labels} ${atSeconds}\n`,
+  );
 }

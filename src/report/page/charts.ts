@@ -99,7 +99,6 @@ export function valueBars({ values, others, total, totalBefore }: ValueDistribut
   return html`<dl class="values">${lines}</dl>`;
 }
 
-/** A horizontal bar of a length from 0 to 1. */
 function bar(length: number, mark = nothing): Html {
   return html`<dd class="bar"><svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><path class="now" d="M0 2h${fixed(length * 100)}v6H0z"/>${mark}</svg></dd>`;
 }

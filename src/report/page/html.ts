@@ -40,7 +40,6 @@ const entities: Readonly<Record<string, string>> = {
   "'": "&#39;",
 };
 
-/** Escapes text for use between tags and in quoted attributes. */
 function escapeHtml(text: string): string {
   return printable(text).replaceAll(/[&<>"']/g, (character) => entities[character] ?? "");
 }

@@ -2,10 +2,9 @@ import type { AttemptRecord } from "../attempt-record.js";
 import { type Outcome, statusOf } from "../outcome.js";
 import { toScoreAgain } from "../report.js";
 import { attemptDetails } from "./attempt.js";
-import { challengerSection } from "./challenger.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
-import { driftTable, historyCharts, outputCards } from "./sections.js";
+import { challengerSection, driftTable, historyCharts, outputCards } from "./sections.js";
 import {
   asSentence,
   type PageState,
@@ -145,7 +144,6 @@ function withState(
     .replace(/<section class="deciding">.*?<\/section>\n?/s, () => again);
 }
 
-/** Replaces the status in the head of a page, and its title. */
 function withStatus(
   page: string,
   { status, word }: { readonly status: string; readonly word: PageState["word"] },

@@ -1,5 +1,8 @@
+import type { Measures } from "../../checks/agreement/agreement.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
+import { challengerRows } from "../agreement/challenger-text.js";
+import { agreementLine, figure } from "../agreement/tables.js";
 import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
 import { emptyBars, type EmptyShare, histogram, type Series, sparkline, valueBars } from "./charts.js";
@@ -9,8 +12,8 @@ import {
   levelOfRun,
   middleOf,
   type PageColumn,
-  spanText,
   runsBefore,
+  spanText,
   usualMiddle,
 } from "./columns.js";
 import { breakable, html, type Html, nothing } from "./html.js";
@@ -54,7 +57,6 @@ function withoutChart(now: ColumnProfile): Html {
   return now.kind === "rows" ? html`<p>The values of type ${now.type} are not profiled.</p>` : nothing;
 }
 
-/** Says what the checks of columns did. */
 function verbOf(columns: readonly PageColumn[]): string {
   const levels = new Set(columns.map(({ level }) => level));
   return [...(levels.has("hold") ? ["failed"] : []), ...(levels.has("warn") ? ["warn"] : [])].join(" or ");
@@ -100,7 +102,6 @@ function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): Emp
     .filter(({ share, before: earlier = 0 }) => share > 0 || earlier > 0);
 }
 
-/** Returns the counts below a chart. */
 function caption(now: ColumnProfile, shown: Distribution | undefined): string {
   const numbers = shown?.kind === "numbers" ? shown : undefined;
   const values =
@@ -165,7 +166,6 @@ function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
   return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : spanText(shares, showShare))}</td></tr>`;
 }
 
-/** The share of NULL and NaN in a column, as a text. */
 function emptyText(column: ColumnProfile): string {
   const share = emptyShare(column);
   return share === undefined ? "no rows" : showShare(share);
@@ -245,4 +245,59 @@ function small(series: Series): Html {
   const { level = "pass" } = series;
   const said = level === "pass" ? nothing : html` <b class="${level}">${level === "hold" ? "failed" : "warns"}</b>`;
   return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(series)}<small>${range}</small></figure>`;
+}
+
+/** How the challenger agrees with the predictions; nothing if the run has none. */
+export function challengerSection(review: RunReview | undefined): Html {
+  const result = review?.challenger;
+  if (result === undefined) {
+    return nothing;
+  }
+  const kept = review?.kept === undefined ? "" : `; they are kept in ${review.kept}`;
+  const { model, columns, apart, tolerance } = result;
+  const outputs = columns.map(([name, measures]) => output(name, measures, tolerance));
+  const rest = apart.map(({ name, reason }) => html`<p>${name}: not compared, ${reason}.</p>`);
+  return html`<section><h2>Challenger</h2>
+<p>${model}: ${challengerRows(result)}. Its predictions are not published${kept}.</p>
+${outputs}${rest}</section>
+`;
+}
+
+function output(name: string, measures: Measures, tolerance: number): Html {
+  return html`<div class="compared"><h3>${name}</h3>
+<p>${agreementLine(measures, tolerance)}.</p>${flips(measures)}${different(measures)}</div>
+`;
+}
+
+/** The number of pairs of labels that are shown. */
+const shownFlips = 10;
+
+function flips(measures: Measures): Html {
+  if (measures.kind !== "labels" || measures.flips?.length === 0) {
+    return nothing;
+  }
+  if (measures.flips === undefined) {
+    return html`<p>Too many different pairs of labels to list.</p>`;
+  }
+  const lines = measures.flips
+    .slice(0, shownFlips)
+    .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
+  return html`<div class="scroll"><table class="rows"><thead><tr><th>champion</th><td>challenger</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+}
+
+function different({ kind, most }: Measures): Html {
+  const [first] = most;
+  if (first === undefined) {
+    return nothing;
+  }
+  const keys = Object.keys(first.keys ?? {});
+  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
+  const heads = keys.length === 0 ? ["row"] : keys;
+  const lines = most.map(({ row, keys: values = {}, one, other, distance }) => {
+    const named = keys.length === 0 ? [String(row)] : keys.map((key) => values[key] ?? "NULL");
+    const cells = [...named.slice(1), one, other, ...(kind === "labels" ? [] : [figure(distance)])];
+    return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
+  });
+  const rest = [...heads.slice(1), "champion", "challenger", ...(kind === "labels" ? [] : ["difference"])];
+  return html`<details><summary>${title}</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
 }

@@ -155,7 +155,6 @@ function failure(outcome: Extract<Outcome, { kind: "failed" }>, record: AttemptR
 ${continuing(outcome, record)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
 }
 
-/** Renders the command that continues a run whose attempt failed. */
 function continuing(
   { code }: Extract<Outcome, { kind: "failed" }>,
   { info: { command, olderCommand }, run }: AttemptRecord,
@@ -201,7 +200,6 @@ function bullets(name: string, lines: readonly string[]): Html {
   return html`<ul class="${name}">${lines.map((line) => html`<li>${line}</li>`)}</ul>`;
 }
 
-/** Renders the commands that decide on a held run. */
 function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
   const texts = decidingTexts(commands);

@@ -1,26 +1,43 @@
 import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
-import { readdir } from "node:fs/promises";
-import { resolve } from "node:path";
-import { errnoOf, JobError } from "../../util/errors.js";
+import { type BigIntStats, constants, createReadStream } from "node:fs";
+import { access, readdir, realpath, stat } from "node:fs/promises";
+import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
 import type { ListedShard } from "../../plan/compare.js";
+import { partitionsOf } from "../../plan/partitions.js";
 import { pinDifference, restoreHint, touchHint } from "../../plan/pins.js";
-import { diskError, isDenied, isNotFound } from "./disk-error.js";
-import { fingerprintOf, listUntilStable, realPathOrSelf, statOrUndefined } from "./disk-listing.js";
-import type { OutputFolder } from "../output-folder.js";
-import type { OpenShard, Source } from "../port.js";
-import { type WalkFileSystem, walkFileSystem } from "./walk.js";
+import { errnoOf, JobError } from "../../util/errors.js";
+import { joinListings } from "../combined-source.js";
+import {
+  compileGlob,
+  folderGlob,
+  type Glob,
+  hasWildcards,
+  isFolderName,
+  splitStaticFolder,
+  withoutFoldersOfFiles,
+} from "../glob.js";
+import { type Listing, type OpenShard, type OutputFolder, outputHint, type Source } from "../port.js";
+import {
+  diskError,
+  isDenied,
+  isNotFound,
+  plannedPath,
+  VanishedError,
+  walk,
+  type WalkFileSystem,
+  walkFileSystem,
+} from "./walk.js";
 
 /** Opening more files together hardly speeds up reading. */
 const coalescedFiles = 64;
 const digestBytes = 1024 * 1024;
 
-/** Options of a source of shards on a disk. */
-export interface DiskSourceOptions {
+interface DiskSourceOptions {
   /** The spec's folder, to which relative URIs refer. */
   readonly folder: string;
   /** The job's own output folder, when it writes files. */
   readonly output: OutputFolder | undefined;
+  /** Default: the real system calls. */
   readonly fileSystem?: WalkFileSystem;
 }
 
@@ -81,10 +98,10 @@ class DiskShard implements OpenShard {
         hint: `${restoreHint(shard)}; committed spans are kept`,
       });
     }
-    const found = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
-    const difference = pinDifference(shard, found);
+    const current = { uri: path, sizeBytes: Number(now.size), fingerprint: fingerprintOf(now) };
+    const difference = pinDifference(shard, current);
     if (difference !== undefined) {
-      const touch = [touchHint(shard, found, path)].filter((line) => line !== undefined);
+      const touch = [touchHint(shard, current, path)].filter((line) => line !== undefined);
       throw new JobError("INPUT_CHANGED", `reading ${path}: ${difference}`, {
         hint: [`${restoreHint(shard)}; committed spans are kept`, ...touch].join("\n    "),
       });
@@ -112,4 +129,215 @@ async function digestOf(path: string, signal: AbortSignal): Promise<string> {
     throw errno === undefined ? error : diskError(`reading ${path}`, error);
   }
   return hash.digest("hex");
+}
+
+const statConcurrency = 32;
+/** How often folders are walked at most, when files or folders keep vanishing. */
+const maxWalks = 4;
+
+/** Lists again when a file or folder vanished: the walk may have missed it both where it was and where it went. */
+async function listUntilStable(patterns: readonly string[], options: Required<DiskSourceOptions>): Promise<Listing> {
+  for (let walks = 1; ; walks += 1) {
+    try {
+      return await listOnce(patterns, options);
+    } catch (error) {
+      if (!(error instanceof VanishedError)) {
+        throw error;
+      }
+      if (walks === maxWalks) {
+        throw new JobError(
+          "INPUT_NOT_READY",
+          `listing input.path: files and folders vanish during the listing, such as ${error.path}`,
+          {
+            hint: "run the same command again when nothing moves or removes files there; with input.ready, a run waits for a marker file that is written last",
+            cause: error,
+          },
+        );
+      }
+    }
+  }
+}
+
+async function listOnce(
+  patterns: readonly string[],
+  { folder, output, fileSystem }: Required<DiskSourceOptions>,
+): Promise<Listing> {
+  const realOutput = output === undefined ? undefined : await plannedPath(output.folder);
+  const planned = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
+  const plain = new Set<string>();
+  const matched = new Set<string>();
+  const findings: Partial<Listing>[] = [];
+  for (const pattern of patterns) {
+    const kind = await kindOf(pattern, folder);
+    if (kind === "file") {
+      plain.add(normalize(pattern, resolve(folder, pattern), folder));
+      continue;
+    }
+
+    const start = kind === "folder" ? { folder: pattern, glob: folderGlob("") } : startOf(pattern);
+    const walked = await walk({ glob: start.glob, base: resolve(folder, start.folder), planned, fileSystem });
+    if (walked.planned !== undefined) {
+      const message = `${pattern} matches what is written to output.parquet.path: ${walked.planned}`;
+      throw new JobError("SPEC_INVALID", message, { hint: outputHint });
+    }
+    for (const path of walked.files) {
+      matched.add(normalize(pattern, path, folder));
+    }
+    findings.push({
+      unmatched: walked.files.length === 0 ? [pattern] : [],
+      missingFolders: walked.missing === undefined ? [] : [{ pattern, ...walked.missing }],
+      unreadable: walked.unreadable.map((match) => ({ pattern, ...match })),
+      tableRoots: walked.tableRoots.map((root) => ({ pattern, folder: root })),
+    });
+  }
+
+  const uris = [...new Set([...plain, ...matched])].toSorted();
+  const listed = await statAll(uris, folder, realOutput);
+  const gone = listed.missingFiles.find((uri) => !plain.has(uri));
+  if (gone !== undefined) {
+    throw new VanishedError(resolve(folder, gone));
+  }
+  const listing = joinListings([listed, ...findings]);
+  const unreadable = withoutFoldersOfFiles(listing.unreadable, () => uris.map((uri) => resolve(folder, uri)));
+  return { ...listing, unreadable };
+}
+
+/** What a text of `input.path` is. A file that exists may have wildcards in its name. */
+async function kindOf(pattern: string, folder: string): Promise<"file" | "folder" | "pattern"> {
+  const stats = await statOrUndefined(resolve(folder, pattern));
+  if (hasWildcards(pattern)) {
+    return stats?.isFile() === true ? "file" : "pattern";
+  }
+  return (stats?.isDirectory() ?? isFolderName(pattern)) ? "folder" : "file";
+}
+
+/** The folder that all matches are below, as the spec names it, and the pattern from there on. */
+function startOf(pattern: string): { readonly folder: string; readonly glob: Glob } {
+  // The folder before the first wildcard is a literal path: its name may contain brackets.
+  const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
+  if (hasParentStep(rest) || hasParentStep(splitStaticFolder(pattern).rest)) {
+    throw new JobError("SPEC_INVALID", `${pattern} goes up (..) after a wildcard`, {
+      hint: "write each folder as a pattern of its own: input.path takes a list",
+    });
+  }
+  return { folder: named, glob: compileGlob(rest) };
+}
+
+/** Whether `..` follows a wildcard. Normalizing would remove the wildcard before it, so this is asked before and after. */
+function hasParentStep(rest: string): boolean {
+  return /(^|[/{,(|])\.\.([/},)|]|$)/.test(rest);
+}
+
+/** Spells a file's path the same however it was matched: absolute when the pattern is, else relative to the spec's folder. */
+function normalize(pattern: string, absolute: string, folder: string): string {
+  return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
+}
+
+async function statAll(
+  uris: readonly string[],
+  folder: string,
+  output: string | undefined,
+): Promise<Pick<Listing, "shards" | "missingFiles" | "folders">> {
+  const shards: ListedShard[] = [];
+  const missingFiles: string[] = [];
+  const folders = new Set<string>();
+  const isRepeat = createDuplicateCheck();
+  for (let start = 0; start < uris.length; start += statConcurrency) {
+    const group = uris.slice(start, start + statConcurrency);
+    const files = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
+    for (const [index, file] of files.entries()) {
+      if (file === undefined) {
+        missingFiles.push(group[index] ?? "");
+      } else if (!isRepeat(file.fileId, file.shard.uri)) {
+        // A run must not score what it wrote.
+        if (output !== undefined && file.realPath.startsWith(`${output}${sep}`)) {
+          throw new JobError("SPEC_INVALID", `${file.realPath} is in output.parquet.path`, { hint: outputHint });
+        }
+        shards.push(file.shard);
+        folders.add(dirname(file.realPath));
+      }
+    }
+  }
+  return { shards, missingFiles, folders: [...folders] };
+}
+
+/** Makes a function that returns whether a file was listed before, with the same partition values. */
+function createDuplicateCheck(): (file: string, uri: string) => boolean {
+  const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
+  return (file, uri) => {
+    const partitions = partitionsOf(uri);
+    const before = seen.get(file) ?? [];
+    const repeated = before.some((others) => agreeOnPartitions(partitions, others));
+    if (!repeated) {
+      seen.set(file, [...before, partitions]);
+    }
+    return repeated;
+  };
+}
+
+/** Whether no column has different values in both: different values make different rows of one file. */
+function agreeOnPartitions(
+  one: ReadonlyMap<string, string | null>,
+  other: ReadonlyMap<string, string | null>,
+): boolean {
+  return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
+}
+
+/** A file with its path without links, and with an id that is the same for all of its names. */
+async function statShard(
+  uri: string,
+  path: string,
+): Promise<{ readonly shard: ListedShard; readonly realPath: string; readonly fileId: string } | undefined> {
+  const stats = await statOrUndefined(path);
+  if (stats === undefined) {
+    return undefined;
+  }
+  if (!stats.isFile()) {
+    throw new JobError("FILE_MISSING", `${path} is not a plain file`, {
+      hint: "a path of input.path is a file, a folder or a pattern; remove this one",
+    });
+  }
+  await assertReadable(path);
+  const shard = { uri, sizeBytes: Number(stats.size), fingerprint: fingerprintOf(stats) };
+  const realPath = await realPathOrSelf(path);
+  // Inode numbers are used only for hard links: not every file system gives each file a number of its own.
+  return { shard, realPath, fileId: stats.nlink > 1n ? `${stats.dev}:${stats.ino}` : realPath };
+}
+
+async function assertReadable(path: string): Promise<void> {
+  try {
+    await access(path, constants.R_OK);
+  } catch (cause) {
+    if (isNotFound(cause)) {
+      throw new VanishedError(path);
+    }
+    if (isDenied(cause)) {
+      throw new JobError("PERMISSION", `${path} is not readable by this user`, {
+        hint: "grant read permission",
+        cause,
+      });
+    }
+    throw diskError(`checking ${path}`, cause);
+  }
+}
+
+function fingerprintOf(stats: BigIntStats): string {
+  return `mtime:${stats.mtimeNs}`;
+}
+
+/** The stats of a path; undefined when it does not exist. @throws JobError PERMISSION, DISK */
+async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
+  try {
+    return await stat(path, { bigint: true });
+  } catch (error) {
+    if (isNotFound(error)) {
+      return undefined;
+    }
+    throw diskError(`checking ${path}`, error);
+  }
+}
+
+/** The path with links resolved; unchanged when it does not exist. */
+async function realPathOrSelf(path: string): Promise<string> {
+  return await realpath(path).catch(() => path); // opening the path reports its error
 }

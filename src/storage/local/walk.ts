@@ -1,23 +1,25 @@
 import { lstat, readdir, realpath, stat } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { lakeTables } from "../../plan/lake-tables.js";
-import { diskError, isDenied, isNotFound } from "./disk-error.js";
-import { type FolderEntry, entryTowards, plannedPath } from "./planned-path.js";
-import { diskRepairFolder, unreadableFolder, type Glob, matchesFolderOnly } from "../glob.js";
+import { errnoOf, JobError } from "../../util/errors.js";
+import { diskRepairFolder, type Glob, matchesFolderOnly, unreadableFolder } from "../glob.js";
 import type { MissingFolder, UnreadableMatch } from "../port.js";
 
 const folderConcurrency = 32;
 const linkConcurrency = 32;
 
-interface FileKind {
+/** The part of a `Dirent` that a walk needs. */
+interface FolderEntry {
+  readonly name: string;
   isFile(): boolean;
   isDirectory(): boolean;
+  isSymbolicLink(): boolean;
 }
 
 /** The system calls of a walk, which tests replace. */
 export interface WalkFileSystem {
   readdir(folder: string): Promise<readonly FolderEntry[]>;
-  stat(path: string): Promise<FileKind>;
+  stat(path: string): Promise<Pick<FolderEntry, "isFile" | "isDirectory">>;
 }
 
 /** The real system calls. */
@@ -34,8 +36,7 @@ export class VanishedError extends Error {
   }
 }
 
-/** What to walk. */
-export interface WalkRequest {
+interface WalkRequest {
   readonly glob: Glob;
   /** The absolute folder that the pattern starts from. */
   readonly base: string;
@@ -98,8 +99,8 @@ export async function walk(request: WalkRequest): Promise<WalkResult> {
   };
   while (state.pending.length > 0) {
     const group = state.pending.splice(-folderConcurrency);
-    const found = await Promise.all(group.map((folder) => readFolder(state, folder)));
-    const links = group.flatMap((folder, index) => visitEntries(state, folder, found[index] ?? []));
+    const entries = await Promise.all(group.map((folder) => readFolder(state, folder)));
+    const links = group.flatMap((folder, index) => visitEntries(state, folder, entries[index] ?? []));
     for (let start = 0; start < links.length; start += linkConcurrency) {
       await Promise.all(links.slice(start, start + linkConcurrency).map((link) => followLink(state, link)));
     }
@@ -121,7 +122,6 @@ function resultOf({ base, files, unreadable, ...state }: WalkState): WalkResult 
   };
 }
 
-/** A folder and all folders above it. */
 function ancestorsOf(folder: string): string[] {
   const parent = dirname(folder);
   return parent === folder ? [folder] : [folder, ...ancestorsOf(parent)];
@@ -209,7 +209,6 @@ function visitFolder(state: WalkState, { folder, name }: Link, to: Pick<Folder, 
   }
 }
 
-/** Records a match that is a FIFO, a socket or a device. */
 function visitOther({ glob, base, unreadable }: WalkState, path: string): void {
   if (glob.matches(path)) {
     unreadable.push({
@@ -225,12 +224,12 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
   const path = link.folder.path + link.name;
   const absolute = join(base, path);
   try {
-    const found = await fileSystem.stat(absolute);
-    if (found.isFile()) {
+    const target = await fileSystem.stat(absolute);
+    if (target.isFile()) {
       if (glob.matches(path)) {
         files.push(path);
       }
-    } else if (found.isDirectory()) {
+    } else if (target.isDirectory()) {
       const real = await realpath(absolute);
       if (!link.folder.linked.includes(real)) {
         state.linked.add(real);
@@ -253,4 +252,53 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
       hint: "restore the target of the link (is a disk not mounted?), or remove the link",
     });
   }
+}
+
+/** Errors of paths at which nothing can exist. */
+const notFoundErrnos: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
+
+/** Whether an error says that a path does not exist. */
+export function isNotFound(error: unknown): boolean {
+  return notFoundErrnos.has(errnoOf(error) ?? "");
+}
+
+/** Whether an error says that permission is denied. */
+export function isDenied(error: unknown): boolean {
+  const errno = errnoOf(error);
+  return errno === "EACCES" || errno === "EPERM";
+}
+
+/** Makes a JobError, PERMISSION or DISK, of a failed system call. `act` begins its message; `hint` is for PERMISSION. */
+export function diskError(act: string, error: unknown, { hint = "grant read permission" } = {}): JobError {
+  return isDenied(error)
+    ? new JobError("PERMISSION", `${act}: permission denied`, { hint, cause: error })
+    : new JobError("DISK", `${act}: ${errnoOf(error) ?? String(error)}`, {
+        hint: "run the same command again; if that does not help, check the disk or mount, and the limit of open files",
+        cause: error,
+      });
+}
+
+/** Resolves links in a path of which the last parts may not exist yet. */
+export async function plannedPath(path: string): Promise<string> {
+  try {
+    return await realpath(path);
+  } catch (error) {
+    const parent = dirname(path);
+    return errnoOf(error) === "ENOENT" && parent !== path ? join(await plannedPath(parent), basename(path)) : path;
+  }
+}
+
+/**
+ * The entry of `folder` through which a path leads to `planned`, a file that may not exist yet; undefined when the file
+ * is not below `folder`. Both are paths without links. A walk that visits this entry too finds out, by its own rules and
+ * through its own links, whether its pattern will match that file.
+ */
+function entryTowards(folder: string, planned: string): FolderEntry | undefined {
+  const rest = relative(folder, planned);
+  const [name = "", ...more] = rest.split(sep);
+  if (name === "" || name === ".." || isAbsolute(rest)) {
+    return undefined;
+  }
+  const isFile = more.length === 0;
+  return { name, isFile: () => isFile, isDirectory: () => !isFile, isSymbolicLink: () => false };
 }

@@ -34,7 +34,6 @@ const opening = openStoreAt(place, {
   signal: job.signal,
 }).then(createReader);
 
-/** A signal that is aborted when the call is cancelled. */
 function signalOf(context: RpcContext<never>): AbortSignal {
   const stop = new AbortController();
   context.onCancel(() => {

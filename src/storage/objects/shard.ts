@@ -12,7 +12,7 @@ import { awaitedLater } from "../../util/promises.js";
 import { writeAll } from "../../util/write-all.js";
 
 /** What all shards of a source share. */
-export interface ShardContext {
+interface ShardContext {
   readonly reader: ObjectReader;
   readonly spool: Spool;
   readonly tails: TailCache;
@@ -159,13 +159,13 @@ async function digestOf(reader: ObjectReader, shard: ListedShard, signal: AbortS
 }
 
 /** The last bytes of an object, from offset `start` to its end. */
-export interface Tail {
+interface Tail {
   readonly start: number;
   readonly bytes: Uint8Array;
 }
 
 /** Caches the ends of objects, where their footers are: each file of a shard needs them. */
-export interface TailCache {
+interface TailCache {
   get(shard: ListedShard): Tail | undefined;
   /** Adds bytes that reach to the end of the object, or to the cached tail; others are ignored. */
   add(shard: ListedShard, part: Tail): void;
@@ -174,16 +174,16 @@ export interface TailCache {
 /** Makes a cache of at most `limitBytes`; the tails that were used least recently leave first. */
 export function createTailCache(limitBytes: number): TailCache {
   /** Tails in the order of their last use. */
-  const kept = new Map<string, Tail>();
+  const tails = new Map<string, Tail>();
   let keptBytes = 0;
   const remove = (key: string): Tail | undefined => {
-    const tail = kept.get(key);
-    kept.delete(key);
+    const tail = tails.get(key);
+    tails.delete(key);
     keptBytes -= tail?.bytes.length ?? 0;
     return tail;
   };
   const put = (key: string, tail: Tail): void => {
-    kept.set(key, tail);
+    tails.set(key, tail);
     keptBytes += tail.bytes.length;
   };
   return {
@@ -202,7 +202,7 @@ export function createTailCache(limitBytes: number): TailCache {
       if (tail !== undefined && tail.bytes.length <= limitBytes / 4) {
         put(keyOf(shard), tail);
       }
-      for (const key of kept.keys()) {
+      for (const key of tails.keys()) {
         if (keptBytes <= limitBytes) {
           return;
         }

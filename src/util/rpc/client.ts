@@ -3,10 +3,11 @@ import {
   type CallName,
   type Checked,
   deliver,
-  type NoticeHandlers,
   isToClient,
   type ItemOf,
+  type NoticeHandlers,
   type Operation,
+  receivedError,
   type RequestOf,
   type ResultOf,
   type RpcProtocol,
@@ -16,7 +17,6 @@ import {
   type Transfer,
   unfit,
 } from "./protocol.js";
-import { receivedError } from "./sent-error.js";
 
 /** Sends a notice to a server without listening for its answers. */
 export function notifyServer<P extends RpcProtocol, K extends keyof P["toServer"] & string>(

@@ -4,20 +4,20 @@ import {
   type CallName,
   type Checked,
   deliver,
-  type NoticeHandlers,
   isToServer,
   type ItemOf,
+  type NoticeHandlers,
   own,
   type RequestOf,
   type ResultOf,
   type RpcProtocol,
   type Sent,
+  sentError,
   type ToClient,
   type ToServer,
   type Transfer,
   unfit,
 } from "./protocol.js";
-import { sentError } from "./sent-error.js";
 
 /** The server's side of one call. */
 export interface RpcContext<Item> {
@@ -125,7 +125,6 @@ function contextOf(call: CallUnderWay, send: RpcContext<unknown>["send"]): RpcCo
   };
 }
 
-/** Cancels a call; undefined: it is already answered. */
 function cancel(call: CallUnderWay | undefined): void {
   if (call !== undefined) {
     call.isCancelled = true;

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { type GpuProvider, gpuParts } from "#src/engine/devices/gpu-parts.js";
-import { webGpuParts } from "#src/engine/devices/webgpu-parts.js";
-import { missingText } from "#src/engine/devices/part.js";
+import { gpuParts, type GpuProvider } from "#src/engine/devices/gpu-parts.js";
 import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
+import { missingText } from "#src/engine/devices/machine.js";
+import { partsOf } from "#src/engine/devices/provider-parts.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 
 /** "provider library missing: …", a line for each part that is not ok. */
@@ -203,7 +203,7 @@ describe("devices", () => {
 });
 
 const loaders = async (facts: MachineFacts): Promise<unknown> =>
-  (await webGpuParts(machineOf(facts))).find(({ name }) => name === "OpenGL loaders");
+  (await partsOf("webgpu", machineOf(facts), 0)).find(({ name }) => name === "OpenGL loaders");
 
 test("NVIDIA's Vulkan driver needs a library of OpenGL's loaders, and doctor says which packages bring them", async () => {
   const driver = "/usr/share/vulkan/icd.d";

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { encodeTexts, type NamedTensor, type Tensor, type Tokenizing } from "#src/columnar/tensor.js";
 import type { EngineRequest } from "#src/engine/port.js";
-import { groupByLength } from "#src/engine/tokens/groups.js";
-import { withTokens } from "#src/engine/tokens/run-tokens.js";
+import { groupByLength, withTokens } from "#src/engine/tokens/run-tokens.js";
 import type { Encode } from "#src/engine/tokens/tokenizer.js";
 
 /** One token a character: its code. */

@@ -1,17 +1,16 @@
 import * as onnxruntime from "onnxruntime-node";
 import { afterAll, expect, test } from "vitest";
-import { differenceOf } from "#src/engine/trees/compare-scores.js";
+import type { NamedTensor, Tensor } from "#src/columnar/tensor.js";
+import { openSession } from "#src/engine/onnx/session.js";
+import { neighbourOf } from "#src/engine/trees/columns.js";
+import { boundOf, differenceOf } from "#src/engine/trees/compare-scores.js";
 import { compileTrees } from "#src/engine/trees/compiled.js";
 import { Unsupported } from "#src/engine/trees/ensemble.js";
-import { neighbourOf } from "#src/engine/trees/float-neighbours.js";
 import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
-import { openSession } from "#src/engine/onnx/session.js";
-import { boundOf } from "#src/engine/trees/compare-scores.js";
-import { readGraph } from "#src/onnx/graph.js";
-import type { NamedTensor, Tensor } from "#src/columnar/tensor.js";
 import { openTreeModel } from "#src/engine/trees/tree-model.js";
-import { randomOf } from "../../support/random.js";
+import { readGraph } from "#src/onnx/graph.js";
 import { type RandomTrees, randomTrees } from "../../support/random-trees.js";
+import { randomOf } from "../../support/random.js";
 import { writeTreeModel } from "../../support/tree-models.js";
 import { openWhole, rowValues } from "../../support/tree-sessions.js";
 

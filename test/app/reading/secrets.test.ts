@@ -1,11 +1,11 @@
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readSecret } from "#src/app/secrets.js";
+import { readSecret } from "#src/app/reading/given-files.js";
 import { JobError } from "#src/util/errors.js";
-import { runHere } from "../support/cli.js";
-import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
-import { fixtureNamed } from "../support/world.js";
+import { runHere } from "../../support/cli.js";
+import { scratch, type SpecOverrides, writeSpec } from "../../support/job.js";
+import { fixtureNamed } from "../../support/world.js";
 
 const key = "job.yaml:4:9: output.postgres.password";
 

@@ -1,9 +1,9 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { hubSettings } from "#src/app/models/hub-settings.js";
-import { refusalOf } from "../../support/faulty.js";
-import { scratch } from "../../support/job.js";
+import { hubSettings } from "#src/models/huggingface.js";
+import { refusalOf } from "../support/faulty.js";
+import { scratch } from "../support/job.js";
 
 const nowhere = { HF_HOME: "/nowhere" };
 

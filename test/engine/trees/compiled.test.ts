@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { floatsOf } from "#src/engine/trees/row-values.js";
+import { floatsOf } from "#src/engine/trees/compiled.js";
 
 const ulp = 2n ** 37n; // of a float32 from 2^60 on
 const ofLongs = (...values: bigint[]): number[] => [
