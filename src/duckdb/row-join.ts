@@ -1,12 +1,13 @@
-import { StreamEndedError } from "./stream-ended.js";
-import type { ComparedRows } from "../checks/agreement/agreement.js";
-import type { JoinRequest } from "../checks/agreement/matched-rows.js";
-import type { ColumnType, FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
-import type { DuckDBConnection } from "./instance.js";
-import { readColumns } from "./parquet-schema.js";
+import type { Agreement, JoinRequest, MatchedRows, Measures } from "../checks/agreement.js";
+import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
+import { type ComparedColumn, beyondSql, distanceSql, measureColumn, type RowNames } from "./agreement.js";
+import { appendRows, createTable } from "./append-rows.js";
 import { csvRows } from "./csv-rows.js";
-import { readColumn } from "./read-vector.js";
-import { quotePaths } from "./sql.js";
+import type { DuckDBConnection } from "./instance.js";
+import { convertingKeys, type KeyColumn, sharedKey } from "./key-types.js";
+import { readColumns } from "./parquet-schema.js";
+import { countPasses, isInPass, repeatedKeys } from "./passes.js";
+import { quoteName, quotePaths } from "./sql.js";
 
 export type JoinSide = "a" | "b";
 
@@ -14,8 +15,8 @@ export type JoinSide = "a" | "b";
 export type JoinColumn = Pick<SourceColumn, "name" | "type">;
 
 /**
- * Two tables of files in a DuckDB, which spills what does not fit in memory. A key column that is NULL equals
- * another one that is NULL.
+ * Two tables of rows, `a` and `b`, in a DuckDB, which spills what does not fit in memory. A key column that is NULL
+ * equals another one that is NULL.
  */
 export interface RowJoin {
   readonly connection: DuckDBConnection;
@@ -31,11 +32,7 @@ interface LoadedRows {
   readonly columns?: readonly { readonly name: string; readonly type: ColumnType }[];
 }
 
-function parquetRows(paths: readonly string[]): string {
-  return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
-}
-
-/** Loads files into a table, a group at a time, and returns its columns. */
+/** Loads files into a table, a group at a time, in place of what was in it, and returns its columns. */
 export async function loadRows(
   { connection, columns }: RowJoin,
   side: JoinSide,
@@ -47,78 +44,220 @@ export async function loadRows(
     if (isFirst) {
       columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
     }
-    await connection.run(isFirst ? `CREATE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
+    await connection.run(isFirst ? `CREATE OR REPLACE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
     isFirst = false;
   }
   return columns[side];
 }
 
+function parquetRows(paths: readonly string[]): string {
+  return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+}
+
+/** Adds rows to a table, whose columns are those of the first rows that are added. */
+export async function addRows({ connection, columns }: RowJoin, side: JoinSide, rows: OutputRows): Promise<void> {
+  if (columns[side].length > 0) {
+    await appendRows(connection, side, rows);
+    return;
+  }
+  columns[side] = rows.columns.map(({ name, type }) => ({ name, type }));
+  await createTable(connection, side, rows);
+}
+
+/** The number of repeated keys that are named. */
+const shownKeys = 5;
+
+const noRows: MatchedRows = {
+  rowsA: 0,
+  rowsB: 0,
+  onlyA: 0,
+  onlyB: 0,
+  matched: 0,
+  changed: 0,
+  repeated: 0,
+  uneven: 0,
+  examples: [],
+};
+
 /**
- * SQL for the number of a joined row: 53 bits of the hash of its key. So what is chosen by number depends on the rows
- * alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number; few are ever looked up.
+ * Joins the rows of the keys that are once in each table, and says how many rows match, and how their columns agree. Large
+ * tables are joined in several passes, each over the keys with some of the hashes.
  */
-function rowNumber(key: readonly string[]): string {
-  return `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`;
+export async function compareRows(join: RowJoin, request: JoinRequest): Promise<Agreement> {
+  const { connection } = join;
+  if (join.columns.a.length === 0 || join.columns.b.length === 0) {
+    return { rows: noRows, columns: new Map() };
+  }
+  const keys = await sharedKey(connection, request.key);
+  const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
+  const tables = await keyTables(join, keys, request);
+  await convertingKeys(keys, () => joinPasses(join, tables, { compared, shown: request.shown }));
+  const rows = await countRows(join, tables.names);
+  const beyond = compared.map((column) =>
+    beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], request.tolerance),
+  );
+  const changed = await countOf(join, `joined WHERE ${beyond.length === 0 ? "false" : beyond.join(" OR ")}`);
+  const names = rowNames(request);
+  const columns = new Map<string, Measures>();
+  for (const column of compared) {
+    columns.set(column.name, await measureColumn(connection, column, { names, tolerance: request.tolerance }));
+  }
+  return { rows: { ...rows, changed }, columns };
 }
 
-/** Yields the joined rows with these columns of both tables. @throws Error unless `expected` rows come */
-export async function* readJoined(
+function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" | "b"> {
+  const typeIn = (side: JoinSide): ColumnType => {
+    const type = columns[side].find((column) => column.name === name)?.type;
+    if (type === undefined) {
+      throw new RangeError(`column ${name} has no type that is known`);
+    }
+    return type;
+  };
+  return { a: typeIn("a"), b: typeIn("b") };
+}
+
+/** The column with the number of a row, where rows are joined by it. */
+const rowNumberColumn = "_row";
+
+/**
+ * How joined rows are told apart. By key: 53 bits of the hash of the key, so that what is chosen by number depends on the
+ * rows alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number.
+ */
+function rowNames({ key, shown }: JoinRequest): RowNames {
+  const isNumbered = key.length === 1 && key[0] === rowNumberColumn;
+  return {
+    number: isNumbered ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
+    shown: shown.map((name, index) => ({
+      name,
+      sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}`,
+    })),
+  };
+}
+
+async function joinPasses(
   join: RowJoin,
-  { key, columns }: Pick<JoinRequest, "key" | "columns">,
-  expected: number,
-): AsyncGenerator<ComparedRows> {
-  const values = columns.flatMap((_, index) => [`a${index}`, `b${index}`]);
-  const result = await join.connection.stream(`SELECT ${[rowNumber(key), ...values].join(", ")} FROM joined`);
-  let rows = 0;
-  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
-    const one = chunk;
-    const named = (side: JoinSide, offset: number): NamedColumn[] =>
-      columns.map((name, index) => {
-        const type = typeOf(join, side, name);
-        if (type === undefined) {
-          throw new RangeError(`column ${name} has no type that is known`);
-        }
-        return { name, type, column: readColumn(one, 1 + 2 * index + offset, type) };
-      });
-    const ids = readColumn(chunk, 0, "int64") as FixedColumn;
-    const rowNumbers = Float64Array.from(ids.data as BigInt64Array, Number);
-    rows += chunk.rowCount;
-    yield { rowNumbers, one: named("a", 0), other: named("b", 1) };
-  }
-  if (rows !== expected) {
-    throw new StreamEndedError(`${rows} joined rows came, expected ${expected}`);
+  tables: KeyTables,
+  {
+    compared,
+    shown,
+  }: { readonly compared: readonly (ComparedColumn & { readonly index: number })[]; readonly shown: readonly string[] },
+): Promise<void> {
+  const values = compared.flatMap((column) => {
+    const { index } = column;
+    const [a, b] = [`a.v${index}`, `b.v${index}`];
+    return [`${a} AS a${index}`, `${b} AS b${index}`, `${distanceSql(column, a, b)} AS d${index}`];
+  });
+  const names = shown.map((_, index) => `a.s${index}`);
+  const selected = [...tables.names.map((name) => `a.${name}`), ...names, ...values].join(", ");
+  const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
+  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${tables.names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
+    FROM ${tables.rows("a", 0)} LIMIT 0`);
+  await run(`CREATE OR REPLACE TEMP TABLE joined AS SELECT ${selected}
+    FROM ${tables.rows("a", 0)} AS a JOIN ${tables.rows("b", 0)} AS b ON ${tables.equal("a", "b")} LIMIT 0`);
+  for (let pass = 0; pass < tables.passes; pass += 1) {
+    const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
+    await findRepeated(join, tables, [a, b]);
+    // First without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
+    await run(`INSERT INTO joined SELECT ${selected}
+      FROM (SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")}) AS a
+      JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
   }
 }
 
-/** Reads the keys of joined rows, by number. */
-export async function readKeys(
+/**
+ * The rows of both tables: keys as columns k0, k1, … of types that both sides share, compared columns v0, v1, …, and of `a`
+ * shown ones s0, s1, …
+ */
+interface KeyTables {
+  readonly names: readonly string[];
+  readonly passes: number;
+  /** SQL for the rows of a table with the keys of a pass. */
+  readonly rows: (side: JoinSide, pass: number) => string;
+  /** SQL for whether the keys of two tables are equal. */
+  readonly equal: (one: string, other: string) => string;
+}
+
+async function keyTables(
   join: RowJoin,
-  key: readonly string[],
-  rows: readonly number[],
-): Promise<Map<number, Readonly<Record<string, string | null>>>> {
-  const number = rowNumber(key);
-  const casts = key.map((_, index) => `k${index}::VARCHAR`);
-  const found =
-    rows.length === 0
-      ? []
-      : await rowsOf(
-          join,
-          `SELECT ${[`${number}::DOUBLE`, ...casts].join(", ")} FROM joined WHERE ${number} IN (${rows.join(", ")})`,
-        );
-  return new Map(
-    found.map(([row, ...values]) => {
-      const texts = values.map((value) => (typeof value === "string" ? value : null));
-      return [Number(row), Object.fromEntries(key.map((name, index) => [name, texts[index] ?? null]))];
-    }),
+  key: readonly KeyColumn[],
+  { columns, shown }: Pick<JoinRequest, "columns" | "shown">,
+): Promise<KeyTables> {
+  const keys = key.map(({ sql }) => sql);
+  const names = keys.map((_, index) => `k${index}`);
+  const passes = await countPasses(join.connection, join.memoryBytes);
+  const selected = [
+    ...keys.map((sql, index) => `${sql} AS k${index}`),
+    ...columns.map((name, index) => `${quoteName(name)} AS v${index}`),
+  ];
+  const named = shown.map((name, index) => `${quoteName(name)} AS s${index}`);
+  return {
+    names,
+    passes,
+    rows(side, pass) {
+      const read = side === "a" ? [...selected, ...named] : selected;
+      return `(SELECT ${read.join(", ")} FROM ${side} WHERE ${isInPass(keys, pass, passes)})`;
+    },
+    equal: (one, other) => names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND "),
+  };
+}
+
+/**
+ * Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all
+ * passes.
+ */
+async function findRepeated(
+  join: RowJoin,
+  { names, equal }: KeyTables,
+  [a, b]: readonly [string, string],
+): Promise<void> {
+  const keys = names.join(", ");
+  const [[found] = []] = await rowsOf(
+    join,
+    `CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`,
+  );
+  if (Number(found) === 0) {
+    return;
+  }
+  const counted = (rows: string): string =>
+    `(SELECT ${keys}, count(*) AS n FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ${keys})`;
+  await join.connection.run(
+    `INSERT INTO repeated SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0)
+     FROM several LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")}
+     LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`,
   );
 }
 
-/** The type of a column of a side. */
-export function typeOf({ columns }: RowJoin, side: JoinSide, name: string): SourceColumn["type"] {
-  return columns[side].find((column) => column.name === name)?.type;
+async function countRows(join: RowJoin, names: readonly string[]): Promise<Omit<MatchedRows, "changed">> {
+  const [rowsA, rowsB, matched] = [await countOf(join, "a"), await countOf(join, "b"), await countOf(join, "joined")];
+  const [counts = []] = await rowsOf(
+    join,
+    `SELECT count(*)::DOUBLE, (count(*) FILTER (WHERE "in a" <> "in b"))::DOUBLE,
+       (sum("in a") FILTER (WHERE "in b" > 0))::DOUBLE, (sum("in b") FILTER (WHERE "in a" > 0))::DOUBLE FROM repeated`,
+  );
+  const [repeated = 0, uneven = 0, repeatedA = 0, repeatedB = 0] = counts.map(Number);
+  const examples = await rowsOf(
+    join,
+    `SELECT concat_ws(', ', ${names.map((name) => `coalesce(left(${name}::VARCHAR, 60), 'NULL')`).join(", ")}),
+       "in a"::DOUBLE, "in b"::DOUBLE FROM repeated ORDER BY abs("in a" - "in b") DESC, 1 LIMIT ${shownKeys}`,
+  );
+  return {
+    rowsA,
+    rowsB,
+    onlyA: rowsA - matched - repeatedA,
+    onlyB: rowsB - matched - repeatedB,
+    matched,
+    repeated,
+    uneven,
+    examples: examples.map(([text, one, other]) => ({ key: String(text), a: Number(one), b: Number(other) })),
+  };
+}
+
+async function countOf(join: RowJoin, rows: string): Promise<number> {
+  const [[count] = []] = await rowsOf(join, `SELECT count(*)::DOUBLE FROM ${rows}`);
+  return Number(count);
 }
 
 /** Runs a query with few rows. */
-export async function rowsOf({ connection }: RowJoin, sql: string): Promise<unknown[][]> {
+async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
   return (await connection.runAndReadAll(sql)).getRows();
 }

@@ -1,7 +1,6 @@
 import { openDuckDb } from "../../duckdb/instance.js";
-import { joinByKey } from "../../duckdb/key-join.js";
 import { firstLine } from "../../duckdb/sql.js";
-import { loadRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
+import { addRows, compareRows, loadRows, type RowJoin } from "../../duckdb/row-join.js";
 import type { RowJoiner } from "../../run/diff.js";
 import { openSpool, spoolRoot } from "../../util/spool.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -35,15 +34,8 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
-    join: (request) => guarded(() => joinByKey(join, request)),
-    async *joined(request, expected) {
-      try {
-        yield* readJoined(join, request, expected);
-      } catch (error) {
-        throw limitError(error, comparing) ?? error;
-      }
-    },
-    keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
+    add: (side, rows) => guarded(() => addRows(join, side, rows)),
+    compare: (request) => guarded(() => compareRows(join, request)),
     async [Symbol.asyncDispose]() {
       join.connection.closeSync();
       duckdb[Symbol.dispose]();

@@ -126,7 +126,7 @@ export type Measures = { readonly rows: number; readonly most: readonly Differen
       readonly equal: number;
       readonly psi: number;
       /** The most frequent pair first; undefined: too many pairs differ. */
-      readonly flips: readonly Flip[] | undefined;
+      readonly flips: readonly Flip[];
     }
   | {
       readonly kind: "vectors";
@@ -194,9 +194,9 @@ function psiOf({ one, other }: { readonly one: ColumnProfile; readonly other: Co
   return stabilityOf(one, other);
 }
 
-function flipsOf(flips: LabelFlips): readonly Flip[] | undefined {
+function flipsOf(flips: LabelFlips): readonly Flip[] {
   if (flips === undefined) {
-    return undefined;
+    return [];
   }
   const named = [...flips].toSorted(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
   return named.map(([name, rows]) => {

@@ -1,5 +1,4 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
-import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import type { DifferentRow, Measures } from "../../checks/agreement.js";
 import type { ChallengerResult } from "../../publish/challenger-result.js";
 import { assertNever } from "../../util/errors.js";
 
@@ -33,12 +32,11 @@ export function agreementFields(
         largest_difference: finite(found.largestDifference),
         rows_beyond_tolerance: found.beyond,
         rank_correlation: finite(found.rankCorrelation),
-        rows_ranked: found.rankedRows,
         psi: finite(found.psi),
         most_different: most,
       };
     case "labels": {
-      const flips = found.flips?.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows })) ?? null;
+      const flips = found.flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows }));
       return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
     }
     case "vectors":

@@ -1,4 +1,4 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
+import type { Measures } from "../../checks/agreement.js";
 import { agreementLine, figure } from "../agreement/tables.js";
 import { challengerRows } from "../agreement/challenger-text.js";
 import { count, showCount } from "../report.js";
@@ -31,11 +31,8 @@ function output(name: string, found: Measures, tolerance: number): Html {
 const shownFlips = 10;
 
 function flips(found: Measures): Html {
-  if (found.kind !== "labels" || found.flips?.length === 0) {
+  if (found.kind !== "labels" || found.flips.length === 0) {
     return nothing;
-  }
-  if (found.flips === undefined) {
-    return html`<p>Too many different pairs of labels to list.</p>`;
   }
   const lines = found.flips
     .slice(0, shownFlips)

@@ -145,7 +145,7 @@ describe("labels", () => {
     const one = integers(Array.from({ length: rows }, (_value, index) => index));
     const other = integers(Array.from({ length: rows }, (_value, index) => index + 1));
     const found = measuresOf(agreementOf({ type: "int64", one, other, rows }), "labels");
-    expect(found).toMatchObject({ equal: 0, flips: undefined });
+    expect(found).toMatchObject({ equal: 0, flips: [] });
     expect(found.most).toHaveLength(10);
   });
 });

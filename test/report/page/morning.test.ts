@@ -253,7 +253,7 @@ test("the challenger's section tells where its predictions are, and which rows a
   const run = reviewedRun(0);
   const page = pageOf(run, { challenger, kept: "kept/2026-11-23" });
   expect(page).toContain("Its predictions are not published; they are kept in kept/2026-11-23.");
-  expect(page).toContain("rank correlation 0.9 (of a sample of 100,000 rows)");
+  expect(page).toContain("rank correlation 0.9, PSI");
   expect(page).toContain("<summary>2 rows that differ</summary>");
   expect(page).toContain("<summary>1 row that differs most</summary>");
   expect(pageOf(run, { challenger })).toContain("Its predictions are not published.</p>");

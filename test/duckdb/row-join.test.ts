@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { MatchedRows } from "#src/checks/agreement/matched-rows.js";
+import type { MatchedRows } from "#src/checks/agreement.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
-import { joinByKey } from "#src/duckdb/key-join.js";
+import { compareRows } from "#src/duckdb/row-join.js";
 import { watched } from "../support/watched-sql.js";
 import { randomOf } from "../support/random.js";
 
@@ -29,7 +29,7 @@ const sqlOf = (rows: readonly Row[], type: string): string =>
 function expectedOf(
   a: readonly Row[],
   b: readonly Row[],
-): { readonly counts: Omit<MatchedRows, "examples"> & { readonly changed: number }; readonly alone: number[] } {
+): { readonly counts: Omit<MatchedRows, "examples">; readonly alone: number[] } {
   const keyOf = ({ id, part }: Row): string => `${id} ${part}`;
   const [inA, inB] = [a, b].map((rows) => {
     const groups = new Map<string, Row[]>();
@@ -61,14 +61,14 @@ async function joined(
   connection: DuckDBConnection,
   key: readonly string[],
   memoryBytes = 2 ** 30,
-): Promise<Awaited<ReturnType<typeof joinByKey>> & { readonly passes: number }> {
+): Promise<MatchedRows & { readonly passes: number }> {
   const statements: string[] = [];
   const score = { name: "score", type: "float32" } as const;
-  const found = await joinByKey(
+  const { rows } = await compareRows(
     { connection: watched(connection, statements), memoryBytes, columns: { a: [score], b: [score] } },
-    { key, columns: ["score"], tolerance: 0 },
+    { key, columns: ["score"], shown: [], tolerance: 0 },
   );
-  return { ...found, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
+  return { ...rows, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
 }
 
 /** A DuckDB with tables `a` and `b`. */
