@@ -28,6 +28,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",
     "infer-batch diff out/new --against out/old --key customer_id --json",
   ],
+  evaluate: [
+    "infer-batch evaluate job.yaml --labels churn.parquet --key customer_id --label churned --param ds=2026-01-01..2026-01-31",
+    "infer-batch evaluate job.yaml --labels crm.churn --label churned --date ds --by region --json",
+  ],
   prune: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
   erase: [
     "infer-batch erase job.yaml --keys customers.txt --dry-run",

@@ -181,7 +181,7 @@ export async function measureColumn(
 }
 
 /** Reads the first row of a query as numbers. */
-async function numbersOf(
+export async function numbersOf(
   connection: DuckDBConnection,
   sql: string,
 ): Promise<[number, number, number, number, number, number, number]> {
@@ -262,7 +262,11 @@ async function flipsOf(
  * Quantiles of the values `v` of a query, between two of them linearly; none if there are no values. `v` is sorted into
  * the table `sorted`, whose rows are numbered in that order.
  */
-async function quantiles(connection: DuckDBConnection, values: string, shares: readonly number[]): Promise<number[]> {
+export async function quantiles(
+  connection: DuckDBConnection,
+  values: string,
+  shares: readonly number[],
+): Promise<number[]> {
   await connection.run(`CREATE OR REPLACE TEMP TABLE sorted AS ${values} ORDER BY v`);
   const [rows] = await numbersOf(connection, "SELECT count(*) FROM sorted");
   if (rows === 0) {

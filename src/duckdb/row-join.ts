@@ -28,30 +28,34 @@ export interface RowJoin {
 
 interface LoadedRows {
   readonly groups: AsyncIterable<readonly string[]>;
-  /** The columns of CSV files without a header; absent: the files are Parquet. */
+  /** The columns of CSV files without a header; absent: the files are Parquet, or their first lines name the columns. */
   readonly columns?: readonly { readonly name: string; readonly type: ColumnType }[];
+  /** Whether the files are CSV files whose first lines name the columns, all of which are texts. */
+  readonly isNamed?: boolean;
 }
 
 /** Loads files into a table, a group at a time, in place of what was in it, and returns its columns. */
 export async function loadRows(
   { connection, columns }: RowJoin,
   side: JoinSide,
-  { groups, columns: typed }: LoadedRows,
+  { groups, columns: typed, isNamed = false }: LoadedRows,
 ): Promise<readonly JoinColumn[]> {
   let isFirst = true;
   for await (const paths of groups) {
-    const rows = `SELECT * FROM ${typed === undefined ? parquetRows(paths) : csvRows(typed, paths)}`;
-    if (isFirst) {
+    const named = isNamed
+      ? `read_csv(${quotePaths(paths)}, header = true, all_varchar = true)`
+      : `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+    const rows = `SELECT * FROM ${typed === undefined ? named : csvRows(typed, paths)}`;
+    if (isFirst && isNamed) {
+      const names = (await connection.run(`${rows} LIMIT 0`)).columnNames();
+      columns[side] = names.map((name) => ({ name, type: "utf8" }));
+    } else if (isFirst) {
       columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
     }
     await connection.run(isFirst ? `CREATE OR REPLACE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
     isFirst = false;
   }
   return columns[side];
-}
-
-function parquetRows(paths: readonly string[]): string {
-  return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
 }
 
 /** Adds rows to a table, whose columns are those of the first rows that are added. */
@@ -258,6 +262,6 @@ async function countOf(join: RowJoin, rows: string): Promise<number> {
 }
 
 /** Runs a query with few rows. */
-async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
+export async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
   return (await connection.runAndReadAll(sql)).getRows();
 }

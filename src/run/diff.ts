@@ -1,5 +1,6 @@
 import { countCommitted } from "./attempt.js";
 import { type Agreement, type JoinRequest, matchColumns, type MatchedColumns } from "../checks/agreement.js";
+import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { OutputRows, SourceColumn } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import { partitionsOf } from "../plan/partitions.js";
@@ -22,6 +23,8 @@ export interface RowJoiner extends AsyncDisposable {
   add(side: "a" | "b", rows: OutputRows): Promise<void>;
   /** Compares the rows of keys that are once in both. What it shows of them depends on their keys alone. */
   compare(request: JoinRequest): Promise<Agreement>;
+  /** Judges the predictions of A by the labels of B. */
+  evaluate(request: EvaluationRequest): Promise<Evaluated>;
 }
 
 /** One side of a difference. */
@@ -32,6 +35,8 @@ export interface DiffSide {
   readonly rows: StoredTable | LocalParts;
   /** Columns that have the value of a param in all rows, such as the date of the folder; default: none is known. */
   readonly ofRun?: readonly string[];
+  /** Columns that the model predicts; default: they are not known. */
+  readonly predicted?: readonly string[];
 }
 
 /** How two sets of rows differ. A is the one that B is compared with. */
@@ -126,7 +131,8 @@ export async function openDiffSide(context: JobContext, key: readonly string[]):
     throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
   }
   const rows = await run.read(key);
-  return { name: plan.runId, rows, ofRun: columnsOfRun(plan) };
+  const predicted = plan.contract.outputs.map(({ column }) => column);
+  return { name: plan.runId, rows, ofRun: columnsOfRun(plan), predicted };
 }
 
 /** The columns that are copied from folder names in which the spec has a param. */

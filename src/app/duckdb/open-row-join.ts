@@ -1,5 +1,6 @@
 import { openDuckDb } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
+import { evaluateRows } from "../../duckdb/evaluate.js";
 import { addRows, compareRows, loadRows, type RowJoin } from "../../duckdb/row-join.js";
 import type { RowJoiner } from "../../run/diff.js";
 import { openSpool, spoolRoot } from "../../util/spool.js";
@@ -35,6 +36,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
     add: (side, rows) => guarded(() => addRows(join, side, rows)),
+    evaluate: (request) => guarded(() => evaluateRows(join, request)),
     compare: (request) => guarded(() => compareRows(join, request)),
     async [Symbol.asyncDispose]() {
       join.connection.closeSync();

@@ -71,7 +71,6 @@ function differing(found: Measures): number {
 /** Shows a difference as one line of JSON; figures that cannot be computed are null. */
 export function differenceJson(difference: Difference): string {
   const { a, b, key, rows, columns, apart } = difference;
-  const fieldsOf = (found: Measures): object => agreementFields(found, ["a", "b"], ({ keys }) => ({ columns: keys }));
   return `${JSON.stringify({
     a,
     b,
@@ -88,4 +87,8 @@ export function differenceJson(difference: Difference): string {
     outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
     not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
   })}\n`;
+}
+
+function fieldsOf(found: Measures): object {
+  return agreementFields(found, ["a", "b"], ({ keys }) => ({ columns: keys }));
 }
