@@ -25,7 +25,7 @@ import { commandFor } from "./command-line.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 import { modelTools } from "./models/model-tools.js";
-import { challengerSink } from "./challenger-sink.js";
+import { secondJobOpener } from "./open-second-job.js";
 import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import type { SharedModels } from "./shared-models.js";
@@ -93,7 +93,8 @@ export async function openLoaded(
   const folder = dirname(resolve(specPath));
   const { cores, memory } = shareOf(spec, jobsAtOnce);
   const services = attemptServices(spec, log, signal);
-  const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
+  const options = { ...services, folder, where, worker: attempt.worker, cores, log, ...starting };
+  const models = modelTools(spec, options);
   const { source, sink } = await openEnds(loaded, { folder, cores, memory, attempt, ...services });
   return {
     spec,
@@ -109,6 +110,18 @@ export async function openLoaded(
     ...decoding(spec, { cores, memory }),
     ...models,
     ...sharedModels(spec.model, models),
+    openSecondJob: secondJobOpener(
+      loaded,
+      { folder, cores, memory, attempt, ...services },
+      {
+        ...options,
+        recordOf: (own) => recordOf(own, { worker: attempt.worker }),
+      },
+    ),
+    async openRowJoiner(folders) {
+      const { openRowJoin } = await import("./duckdb/open-row-join.js");
+      return await openRowJoin({ folders, threads: cores, memoryBytes: memory.duckDbBytes });
+    },
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
     ...clockOf(services),
@@ -178,13 +191,12 @@ async function openEnds(
 function otherTools(
   loaded: LoadedSpec,
   options: AttemptServices & EndsOptions,
-): Pick<JobContext, "filesAtOnce" | "actingUser" | "readGiven" | "openChallengerSink"> {
+): Pick<JobContext, "filesAtOnce" | "actingUser" | "readGiven"> {
   return {
     filesAtOnce,
     actingUser: () => actingUser(process.env),
     readGiven: (path, key) =>
       readGivenText(resolve(options.folder, path), { key: loaded.where(key), limitBytes: givenBytes }),
-    openChallengerSink: challengerSink(loaded, options),
   };
 }
 

@@ -164,6 +164,12 @@ export interface JoinRequest {
   readonly tolerance: number;
 }
 
+/** A span as a file on this machine, which lasts until the next one is requested. `rowStart`: its first row in the run. */
+export interface NumberedSpan {
+  readonly path: string;
+  readonly rowStart: number;
+}
+
 /** How two sides agree. */
 export interface Agreement {
   readonly rows: MatchedRows;

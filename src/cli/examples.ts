@@ -15,7 +15,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   compare: [
     "infer-batch compare job.yaml --model churn-int8.onnx",
-    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@challenger",
+    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@next",
   ],
   status: [
     "infer-batch status job.yaml",

@@ -319,17 +319,21 @@ async function stabilityOfNumbers(connection: DuckDBConnection, [a, b]: readonly
   await connection.run(
     `CREATE OR REPLACE TEMP TABLE sorted AS SELECT ${a} AS v FROM joined WHERE ${finite(a)} ORDER BY v`,
   );
-  const edges = `(SELECT DISTINCT v FROM sorted, (SELECT count(*) AS n FROM sorted)
-    WHERE rowid IN (${deciles.map((share) => `floor(${share} * n)::BIGINT`).join(", ")}) AND v > (SELECT v FROM sorted WHERE rowid = 0))`;
-  const [[bins] = []] = (await connection.runAndReadAll(`SELECT count(*) + 1 FROM ${edges}`)).getRows();
+  const places = deciles.map((share) => `floor(${share} * n)::BIGINT`).join(", ");
+  const edges = await connection.runAndReadAll(
+    `SELECT DISTINCT v::VARCHAR, typeof(v), v FROM sorted, (SELECT count(*) AS n FROM sorted)
+      WHERE rowid IN (${places}) AND v > (SELECT v FROM sorted WHERE rowid = 0)`,
+  );
+  // As texts, in which no number is rounded.
+  const passed = edges.getRows().map(([edge, type]) => `('${String(edge)}'::${String(type)} <= v)::TINYINT`);
   const counts = async (value: string): Promise<readonly unknown[][]> =>
     (
       await connection.runAndReadAll(
-        `SELECT len(list_filter(e, edge -> edge <= ${value}))::DOUBLE, count(*)::DOUBLE
-         FROM joined, (SELECT coalesce(list(v), []) AS e FROM ${edges}) WHERE ${finite(value)} GROUP BY 1`,
+        `SELECT (${["0", ...passed].join(" + ")})::DOUBLE, count(*)::DOUBLE
+          FROM (SELECT ${value} AS v FROM joined WHERE ${finite(value)}) GROUP BY 1`,
       )
     ).getRows();
-  return stability(Number(bins), await counts(a), await counts(b));
+  return stability(passed.length + 1, await counts(a), await counts(b));
 }
 
 /** The same of texts: a bin for each of the first column's most frequent ones, one for its others, and one for new ones. */

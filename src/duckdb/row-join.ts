@@ -1,4 +1,4 @@
-import type { Agreement, JoinRequest, MatchedRows, Measures } from "../checks/agreement.js";
+import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
 import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import { type ComparedColumn, beyondSql, distanceSql, measureColumn, type RowNames } from "./agreement.js";
 import { appendRows, createTable } from "./append-rows.js";
@@ -7,7 +7,7 @@ import type { DuckDBConnection } from "./instance.js";
 import { convertingKeys, type KeyColumn, sharedKey } from "./key-types.js";
 import { readColumns } from "./parquet-schema.js";
 import { countPasses, isInPass, repeatedKeys } from "./passes.js";
-import { quoteName, quotePaths } from "./sql.js";
+import { quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
 
 export type JoinSide = "a" | "b";
 
@@ -68,6 +68,96 @@ export async function addRows({ connection, columns }: RowJoin, side: JoinSide, 
   await createTable(connection, side, rows);
 }
 
+/** Rows that are added at once. */
+const rejectsAtOnce = 65_536;
+
+/** Loads the numbers of rejected rows into the table `rejected_a` or `rejected_b`. */
+export async function loadRejected(
+  { connection }: RowJoin,
+  side: JoinSide,
+  rejected: AsyncIterable<{ readonly row: number; readonly reason: string }>,
+): Promise<void> {
+  await connection.run(`CREATE OR REPLACE TEMP TABLE rejected_${side} (_row BIGINT, reason VARCHAR)`);
+  let values: string[] = [];
+  const add = async (): Promise<void> => {
+    if (values.length > 0) {
+      await connection.run(`INSERT INTO rejected_${side} VALUES ${values.join(", ")}`);
+      values = [];
+    }
+  };
+  for await (const { row, reason } of rejected) {
+    values.push(`(${row}, ${quoteText(reason)})`);
+    if (values.length === rejectsAtOnce) {
+      await add();
+    }
+  }
+  await add();
+}
+
+/** Counts the rows that B has rejected, and A has not, by reason. */
+export async function missedRows(join: Pick<RowJoin, "connection">): Promise<Map<string, number>> {
+  const missed = await rowsOf(
+    join,
+    `SELECT reason, count(*)::DOUBLE FROM rejected_b AS b ANTI JOIN rejected_a AS a ON a._row = b._row GROUP BY 1 ORDER BY 1`,
+  );
+  return new Map(missed.map(([reason, rows]) => [String(reason), Number(rows)]));
+}
+
+/**
+ * Loads the spans of two runs of the same rows, and numbers those of A: within a span, its rows are in order, and they are
+ * the rows that B has or has rejected, without those that A has rejected.
+ */
+export async function loadSpans(
+  join: RowJoin,
+  a: AsyncIterable<NumberedSpan>,
+  b: AsyncIterable<NumberedSpan>,
+): Promise<void> {
+  const { connection, columns } = join;
+  for (const [side, name, spans] of [["a", "placed", a] as const, ["b", "b", b] as const]) {
+    let isFirst = true;
+    for await (const { path, rowStart } of spans) {
+      const rows = `SELECT *, ${rowStart}::BIGINT AS _span FROM read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
+      if (isFirst) {
+        columns[side] = await readColumns(connection, path);
+      }
+      await connection.run(isFirst ? `CREATE OR REPLACE TEMP TABLE ${name} AS ${rows}` : `INSERT INTO ${name} ${rows}`);
+      isFirst = false;
+    }
+  }
+  if (columns.a.length === 0 || columns.b.length === 0) {
+    return; // there are no spans
+  }
+  const placed = await countOf(join, "placed");
+  const moved = "b WHERE _row <> _span + file_row_number UNION ALL SELECT 1 FROM rejected_a";
+  const [[isMoved] = []] = await rowsOf(join, `SELECT count(*) > 0 FROM (SELECT 1 FROM ${moved})`);
+  if (isMoved === false && placed === (await countOf(join, "b"))) {
+    // No row was rejected or filtered out.
+    await connection.run(
+      "CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), _span + file_row_number AS _row FROM placed",
+    );
+    await connection.run("DROP TABLE placed");
+    return;
+  }
+  // A span begins at its row, so that a rejected row is of the last span that begins before it.
+  await connection.run(
+    `CREATE OR REPLACE TEMP TABLE numbers AS
+      WITH spans AS (SELECT DISTINCT _span FROM placed UNION SELECT DISTINCT _span FROM b),
+        rejected AS (SELECT _span, _row FROM rejected_b AS r ASOF JOIN spans ON r._row >= spans._span)
+      SELECT _span, _row, row_number() OVER (PARTITION BY _span ORDER BY _row) - 1 AS place
+      FROM (SELECT _span, _row FROM b UNION ALL SELECT _span, _row FROM rejected) AS n
+      ANTI JOIN rejected_a AS r ON r._row = n._row`,
+  );
+  await connection.run(
+    `CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), numbers._row
+      FROM placed JOIN numbers ON numbers._span = placed._span AND numbers.place = placed.file_row_number`,
+  );
+  const numbered = await countOf(join, "numbers");
+  if (placed !== numbered || (await countOf(join, "a")) !== placed) {
+    throw new Error(`${placed} rows were scored by the one model, and ${numbered} rows came to the other one`);
+  }
+  await connection.run("DROP TABLE placed; DROP TABLE numbers");
+}
+
 /** The number of repeated keys that are named. */
 const shownKeys = 5;
 
@@ -95,7 +185,8 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
   const keys = await sharedKey(connection, request.key);
   const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
   const tables = await keyTables(join, keys, request);
-  await convertingKeys(keys, () => joinPasses(join, tables, { compared, shown: request.shown }));
+  const isUnique = isNumbered(request);
+  await convertingKeys(keys, () => joinPasses(join, tables, { compared, shown: request.shown, isUnique }));
   const rows = await countRows(join, tables.names);
   const beyond = compared.map((column) =>
     beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], request.tolerance),
@@ -123,14 +214,18 @@ function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" |
 /** The column with the number of a row, where rows are joined by it. */
 const rowNumberColumn = "_row";
 
+/** Whether rows are joined by number: none is there twice. */
+function isNumbered({ key }: Pick<JoinRequest, "key">): boolean {
+  return key.length === 1 && key[0] === rowNumberColumn;
+}
+
 /**
  * How joined rows are told apart. By key: 53 bits of the hash of the key, so that what is chosen by number depends on the
  * rows alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number.
  */
 function rowNames({ key, shown }: JoinRequest): RowNames {
-  const isNumbered = key.length === 1 && key[0] === rowNumberColumn;
   return {
-    number: isNumbered ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
+    number: isNumbered({ key }) ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
     shown: shown.map((name, index) => ({
       name,
       sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}`,
@@ -144,7 +239,13 @@ async function joinPasses(
   {
     compared,
     shown,
-  }: { readonly compared: readonly (ComparedColumn & { readonly index: number })[]; readonly shown: readonly string[] },
+    isUnique,
+  }: {
+    readonly compared: readonly (ComparedColumn & { readonly index: number })[];
+    readonly shown: readonly string[];
+    /** Whether no key is in a table twice. */
+    readonly isUnique: boolean;
+  },
 ): Promise<void> {
   const values = compared.flatMap((column) => {
     const { index } = column;
@@ -160,11 +261,11 @@ async function joinPasses(
     FROM ${tables.rows("a", 0)} AS a JOIN ${tables.rows("b", 0)} AS b ON ${tables.equal("a", "b")} LIMIT 0`);
   for (let pass = 0; pass < tables.passes; pass += 1) {
     const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
-    await findRepeated(join, tables, [a, b]);
+    await (isUnique ? undefined : findRepeated(join, tables, [a, b]));
     // First without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
+    const alone = isUnique ? a : `(SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")})`;
     await run(`INSERT INTO joined SELECT ${selected}
-      FROM (SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")}) AS a
-      JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
+      FROM ${alone} AS a JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
   }
 }
 

@@ -5,9 +5,8 @@ import type { Decoder } from "../formats/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { JobContext } from "../scoring/context.js";
+import type { JobContext, RowJoiner } from "../scoring/context.js";
 import { openSliceReader, type SliceReader } from "../scoring/workers/slice-reader.js";
-import type { RowJoiner } from "./diff.js";
 import { bindingCompared, type ComparedModel } from "./planning/compared-model.js";
 import { wholeInput } from "./planning/input.js";
 import { planRun } from "./planning/planning.js";
@@ -150,10 +149,10 @@ function placesIn({ input: { shards } }: Plan): Comparison["placeOf"] {
  * turn.
  */
 function comparingContext(job: JobContext): JobContext {
-  const { checks: _checks, challenger: _challenger, reuse: _reuse, ...spec } = job.spec;
+  const { checks: _checks, reuse: _reuse, ...spec } = job.spec;
   return {
     ...job,
-    challenger: undefined,
+    openSecondJob: undefined,
     spec: {
       ...spec,
       on_bad_row: "reject",
@@ -173,7 +172,7 @@ async function openModel(
   const runId = runIdOf(context.spec.name, context.spec.params, context.sha256);
   const loaded = Promise.resolve(engine);
   const input = { runId, listed, decoder, resolved: model, engine: loaded, shards };
-  const whole = await bindingCompared(model, () => planRun(context, input));
+  const { plan: whole } = await bindingCompared(model, () => planRun(context, input));
   const plan = { ...whole, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
   return { engine, plan, scorer: await openScorer(context, { plan, engine, decoder, reader }) };
 }

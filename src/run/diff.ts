@@ -1,31 +1,14 @@
 import { countCommitted } from "./attempt.js";
-import { type Agreement, type JoinRequest, matchColumns, type MatchedColumns } from "../checks/agreement.js";
-import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
-import type { OutputRows, SourceColumn } from "../columnar/types.js";
+import { type Agreement, matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
-import type { JobContext } from "../scoring/context.js";
+import type { JobContext, RowColumn, RowJoiner } from "../scoring/context.js";
 import type { LocalParts, StoredTable } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { openOwn } from "./resume.js";
-
-/** A column of a side. Type undefined: no type that is known. */
-type DiffColumn = Pick<SourceColumn, "name" | "type">;
-
-/** Joins two sets of rows, A and B, by their keys. Memory is bounded. */
-export interface RowJoiner extends AsyncDisposable {
-  /** Loads rows in place of those that the side had; returns its columns. */
-  load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
-  /** Adds rows to a side that nothing was loaded into. */
-  add(side: "a" | "b", rows: OutputRows): Promise<void>;
-  /** Compares the rows of keys that are once in both. What it shows of them depends on their keys alone. */
-  compare(request: JoinRequest): Promise<Agreement>;
-  /** Judges the predictions of A by the labels of B. */
-  evaluate(request: EvaluationRequest): Promise<Evaluated>;
-}
 
 /** One side of a difference. */
 export interface DiffSide {
@@ -71,7 +54,7 @@ export async function diffRows(
 }
 
 /** The columns of a side, which has all key columns. */
-function columnsOf({ name }: DiffSide, columns: readonly DiffColumn[], key: readonly string[]): readonly DiffColumn[] {
+function columnsOf({ name }: DiffSide, columns: readonly RowColumn[], key: readonly string[]): readonly RowColumn[] {
   if (columns.length === 0) {
     throw new JobError("USAGE", `comparing ${name}: it has no rows`);
   }
@@ -102,7 +85,7 @@ function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonl
 
 type Typed = Parameters<typeof matchColumns>[0];
 
-function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed {
+function typed(columns: readonly RowColumn[], left: ReadonlySet<string>): Typed {
   return columns.flatMap(({ name, type }) => (type === undefined || left.has(name) ? [] : [{ name, type }]));
 }
 

@@ -1,7 +1,8 @@
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import { JobError } from "../util/errors.js";
-import type { DiffSide, RowJoiner } from "./diff.js";
+import type { RowJoiner } from "../scoring/context.js";
+import type { DiffSide } from "./diff.js";
 
 /** The predictions of a model for a night, judged. */
 export interface JudgedModel extends Evaluated {

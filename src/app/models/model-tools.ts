@@ -1,7 +1,6 @@
 import type { Engine } from "../../engine/port.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineNeed, ScoringContext } from "../../scoring/context.js";
-import { challengerPlaces } from "../../spec/challenger-spec.js";
 import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
@@ -19,13 +18,12 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "challenger" | "earlierModels"> {
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options, (earlier) =>
       toolsOf(earlier, { ...options, profileFolder: undefined }),
     ),
     ...toolsOf(spec, options),
-    challenger: challengerTools(spec, options),
     async resolveTokenizer(uri, planned) {
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
@@ -93,23 +91,16 @@ function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPai
 }
 
 /**
- * The same for the challenger of a spec; undefined: the spec has none. The keys of `model` that say how its registry or
- * store is reached hold for both.
+ * The same for the challenger of a spec. The keys of `model` that say how its registry or store is reached hold for both;
+ * its profiles would replace those of the model.
  */
-function challengerTools(spec: JobSpec, given: ModelToolsOptions): ModelTools | undefined {
-  const { challenger } = spec;
-  if (challenger === undefined) {
-    return undefined;
-  }
-  const { path, server, sha256, outputs } = challenger;
-  return toolsOf(
-    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineOfSecondModel(spec) },
-    {
-      ...given,
-      profileFolder: undefined, // its profiles would replace those of the champion
-      where: challengerPlaces(given.where),
-    },
-  );
+export function challengerTools(
+  spec: JobSpec,
+  options: ModelToolsOptions,
+): Pick<ModelTools, "resolveModel" | "openEngine"> {
+  const { path, server, sha256, outputs } = spec.challenger ?? {};
+  const model = { ...spec.model, path, server, sha256, outputs };
+  return toolsOf({ model, engine: engineOfSecondModel(spec) }, { ...options, profileFolder: undefined });
 }
 
 /** The keys of `engine` for another model that is open at the same time as the model of the spec. */

@@ -1,8 +1,6 @@
 import { compareModels } from "../../run/compare.js";
 import { resolveCompared } from "../../app/compared-models.js";
-import { openRowJoin } from "../../app/duckdb/open-row-join.js";
-import { budgetOf, openJob } from "../../app/job-context.js";
-import { usableCores } from "../../app/process-limits.js";
+import { openJob } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { comparisonJson, comparisonText } from "../texts/compare-text.js";
 import { type SafeIo, terminalWidth } from "../io.js";
@@ -20,8 +18,7 @@ export async function compareCommand(spec: string, options: CompareCommandOption
   await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
   const [one, other] = await resolveCompared(job, options.model);
   const { limit, tolerance } = options;
-  const { duckDbBytes } = budgetOf(job.spec, usableCores());
-  await using joiner = await openRowJoin({ folders: [], threads: usableCores(), memoryBytes: duckDbBytes });
+  await using joiner = await job.openRowJoiner([]);
   const comparison = await compareModels(job, joiner, { one, other, limit, tolerance });
   const width = terminalWidth(io.stdout);
   io.stdout.write(

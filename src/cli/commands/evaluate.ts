@@ -1,13 +1,13 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { openRowJoin } from "../../app/duckdb/open-row-join.js";
-import { budgetOf, openLoaded } from "../../app/job-context.js";
+import { openLoaded } from "../../app/job-context.js";
 import { parquetFolder } from "../../app/parquet-folder.js";
-import { usableCores } from "../../app/process-limits.js";
 import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
+import { modelNames } from "../../report/agreement/fields.js";
 import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import type { StoredTable, LocalParts } from "../../publish/published-files.js";
 import { type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { openSecondJob } from "../../run/second-job.js";
 import { judgeSide, type JudgedModel, type JudgedNight } from "../../run/evaluate.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
@@ -15,7 +15,7 @@ import { JobError } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { evaluationJson, evaluationText } from "../texts/evaluate-text.js";
-import { usualKey } from "../usual-key.js";
+import { usualKey } from "../../spec/usual-key.js";
 
 export interface EvaluateOptions extends JobOptions {
   readonly labels: string;
@@ -85,22 +85,37 @@ async function judgeNight(
   }
   const date = options.date === undefined ? undefined : { column: options.date, value: value ?? "" };
   const judged: JudgedModel[] = [];
-  for (const { model, side } of await sidesOf(job, key)) {
+  for await (const { model, side } of sidesOf(job, key)) {
     const labels = await labelsAt(job, options.labels, key);
-    const { duckDbBytes } = budgetOf(spec, usableCores());
-    const folders = [labels.folder, side.rows.folder];
-    await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes: duckDbBytes });
+    await using joiner = await job.openRowJoiner([labels.folder, side.rows.folder]);
     const request = { key, label, prediction, date, by, threshold, positive };
     judged.push({ model, ...(await judgeSide(joiner, { side, labels }, request)) });
   }
   return judged;
 }
 
-async function sidesOf(
+/** The predictions of the run, and those of its second model where they are whole. */
+async function* sidesOf(
   job: JobContext,
   key: readonly string[],
-): Promise<readonly { readonly model: string; readonly side: DiffSide }[]> {
-  return [{ model: "champion", side: await openDiffSide(job, key) }];
+): AsyncGenerator<{ readonly model: string; readonly side: DiffSide }> {
+  yield { model: modelNames[0], side: await openDiffSide(job, key) };
+  await using second = await openSecondJob(job);
+  const side = second && (await wholeOrUndefined(second, key));
+  if (side !== undefined) {
+    yield { model: modelNames[1], side };
+  }
+}
+
+async function wholeOrUndefined(job: JobContext, key: readonly string[]): Promise<DiffSide | undefined> {
+  try {
+    return await openDiffSide(job, key);
+  } catch (error) {
+    if (error instanceof JobError && error.code === "USAGE") {
+      return undefined;
+    }
+    throw error;
+  }
 }
 
 /** The labels as files: those that are named, or the rows of a table. */

@@ -3,8 +3,7 @@ import { checkReports } from "../../app/reports/check-reports.js";
 import { checkSpools } from "../../app/check-spools.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { runIdOf } from "../../plan/identity.js";
-import { challengerPreviewFields, type ChallengerPreview, planText, targetText } from "../../report/plan-text.js";
-import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
+import { secondPlanOf, secondPlanFields, type SecondPlan, planText, targetText } from "../../report/plan-text.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
@@ -45,17 +44,17 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
-  const challenger = planned.plan && plannedChallenger(job, planned.plan);
+  const second = planned.plan && secondPlanOf(planned.plan, planned.second);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(planJson(planned, { state, untried, challenger }))}\n`
+      ? `${JSON.stringify(planJson(planned, { state, untried, second }))}\n`
       : planned.plan === undefined
         ? targetText(target)
         : planText(planned.plan, {
             ...target,
             ...planned,
             untried,
-            challenger,
+            second,
             checks: plannedChecks(job, planned.plan),
           }),
   );
@@ -67,22 +66,22 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
 interface Findings {
   readonly state: RunState | undefined;
   readonly untried: readonly string[];
-  readonly challenger: ChallengerPreview | undefined;
+  readonly second: SecondPlan | undefined;
 }
 
-function planJson(planned: Preview, { state, untried, challenger }: Findings): object {
+function planJson(planned: Preview, { state, untried, second }: Findings): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
-    ...(planned.plan === undefined ? {} : previewJson(planned, challenger)),
+    ...(planned.plan === undefined ? {} : previewJson(planned, second)),
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
   };
 }
 
-function previewJson({ plan, estimate }: PreviewedPlan, challenger: ChallengerPreview | undefined): object {
+function previewJson({ plan, estimate }: PreviewedPlan, second: SecondPlan | undefined): object {
   return {
     ...plan,
-    ...(challenger === undefined ? {} : { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
+    ...secondPlanFields(second),
     ...(estimate === undefined ? {} : { estimate: estimateFields(estimate) }),
   };
 }

@@ -2,7 +2,7 @@ import type { AttemptRecord } from "../attempt-record.js";
 import { type Outcome, statusOf } from "../outcome.js";
 import { toScoreAgain } from "../report.js";
 import { attemptDetails } from "./attempt.js";
-import { challengerSection } from "./challenger.js";
+import { comparisonSection } from "./comparison.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
 import { driftTable, historyCharts, outputCards } from "./sections.js";
@@ -160,5 +160,5 @@ function predictions(record: AttemptRecord): Html {
   const columns = pageColumns(record);
   const compared =
     review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
-  return html`${outputCards(columns, review)}${challengerSection(review)}${compared}`;
+  return html`${outputCards(columns, review)}${comparisonSection(review)}${compared}`;
 }

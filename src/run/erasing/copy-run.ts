@@ -3,9 +3,10 @@ import type { ColumnType, OutputRows } from "../../columnar/types.js";
 import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
-import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
+import { withoutRows } from "../../publish/run-comparison.js";
+import { type ErasedRows, type KeyList, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
-import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
+import { comparisonDocument, decisionDocument, verdictDocument } from "../../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile } from "../../publish/span-file.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
@@ -175,7 +176,7 @@ function facts({ filtered, profile, maker }: SpanFile): {
   readonly profile: string;
 } {
   const { batchSize, provider } = maker;
-  return { filtered, batchSize, provider, profile: profileWithoutRows(profile) };
+  return { filtered, batchSize, provider, profile };
 }
 
 /**
@@ -208,6 +209,10 @@ export async function approveErasure(
   const verdict = await sink.ledger.read(of as RunId, verdictDocument);
   if (verdict !== undefined) {
     await run.create(verdictDocument, verdictWithoutRows(verdict));
+  }
+  const comparison = await sink.ledger.read(of as RunId, comparisonDocument);
+  if (comparison !== undefined) {
+    await run.create(comparisonDocument, withoutRows(comparison));
   }
   const decided = await sink.ledger.read(of as RunId, decisionDocument);
   const { base, number } = splitRunId(of as RunId);

@@ -1,5 +1,4 @@
 import { runIdOf } from "../../plan/identity.js";
-import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
 import { count } from "../../report/report.js";
@@ -25,10 +24,9 @@ export interface UnfinishedText {
  */
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
   const { spec, sink, sha256 } = context;
-  const found = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
-  const own = found.filter(({ plan }) => !isMarkedKept(plan));
+  const unfinished = await sink.unfinished(spec.name, runIdOf(spec.name, spec.params, sha256));
   const texts: UnfinishedText[] = [];
-  for (const run of own.toSorted((one, other) =>
+  for (const run of unfinished.toSorted((one, other) =>
     dateOf(one) < dateOf(other) ? -1 : dateOf(one) > dateOf(other) ? 1 : 0,
   )) {
     texts.push(await unfinishedText(context, run));

@@ -1,4 +1,4 @@
-import type { JobSpec } from "../spec/job-spec.js";
+import type { JobSpec } from "./job-spec.js";
 import { JobError } from "../util/errors.js";
 
 type KeySpec = Pick<JobSpec, "checks" | "output" | "reuse">;
