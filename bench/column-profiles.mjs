@@ -1,7 +1,4 @@
-// Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile. Then
-// that of comparing two models' predictions, next to copying both.
-import { compareRows } from "#src/checks/agreement/agreement.js";
-import { planAgreement } from "#src/checks/agreement/span-agreement.js";
+// Prints the CPU time that profiling columns takes: milliseconds for a million values, and the bytes of the profile.
 import { columnJson, profileColumn } from "#src/checks/profile/column.js";
 import { randomFrom } from "./random.mjs";
 
@@ -61,26 +58,6 @@ for (const [name, [type, column]] of Object.entries(columns)) {
     `| ${name} | ${msOf(once, values).toFixed(1)} | ${JSON.stringify(columnJson(profile, { nameBytes: 12_288, namedRows: 1 })).length} |`,
   );
 }
-
-const [, score] = columns["score, float32"];
-const others = {
-  "the same numbers": score,
-  "other numbers": fixed(score.data.map((value) => value + 0.01 * normal())),
-};
-const named = (column) => [{ name: "score", type: "float32", column }];
-const plan = planAgreement(named(score), named(score), { rows: 16 * rows, spanRows: rows, tolerance: 0.01 });
-console.log("\n| score, float32, compared with | ms of CPU for a million rows |\n| --- | ---: |");
-for (const [name, other] of Object.entries(others)) {
-  const once = () =>
-    compareRows({ rowNumbers: { first: 0, length: rows }, one: named(score), other: named(other) }, plan);
-  console.log(`| ${name} | ${msOf(once, rows).toFixed(1)} |`);
-}
-const copies = [new Float32Array(rows), new Float32Array(rows)];
-const copyBoth = () => {
-  copies[0].set(score.data);
-  copies[1].set(others["other numbers"].data);
-};
-console.log(`| copying both columns alone | ${msOf(copyBoth, rows).toFixed(1)} |`);
 
 /** Milliseconds of CPU for a million values, of which `once` takes `values`. */
 function msOf(once, values) {

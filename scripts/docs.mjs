@@ -67,9 +67,9 @@ function* rows(node, path, needed = true) {
   }
 }
 
-/** A key of the challenger with the type and text of the same key of `model`, or of `output`, is one of that one's. */
+/** A key of the challenger with the type and text of the same key of `model` is one of that one's. */
 function isAsElsewhere({ name, type, meaning }, all) {
-  const elsewhere = name.replace(/^challenger\.(?=output\.)/, "").replace(/^challenger\./, "model.");
+  const elsewhere = name.replace(/^challenger\./, "model.");
   return (
     elsewhere !== name && all.some((row) => row.name === elsewhere && row.type === type && row.meaning === meaning)
   );
@@ -79,12 +79,11 @@ function isAsElsewhere({ name, type, meaning }, all) {
 function* lines() {
   const all = [...rows(schema, "")];
   const shared = all.filter((row) => isAsElsewhere(row, all)).map(({ name }) => name.split(".")[1]);
-  const names = [...new Set(shared)].filter((key) => key !== "output").map((key) => `\`${key}\``);
+  const names = [...new Set(shared)].map((key) => `\`${key}\``);
   for (const row of all.filter((one) => !isAsElsewhere(one, all))) {
     yield `| \`${row.name}\` | ${row.type} | ${row.standard} | ${row.class} | ${row.meaning} |`;
     if (row.name === "challenger.path") {
-      yield `| \`challenger.*\` | as \`model.*\` | | as \`model.*\` | ${names.join(", ")} and the keys below them: as for the model. |`;
-      yield "| `challenger.output.*` | as `output.*` | | attempt | Keeps the challenger's predictions in a folder or table of their own. |";
+      yield `| \`challenger.*\` | as \`model.*\` | | attempt | ${names.join(", ")} and the keys below them: as for the model. |`;
     }
   }
 }

@@ -23,9 +23,9 @@ import { sha256Of } from "../util/sha256.js";
 import { shellWord } from "../util/shell-word.js";
 import { attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { challengerSink } from "./challenger-sink.js";
 import { partReaders } from "./duckdb/open-part-reader.js";
 import { modelTools } from "./models/model-tools.js";
+import { secondJobOpener } from "./open-second-job.js";
 import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./open-sink.js";
 import { openSource } from "./open-source.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
@@ -94,7 +94,8 @@ export async function openLoaded(
   const services = attemptServices(spec, log, signal);
   const { writer, isDead, retry } = services;
   const own = { folder, cores, memory, attempt, ...services };
-  const models = modelTools(spec, { ...services, folder, where, worker: attempt.worker, cores, log, ...starting });
+  const modelOptions = { ...services, folder, where, worker: attempt.worker, cores, log, ...starting };
+  const models = modelTools(spec, modelOptions);
 
   // The source first: a thread that reads from S3 takes longest to start.
   const output = writtenTo(spec, { folder, sha256: sha256Of });
@@ -121,11 +122,18 @@ export async function openLoaded(
     sink,
     source,
     readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
-    openChallengerSink: challengerSink(loaded, own),
     memory,
     ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
+    openSecondJob: secondJobOpener(loaded, own, {
+      ...modelOptions,
+      recordOf: (second) => recordOf(second, { worker: attempt.worker }),
+    }),
+    async openRowJoiner(folders) {
+      const { openRowJoin } = await import("./duckdb/open-row-join.js");
+      return await openRowJoin({ folders, threads: cores, memoryBytes: memory.duckDbBytes });
+    },
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
     nowMs: retry.nowMs,

@@ -1,7 +1,7 @@
 import { ProviderFault } from "../engine/devices/device-faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
-import type { Engine, LocalEngine, TreesState } from "../engine/port.js";
+import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
 import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
@@ -96,7 +96,6 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
   const [provider = "cpu"] = providers;
   const { sessions, threads } = layoutOf(model, need, { ...options, provider });
   const isCpu = provider === "cpu";
-  const host = isCpu ? hostOf(need, sessions) : undefined;
   const mayCompile = isCpu && !("preview" in need) && spec.engine.trees === "auto" && model.traits.hasTrees;
   await (needsProbe(provider) ? probeProvider(provider) : undefined);
   return await openOnnxEngine({
@@ -112,18 +111,8 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
     sessions,
     intraOpThreads: threads,
     profileFolder,
-    startWorker: (session) => host?.(session) ?? early?.take() ?? startScoringWorker(),
-    isGuest: host !== undefined,
+    startWorker: () => early?.take() ?? startScoringWorker(),
   });
-}
-
-/**
- * What gives ports to the threads of an engine that has as many of them, or one for a preview; undefined: this one has
- * its own threads.
- */
-function hostOf(need: EngineNeed, sessions: number): LocalEngine["guestPort"] {
-  const local = "champion" in need ? need.champion?.local : undefined;
-  return "preview" in need || local?.sessions === sessions ? local?.guestPort : undefined;
 }
 
 /** Warns if the CPU computes a part of the model, which costs copies to and from the device. */

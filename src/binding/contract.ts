@@ -1,5 +1,5 @@
 import { assertNever } from "../util/errors.js";
-import { lineageColumns } from "./lineage.js";
+import { lineageColumns, rowNumberColumn } from "./lineage.js";
 import { reuseColumn } from "./reuse-column.js";
 import type { TensorType, Tokenizing } from "../columnar/tensor.js";
 import type { ColumnType, SourceColumn } from "../columnar/types.js";
@@ -18,6 +18,8 @@ export interface Contract {
   readonly missing: "bad_row" | "nan";
   /** Adds the columns run_id, model_sha256 and scored_at. */
   readonly lineage?: true | undefined;
+  /** Adds the column _row; default: it is not there. */
+  readonly numbered?: true | undefined;
   /** Adds the column reuse_hash; default: it is not there. */
   readonly reuse?: ReuseBinding | undefined;
 }
@@ -32,11 +34,8 @@ export interface ReuseBinding {
  * carried columns as they are.
  */
 export interface Projection extends Pick<Contract, "passthrough" | "expressions" | "cast" | "missing"> {
-  readonly inputs: readonly ProjectedInput[];
+  readonly inputs: readonly InputBinding[];
 }
-
-/** `rules`: how its numbers are cast; default: as the projection says. */
-export type ProjectedInput<T = InputBinding> = T & { readonly rules?: CastRules | undefined };
 
 /** The part of a contract that decides how numbers become elements of a tensor. */
 export type CastRules = Pick<Contract, "cast" | "missing">;
@@ -187,13 +186,8 @@ export function inputColumns(binding: InputBinding): readonly ColumnRef[] {
 }
 
 /** The inputs that are read from shards, in their order. */
-export function decodedInputs({ inputs }: Pick<Projection, "inputs">): ProjectedInput<DecodedBinding>[] {
+export function decodedInputs({ inputs }: Pick<Projection, "inputs">): DecodedBinding[] {
   return inputs.filter((binding) => binding.kind !== "mask");
-}
-
-/** How the numbers of an input are cast. */
-export function castRulesOf({ rules }: ProjectedInput<DecodedBinding>, projection: CastRules): CastRules {
-  return rules ?? projection;
 }
 
 /** The input that a mask is of. */
@@ -239,6 +233,7 @@ export function outputColumns(contract: Contract): { name: string; type: ColumnT
     ...scoredColumns(contract),
     ...(contract.reuse === undefined ? [] : [reuseColumn]),
     ...(contract.lineage === true ? lineageColumns : []),
+    ...(contract.numbered === true ? [rowNumberColumn] : []),
   ];
 }
 

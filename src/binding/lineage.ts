@@ -7,6 +7,14 @@ export const lineageColumns = [
   { name: "scored_at", type: "timestamp[us, UTC]" },
 ] as const satisfies readonly { name: string; type: ColumnType }[];
 
+/** What is added to the rows of a run that is compared with another one: the number of the row in the run. */
+export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies { name: string; type: ColumnType };
+
+export function withRowNumbers(rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>): OutputRows {
+  const column: FixedColumn = { kind: "fixed", elementsPerValue: 1, data: numbers(), valid: undefined };
+  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column }] };
+}
+
 export interface Lineage {
   readonly runId: string;
   readonly modelSha256: string;

@@ -36,6 +36,7 @@ export function createProgram(process: Io, early?: EarlyThreads): Command {
     addChecks,
     addHistory,
     addDiff,
+    addEvaluate,
     addPrune,
     addErase,
     addApprove,
@@ -389,6 +390,45 @@ function addDiff(program: Command, io: SafeIo): void {
     });
 }
 
+function addEvaluate(program: Command, io: SafeIo): void {
+  program
+    .command("evaluate")
+    .description(
+      "Judge published predictions by labels that came later, joined by key: AUC, log loss, precision, recall and calibration of a class, or the errors of numbers, by night. Writes nothing",
+    )
+    .argument("<spec>", "Job spec, a YAML file")
+    .requiredOption(
+      "--labels <file>",
+      "The labels: a .parquet or .csv file, a folder of Parquet files, or a table of the spec's database, such as crm.churn",
+    )
+    .requiredOption("--label <column>", "Column of the labels")
+    .option(
+      "--key <column>",
+      "Column that identifies a row, in the labels and in the predictions; may be repeated. Default: as in diff",
+      collect,
+    )
+    .option(
+      "--date <column>",
+      "Column of the labels that has the date of the run. Default: a label is that of every night",
+    )
+    .option("--prediction <column>", "Predicted column that is judged. Default: the only one that has numbers")
+    .option("--positive <label>", "Label of the class whose probability is predicted. Default: 1 or true")
+    .addOption(
+      new Option("--threshold <score>", "Score from which on a row counts as of the class")
+        .default(0.5)
+        .argParser(toleranceOf),
+    )
+    .option("--by <column>", "Judge the rows of each value of this column, too")
+    .addOption(
+      param("Set a param of the spec; may be repeated. One may be a range of dates: ds=2026-01-01..2026-01-31"),
+    )
+    .option("--json", "Print one line of JSON")
+    .action(async (spec: string, options) => {
+      const { evaluateCommand } = await import("./commands/evaluate.js");
+      await evaluateCommand(spec, options, io);
+    });
+}
+
 function addPrune(program: Command, io: SafeIo): void {
   onSpec(program, "prune")
     .description(
@@ -700,7 +740,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   compare: [
     "infer-batch compare job.yaml --model churn-int8.onnx",
-    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@challenger",
+    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@next",
   ],
   status: [
     "infer-batch status job.yaml",
@@ -712,6 +752,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   diff: [
     "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",
     "infer-batch diff out/new --against out/old --key customer_id --json",
+  ],
+  evaluate: [
+    "infer-batch evaluate job.yaml --labels churn.parquet --key customer_id --label churned --param ds=2026-01-01..2026-01-31",
+    "infer-batch evaluate job.yaml --labels crm.churn --label churned --date ds --by region --json",
   ],
   prune: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
   erase: [

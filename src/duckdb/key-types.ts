@@ -1,6 +1,6 @@
 import { DuckDBDecimalType, DuckDBListType, DuckDBStructType, type DuckDBType, DuckDBTypeId } from "@duckdb/node-api";
 import { JobError, messageOf } from "../util/errors.js";
-import type { RowJoin } from "./row-join.js";
+import type { DuckDBConnection } from "./instance.js";
 import { firstLine, quoteName } from "./sql.js";
 
 /** A column of the key of two tables, with the type that its values are compared as. */
@@ -16,7 +16,7 @@ export interface KeyColumn {
  * Finds the types that the key columns of the tables `a` and `b` share. @throws JobError USAGE if values that differ would
  * be equal as values of such a type
  */
-export async function sharedKey({ connection }: RowJoin, key: readonly string[]): Promise<readonly KeyColumn[]> {
+export async function sharedKey(connection: DuckDBConnection, key: readonly string[]): Promise<readonly KeyColumn[]> {
   const names = key.map(quoteName).join(", ");
   const typesOf = async (sql: string): Promise<readonly DuckDBType[]> =>
     (await connection.run(`${sql} LIMIT 0`)).columnTypes();

@@ -1,12 +1,13 @@
-import { StreamEndedError } from "./stream-ended.js";
-import type { ComparedRows } from "../checks/agreement/agreement.js";
-import type { JoinRequest } from "../checks/agreement/matched-rows.js";
-import type { ColumnType, FixedColumn, NamedColumn, SourceColumn } from "../columnar/types.js";
-import type { DuckDBConnection } from "./instance.js";
-import { readColumns } from "./parquet-schema.js";
+import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
+import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
+import { type ComparedColumn, beyondSql, distanceSql, measureColumn, type RowNames } from "./agreement.js";
 import { csvRows } from "./csv-rows.js";
-import { readColumn } from "./read-vector.js";
-import { quotePaths } from "./sql.js";
+import type { DuckDBConnection } from "./instance.js";
+import { convertingKeys, type KeyColumn, sharedKey } from "./key-types.js";
+import { readColumns } from "./parquet-schema.js";
+import { countPasses, isInPass, repeatedKeys } from "./passes.js";
+import { quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
+import { appendRows, createTable } from "./write-vector.js";
 
 export type JoinSide = "a" | "b";
 
@@ -14,8 +15,8 @@ export type JoinSide = "a" | "b";
 export type JoinColumn = Pick<SourceColumn, "name" | "type">;
 
 /**
- * Two tables of files in a DuckDB, which spills what does not fit in memory. A key column that is NULL equals
- * another one that is NULL.
+ * Two tables of rows, `a` and `b`, in a DuckDB, which spills what does not fit in memory. A key column that is NULL
+ * equals another one that is NULL.
  */
 export interface RowJoin {
   readonly connection: DuckDBConnection;
@@ -27,98 +28,341 @@ export interface RowJoin {
 
 interface LoadedRows {
   readonly groups: AsyncIterable<readonly string[]>;
-  /** The columns of CSV files without a header; absent: the files are Parquet. */
+  /** The columns of CSV files without a header; absent: the files are Parquet, or their first lines name the columns. */
   readonly columns?: readonly { readonly name: string; readonly type: ColumnType }[];
+  /** Whether the files are CSV files whose first lines name the columns, all of which are texts. */
+  readonly isNamed?: boolean;
 }
 
-function parquetRows(paths: readonly string[]): string {
-  return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
-}
-
-/** Loads files into a table, a group at a time, and returns its columns. */
+/** Loads files into a table, a group at a time, in place of what was in it, and returns its columns. */
 export async function loadRows(
   { connection, columns }: RowJoin,
   side: JoinSide,
-  { groups, columns: typed }: LoadedRows,
+  { groups, columns: typed, isNamed = false }: LoadedRows,
 ): Promise<readonly JoinColumn[]> {
   let isFirst = true;
   for await (const paths of groups) {
-    const rows = `SELECT * FROM ${typed === undefined ? parquetRows(paths) : csvRows(typed, paths)}`;
-    if (isFirst) {
+    const named = isNamed
+      ? `read_csv(${quotePaths(paths)}, header = true, all_varchar = true)`
+      : `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+    const rows = `SELECT * FROM ${typed === undefined ? named : csvRows(typed, paths)}`;
+    if (isFirst && isNamed) {
+      const names = (await connection.run(`${rows} LIMIT 0`)).columnNames();
+      columns[side] = names.map((name) => ({ name, type: "utf8" }));
+    } else if (isFirst) {
       columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
     }
-    await connection.run(isFirst ? `CREATE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
+    await connection.run(isFirst ? `CREATE OR REPLACE TEMP TABLE ${side} AS ${rows}` : `INSERT INTO ${side} ${rows}`);
     isFirst = false;
   }
   return columns[side];
 }
 
+/** Adds rows to a table, whose columns are those of the first rows that are added. */
+export async function addRows({ connection, columns }: RowJoin, side: JoinSide, rows: OutputRows): Promise<void> {
+  if (columns[side].length > 0) {
+    await appendRows(connection, side, rows);
+    return;
+  }
+  columns[side] = rows.columns.map(({ name, type }) => ({ name, type }));
+  await createTable(connection, side, rows);
+}
+
+/** Rows that are added at once. */
+const rejectsAtOnce = 65_536;
+
+/** Loads the numbers of rejected rows into the table `rejected_a` or `rejected_b`. */
+export async function loadRejected(
+  { connection }: RowJoin,
+  side: JoinSide,
+  rejected: AsyncIterable<{ readonly row: number; readonly reason: string }>,
+): Promise<void> {
+  await connection.run(`CREATE OR REPLACE TEMP TABLE rejected_${side} (_row BIGINT, reason VARCHAR)`);
+  let values: string[] = [];
+  const add = async (): Promise<void> => {
+    if (values.length > 0) {
+      await connection.run(`INSERT INTO rejected_${side} VALUES ${values.join(", ")}`);
+      values = [];
+    }
+  };
+  for await (const { row, reason } of rejected) {
+    values.push(`(${row}, ${quoteText(reason)})`);
+    if (values.length === rejectsAtOnce) {
+      await add();
+    }
+  }
+  await add();
+}
+
+/** Counts the rows that B has rejected, and A has not, by reason. */
+export async function missedRows(join: Pick<RowJoin, "connection">): Promise<Map<string, number>> {
+  const missed = await rowsOf(
+    join,
+    `SELECT reason, count(*)::DOUBLE FROM rejected_b AS b ANTI JOIN rejected_a AS a ON a._row = b._row GROUP BY 1 ORDER BY 1`,
+  );
+  return new Map(missed.map(([reason, rows]) => [String(reason), Number(rows)]));
+}
+
 /**
- * SQL for the number of a joined row: 53 bits of the hash of its key. So what is chosen by number depends on the rows
- * alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number; few are ever looked up.
+ * Loads the spans of two runs of the same rows, and numbers those of A: within a span, its rows are in order, and they are
+ * the rows that B has or has rejected, without those that A has rejected.
  */
-function rowNumber(key: readonly string[]): string {
-  return `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`;
+export async function loadSpans(
+  join: RowJoin,
+  a: AsyncIterable<NumberedSpan>,
+  b: AsyncIterable<NumberedSpan>,
+): Promise<void> {
+  const { connection, columns } = join;
+  for (const [side, name, spans] of [["a", "placed", a] as const, ["b", "b", b] as const]) {
+    let isFirst = true;
+    for await (const { path, rowStart } of spans) {
+      const rows = `SELECT *, ${rowStart}::BIGINT AS _span FROM read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
+      if (isFirst) {
+        columns[side] = await readColumns(connection, path);
+      }
+      await connection.run(isFirst ? `CREATE OR REPLACE TEMP TABLE ${name} AS ${rows}` : `INSERT INTO ${name} ${rows}`);
+      isFirst = false;
+    }
+  }
+  if (columns.a.length === 0 || columns.b.length === 0) {
+    return; // there are no spans
+  }
+  const placed = await countOf(join, "placed");
+  const moved = "b WHERE _row <> _span + file_row_number UNION ALL SELECT 1 FROM rejected_a";
+  const [[isMoved] = []] = await rowsOf(join, `SELECT count(*) > 0 FROM (SELECT 1 FROM ${moved})`);
+  if (isMoved === false && placed === (await countOf(join, "b"))) {
+    // No row was rejected or filtered out.
+    await connection.run(
+      "CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), _span + file_row_number AS _row FROM placed",
+    );
+    await connection.run("DROP TABLE placed");
+    return;
+  }
+  // A span begins at its row, so that a rejected row is of the last span that begins before it.
+  await connection.run(
+    `CREATE OR REPLACE TEMP TABLE numbers AS
+      WITH spans AS (SELECT DISTINCT _span FROM placed UNION SELECT DISTINCT _span FROM b),
+        rejected AS (SELECT _span, _row FROM rejected_b AS r ASOF JOIN spans ON r._row >= spans._span)
+      SELECT _span, _row, row_number() OVER (PARTITION BY _span ORDER BY _row) - 1 AS place
+      FROM (SELECT _span, _row FROM b UNION ALL SELECT _span, _row FROM rejected) AS n
+      ANTI JOIN rejected_a AS r ON r._row = n._row`,
+  );
+  await connection.run(
+    `CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), numbers._row
+      FROM placed JOIN numbers ON numbers._span = placed._span AND numbers.place = placed.file_row_number`,
+  );
+  const numbered = await countOf(join, "numbers");
+  if (placed !== numbered || (await countOf(join, "a")) !== placed) {
+    throw new Error(`${placed} rows were scored by the one model, and ${numbered} rows came to the other one`);
+  }
+  await connection.run("DROP TABLE placed; DROP TABLE numbers");
 }
 
-/** Yields the joined rows with these columns of both tables. @throws Error unless `expected` rows come */
-export async function* readJoined(
-  join: RowJoin,
-  { key, columns }: Pick<JoinRequest, "key" | "columns">,
-  expected: number,
-): AsyncGenerator<ComparedRows> {
-  const values = columns.flatMap((_, index) => [`a${index}`, `b${index}`]);
-  const result = await join.connection.stream(`SELECT ${[rowNumber(key), ...values].join(", ")} FROM joined`);
-  let rows = 0;
-  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
-    const one = chunk;
-    const named = (side: JoinSide, offset: number): NamedColumn[] =>
-      columns.map((name, index) => {
-        const type = typeOf(join, side, name);
-        if (type === undefined) {
-          throw new RangeError(`column ${name} has no type that is known`);
-        }
-        return { name, type, column: readColumn(one, 1 + 2 * index + offset, type) };
-      });
-    const ids = readColumn(chunk, 0, "int64") as FixedColumn;
-    const rowNumbers = Float64Array.from(ids.data as BigInt64Array, Number);
-    rows += chunk.rowCount;
-    yield { rowNumbers, one: named("a", 0), other: named("b", 1) };
+/** The number of repeated keys that are named. */
+const shownKeys = 5;
+
+const noRows: MatchedRows = {
+  rowsA: 0,
+  rowsB: 0,
+  onlyA: 0,
+  onlyB: 0,
+  matched: 0,
+  changed: 0,
+  repeated: 0,
+  uneven: 0,
+  examples: [],
+};
+
+/**
+ * Joins the rows of the keys that are once in each table, and says how many rows match, and how their columns agree. Large
+ * tables are joined in several passes, each over the keys with some of the hashes.
+ */
+export async function compareRows(join: RowJoin, request: JoinRequest): Promise<Agreement> {
+  const { connection } = join;
+  if (join.columns.a.length === 0 || join.columns.b.length === 0) {
+    return { rows: noRows, columns: new Map() };
   }
-  if (rows !== expected) {
-    throw new StreamEndedError(`${rows} joined rows came, expected ${expected}`);
+  const keys = await sharedKey(connection, request.key);
+  const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
+  const tables = await keyTables(join, keys, request);
+  const isUnique = isNumbered(request);
+  await convertingKeys(keys, () => joinPasses(join, tables, { compared, shown: request.shown, isUnique }));
+  const rows = await countRows(join, tables.names);
+  const beyond = compared.map((column) =>
+    beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], request.tolerance),
+  );
+  const changed = await countOf(join, `joined WHERE ${beyond.length === 0 ? "false" : beyond.join(" OR ")}`);
+  const names = rowNames(request);
+  const columns = new Map<string, Measures>();
+  for (const column of compared) {
+    columns.set(column.name, await measureColumn(connection, column, { names, tolerance: request.tolerance }));
+  }
+  return { rows: { ...rows, changed }, columns };
+}
+
+function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" | "b"> {
+  const typeIn = (side: JoinSide): ColumnType => {
+    const type = columns[side].find((column) => column.name === name)?.type;
+    if (type === undefined) {
+      throw new RangeError(`column ${name} has no type that is known`);
+    }
+    return type;
+  };
+  return { a: typeIn("a"), b: typeIn("b") };
+}
+
+/** The column with the number of a row, where rows are joined by it. */
+const rowNumberColumn = "_row";
+
+/** Whether rows are joined by number: none is there twice. */
+function isNumbered({ key }: Pick<JoinRequest, "key">): boolean {
+  return key.length === 1 && key[0] === rowNumberColumn;
+}
+
+/**
+ * How joined rows are told apart. By key: 53 bits of the hash of the key, so that what is chosen by number depends on the
+ * rows alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number.
+ */
+function rowNames({ key, shown }: JoinRequest): RowNames {
+  return {
+    number: isNumbered({ key }) ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
+    shown: shown.map((name, index) => ({
+      name,
+      sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}`,
+    })),
+  };
+}
+
+async function joinPasses(
+  join: RowJoin,
+  tables: KeyTables,
+  {
+    compared,
+    shown,
+    isUnique,
+  }: {
+    readonly compared: readonly (ComparedColumn & { readonly index: number })[];
+    readonly shown: readonly string[];
+    /** Whether no key is in a table twice. */
+    readonly isUnique: boolean;
+  },
+): Promise<void> {
+  const values = compared.flatMap((column) => {
+    const { index } = column;
+    const [a, b] = [`a.v${index}`, `b.v${index}`];
+    return [`${a} AS a${index}`, `${b} AS b${index}`, `${distanceSql(column, a, b)} AS d${index}`];
+  });
+  const names = shown.map((_, index) => `a.s${index}`);
+  const selected = [...tables.names.map((name) => `a.${name}`), ...names, ...values].join(", ");
+  const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
+  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${tables.names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
+    FROM ${tables.rows("a", 0)} LIMIT 0`);
+  await run(`CREATE OR REPLACE TEMP TABLE joined AS SELECT ${selected}
+    FROM ${tables.rows("a", 0)} AS a JOIN ${tables.rows("b", 0)} AS b ON ${tables.equal("a", "b")} LIMIT 0`);
+  for (let pass = 0; pass < tables.passes; pass += 1) {
+    const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
+    await (isUnique ? undefined : findRepeated(join, tables, [a, b]));
+    // First without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
+    const alone = isUnique ? a : `(SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")})`;
+    await run(`INSERT INTO joined SELECT ${selected}
+      FROM ${alone} AS a JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
   }
 }
 
-/** Reads the keys of joined rows, by number. */
-export async function readKeys(
+/**
+ * The rows of both tables: keys as columns k0, k1, … of types that both sides share, compared columns v0, v1, …, and of `a`
+ * shown ones s0, s1, …
+ */
+interface KeyTables {
+  readonly names: readonly string[];
+  readonly passes: number;
+  /** SQL for the rows of a table with the keys of a pass. */
+  readonly rows: (side: JoinSide, pass: number) => string;
+  /** SQL for whether the keys of two tables are equal. */
+  readonly equal: (one: string, other: string) => string;
+}
+
+async function keyTables(
   join: RowJoin,
-  key: readonly string[],
-  rows: readonly number[],
-): Promise<Map<number, Readonly<Record<string, string | null>>>> {
-  const number = rowNumber(key);
-  const casts = key.map((_, index) => `k${index}::VARCHAR`);
-  const found =
-    rows.length === 0
-      ? []
-      : await rowsOf(
-          join,
-          `SELECT ${[`${number}::DOUBLE`, ...casts].join(", ")} FROM joined WHERE ${number} IN (${rows.join(", ")})`,
-        );
-  return new Map(
-    found.map(([row, ...values]) => {
-      const texts = values.map((value) => (typeof value === "string" ? value : null));
-      return [Number(row), Object.fromEntries(key.map((name, index) => [name, texts[index] ?? null]))];
-    }),
+  key: readonly KeyColumn[],
+  { columns, shown }: Pick<JoinRequest, "columns" | "shown">,
+): Promise<KeyTables> {
+  const keys = key.map(({ sql }) => sql);
+  const names = keys.map((_, index) => `k${index}`);
+  const passes = await countPasses(join.connection, join.memoryBytes);
+  const selected = [
+    ...keys.map((sql, index) => `${sql} AS k${index}`),
+    ...columns.map((name, index) => `${quoteName(name)} AS v${index}`),
+  ];
+  const named = shown.map((name, index) => `${quoteName(name)} AS s${index}`);
+  return {
+    names,
+    passes,
+    rows(side, pass) {
+      const read = side === "a" ? [...selected, ...named] : selected;
+      return `(SELECT ${read.join(", ")} FROM ${side} WHERE ${isInPass(keys, pass, passes)})`;
+    },
+    equal: (one, other) => names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND "),
+  };
+}
+
+/**
+ * Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all
+ * passes.
+ */
+async function findRepeated(
+  join: RowJoin,
+  { names, equal }: KeyTables,
+  [a, b]: readonly [string, string],
+): Promise<void> {
+  const keys = names.join(", ");
+  const [[found] = []] = await rowsOf(
+    join,
+    `CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`,
+  );
+  if (Number(found) === 0) {
+    return;
+  }
+  const counted = (rows: string): string =>
+    `(SELECT ${keys}, count(*) AS n FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ${keys})`;
+  await join.connection.run(
+    `INSERT INTO repeated SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0)
+     FROM several LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")}
+     LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`,
   );
 }
 
-/** The type of a column of a side. */
-export function typeOf({ columns }: RowJoin, side: JoinSide, name: string): SourceColumn["type"] {
-  return columns[side].find((column) => column.name === name)?.type;
+async function countRows(join: RowJoin, names: readonly string[]): Promise<Omit<MatchedRows, "changed">> {
+  const [rowsA, rowsB, matched] = [await countOf(join, "a"), await countOf(join, "b"), await countOf(join, "joined")];
+  const [counts = []] = await rowsOf(
+    join,
+    `SELECT count(*)::DOUBLE, (count(*) FILTER (WHERE "in a" <> "in b"))::DOUBLE,
+       (sum("in a") FILTER (WHERE "in b" > 0))::DOUBLE, (sum("in b") FILTER (WHERE "in a" > 0))::DOUBLE FROM repeated`,
+  );
+  const [repeated = 0, uneven = 0, repeatedA = 0, repeatedB = 0] = counts.map(Number);
+  const examples = await rowsOf(
+    join,
+    `SELECT concat_ws(', ', ${names.map((name) => `coalesce(left(${name}::VARCHAR, 60), 'NULL')`).join(", ")}),
+       "in a"::DOUBLE, "in b"::DOUBLE FROM repeated ORDER BY abs("in a" - "in b") DESC, 1 LIMIT ${shownKeys}`,
+  );
+  return {
+    rowsA,
+    rowsB,
+    onlyA: rowsA - matched - repeatedA,
+    onlyB: rowsB - matched - repeatedB,
+    matched,
+    repeated,
+    uneven,
+    examples: examples.map(([text, one, other]) => ({ key: String(text), a: Number(one), b: Number(other) })),
+  };
+}
+
+async function countOf(join: RowJoin, rows: string): Promise<number> {
+  const [[count] = []] = await rowsOf(join, `SELECT count(*)::DOUBLE FROM ${rows}`);
+  return Number(count);
 }
 
 /** Runs a query with few rows. */
-export async function rowsOf({ connection }: RowJoin, sql: string): Promise<unknown[][]> {
+export async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
   return (await connection.runAndReadAll(sql)).getRows();
 }

@@ -111,7 +111,7 @@ export async function createTable(connection: DuckDBConnection, table: string, r
 }
 
 /** Adds rows to a table of the same columns. @param table a name that needs no quotes */
-async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
+export async function appendRows(connection: DuckDBConnection, table: string, rows: OutputRows): Promise<void> {
   const appender = await connection.createAppender(table);
   const chunk = DuckDBDataChunk.create(rows.columns.map(({ type }) => duckDbTypeOf(type)));
   for (let from = 0; from < rows.rowCount; from += chunkRows) {

@@ -132,13 +132,6 @@ export interface LocalEngine {
    */
   readonly unitPorts?: (() => readonly WorkerPort[]) | undefined;
   /**
-   * Returns a port to the thread of a session, on which the thread serves a session of a second model: a guest, which
-   * `unitPorts` score rows with, too. One that is called again replaces the guest. undefined: a device computes.
-   */
-  readonly guestPort?: ((session: number) => WorkerPort) | undefined;
-  /** The engine's sessions are guests of another engine. */
-  readonly isGuest?: boolean | undefined;
-  /**
    * Gives all memory back to the device, and loads the model anew. Calls under way are answered before; calls that
    * come meanwhile wait.
    * @throws JobError MEMORY when the model no longer fits

@@ -16,15 +16,10 @@ export interface Predictions {
   readonly byTrees?: boolean | undefined;
 }
 
-/**
- * Rows that may have been scored where they were decoded: all of them were good then. If the challenger did not score
- * them there, `inputs` are the challenger's.
- */
+/** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` are none. */
 export interface ScoredBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order; with `hashed`, for those that take no stored one. */
   readonly predictions?: readonly Predictions[] | undefined;
-  /** A challenger's predictions for all rows of the batch, in order; undefined: it has not scored them. */
-  readonly challenged?: readonly Predictions[] | undefined;
   /** The hashes of rows that a worker scored; undefined: the run does not hash rows. */
   readonly hashed?: HashedUnit | undefined;
   /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */

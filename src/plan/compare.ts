@@ -2,7 +2,7 @@ import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
 import { isModelUri, isServedUri } from "../spec/model-uri.js";
-import { bindingRequest, challengerRequest } from "./make-plan.js";
+import { bindingRequest } from "./make-plan.js";
 import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget } from "./plan.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
@@ -93,7 +93,6 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("model.cast", plan.request.cast, requested.cast),
     ...difference("model.missing", plan.request.missing, requested.missing),
     ...promptDifference(plan.request, requested),
-    ...challengerDifference(plan, spec),
     ...difference("output.lineage", plan.contract.lineage === true, spec.output.lineage),
     ...difference("reuse.key", plan.contract.reuse?.key ?? null, spec.reuse?.key ?? null),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
@@ -141,27 +140,6 @@ function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: 
     ...(JSON.stringify(texts) === JSON.stringify(textsNow) ? [] : ["model.prompt is another text than planned"]),
     ...difference("model.sampling", sampling, samplingNow),
     ...difference("model.response", response ?? null, responseNow ?? null),
-  ];
-}
-
-/** The digest of a challenger is compared when it is loaded. */
-function challengerDifference({ challenger: planned }: Plan, { challenger: now }: JobSpec): string[] {
-  if (planned === undefined || now === undefined) {
-    return difference(
-      "challenger",
-      planned === undefined ? "absent" : "present",
-      now === undefined ? "absent" : "present",
-    );
-  }
-  const { inputs, outputs, cast, missing } = planned.request;
-  const requested = challengerRequest(now);
-  return [
-    ...modelDifference("challenger", planned, now),
-    ...difference("challenger.inputs", inputs, requested.inputs),
-    ...difference("challenger.outputs", outputs, requested.outputs),
-    ...difference("challenger.cast", cast, requested.cast),
-    ...difference("challenger.missing", missing, requested.missing),
-    ...difference("challenger.tolerance", planned.tolerance, now.tolerance),
   ];
 }
 

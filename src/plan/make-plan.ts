@@ -1,14 +1,11 @@
 import type { Contract } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { ChallengerSpec } from "../spec/challenger-spec.js";
 import { modelUri } from "../spec/model-spec.js";
 import type {
   BindingRequest,
-  ChallengerRequest,
   PinnedRun,
   Plan,
-  PlannedChallenger,
   PlannedChecks,
   PlannedModel,
   PlannedShard,
@@ -39,8 +36,6 @@ export interface PlanInputs {
   readonly uniform: boolean;
   readonly model: Omit<PlannedModel, "uri">;
   readonly contract: Contract;
-  /** undefined: the spec has no `challenger`. */
-  readonly challenger?: PlannedChallenger | undefined;
   /** About the time of one session; 0 when it was not measured. */
   readonly msPerRow: number;
   /** The target, as the sink describes it. */
@@ -77,7 +72,6 @@ export function makePlan(facts: PlanInputs): Plan {
     model: { uri: modelUri(spec.model), ...model },
     request: bindingRequest(spec),
     contract,
-    ...(facts.challenger === undefined ? {} : { challenger: facts.challenger }),
     target,
     commitRows: spec.commit_rows === "auto" ? autoCommitRows(spec, contract, msPerRow) : spec.commit_rows,
     staged: isStaged(spec),
@@ -104,11 +98,6 @@ export function bindingRequest(spec: JobSpec): BindingRequest {
   }
   const { tokenizer: _, ...asked } = prompt; // only estimates are made with it
   return { ...bindings, prompt: { ...asked, sampling, response } };
-}
-
-/** The keys of `challenger` that decide its bindings. */
-export function challengerRequest({ inputs, outputs, cast, missing }: ChallengerSpec): ChallengerRequest {
-  return { inputs: inputs ?? null, outputs: outputs ?? null, cast, missing };
 }
 
 function autoCommitRows({ model: { prompt } }: JobSpec, contract: Contract, msPerRow: number): number {

@@ -89,6 +89,7 @@ const contract = z.strictObject({
   cast: z.enum(["exact", "lossy"]),
   missing: z.enum(["bad_row", "nan"]),
   lineage: z.literal(true).optional(),
+  numbered: z.literal(true).optional(),
   reuse: z.strictObject({ key: z.array(z.string()) }).optional(),
 }) satisfies z.ZodType<Contract>;
 
@@ -176,9 +177,6 @@ const schema = z.strictObject({
   target: z.looseObject({ kind: z.string() }),
   commitRows: z.int().min(1),
   createdBy: z.string(),
-  challenger: z
-    .strictObject({ ...model, request: z.strictObject(modelRequest), contract, tolerance: z.number().min(0) })
-    .optional(),
   staged: z.boolean(),
   dateParam: z.string().nullable(),
   checks: z
@@ -199,7 +197,6 @@ const schema = z.strictObject({
     .nullable(),
   erasure: z.strictObject({ of: z.string(), at: z.string(), by: z.string(), writer: z.string() }).optional(),
   reuseFrom: pinnedRun.nullable().optional(),
-  kept: z.literal(true).optional(),
 }) satisfies z.ZodType<Plan>;
 
 /** A plan as the text that the target stores. */

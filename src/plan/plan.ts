@@ -41,8 +41,6 @@ export interface Plan {
   /** The bindings that the spec asks for. A later attempt compares them without opening the model. */
   readonly request: BindingRequest;
   readonly contract: Contract;
-  /** The model whose predictions are compared with those of `model`; absent: the spec has no `challenger`. */
-  readonly challenger?: PlannedChallenger | undefined;
   readonly target: PlanTarget;
   /** C: span k is rows [k·C, (k+1)·C). */
   readonly commitRows: number;
@@ -57,8 +55,6 @@ export interface Plan {
   readonly createdBy: string;
   /** Whose rows the run has, without those that were erased; absent: the run's rows are scored. */
   readonly erasure?: PlannedErasure | undefined;
-  /** Set if the run is the kept predictions of a challenger. */
-  readonly kept?: true | undefined;
 }
 
 /** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
@@ -92,18 +88,6 @@ export interface PinnedTokenizer extends PinnedFile {
   /** The version that the URI resolved to; absent: it has no versions. */
   readonly version?: string | undefined;
 }
-
-/** The challenger of a run, pinned when it is planned. */
-export interface PlannedChallenger extends PlannedModel {
-  readonly request: ChallengerRequest;
-  /** It carries no columns: its predictions are not published. */
-  readonly contract: Contract;
-  /** Numbers that differ by more are counted. */
-  readonly tolerance: number;
-}
-
-/** The keys of `challenger` that decide its bindings; null when not set. */
-export type ChallengerRequest = Pick<BindingRequest, "inputs" | "outputs" | "cast" | "missing">;
 
 /** The origin of a version of a model, as its registry records it. */
 export interface ModelOrigin {

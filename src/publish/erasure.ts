@@ -1,5 +1,3 @@
-import type { ColumnAgreement } from "../checks/agreement/column-agreement.js";
-import { withAgreement } from "../checks/profile/profile.js";
 import type { RunVerdict } from "./run-verdict.js";
 
 /** Keys of persons whose rows are erased. */
@@ -31,10 +29,10 @@ export interface TableErasure {
   /** The job whose runs `command` is about; other jobs may write into the same table. */
   readonly job: string;
   /**
-   * Whether no attempt continues unfinished kept predictions of these params, because the run that they belong to is over.
-   * Default: one may.
+   * Whether no attempt continues an unfinished run of the job with these params, because the run that it is compared with is
+   * over. Default: one may.
    */
-  readonly isKeptOver?: ((params: Readonly<Record<string, string>>) => boolean) | undefined;
+  readonly isOver?: ((params: Readonly<Record<string, string>>) => boolean) | undefined;
   /** The command line that finishes the run of these params, or decides on it. */
   readonly command: (
     params: Readonly<Record<string, string>>,
@@ -48,28 +46,11 @@ export interface ErasedTable extends ErasedRows {
 
 export const nothingErased: ErasedRows = { rows: 0, rejects: 0 };
 
-/** Removes from the profile of a span the rows in which challenger and champion differ most: they name keys. */
-export function profileWithoutRows(text: string): string {
-  return withAgreement(text, (agreement) => {
-    const columns = [...agreement.columns].map(([name, column]): [string, ColumnAgreement] => [
-      name,
-      { ...column, most: [] },
-    ]);
-    return { ...agreement, columns: new Map(columns) };
-  });
-}
-
-/** Removes from a verdict all that names a row: keys that repeat, and the rows in which a challenger differs most. */
+/** Removes from a verdict all that names a row: keys that repeat. */
 export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
-  const { challenger } = verdict;
   const results = verdict.verdict.results.map((result) => {
     const { examples: _, ...numbers } = result.numbers;
     return "examples" in result.numbers ? { ...result, numbers } : result;
   });
-  const columns = challenger?.columns.map(([name, measures]) => [name, { ...measures, most: [] }] as const);
-  return {
-    ...verdict,
-    verdict: { ...verdict.verdict, results },
-    ...(challenger === undefined || columns === undefined ? {} : { challenger: { ...challenger, columns } }),
-  };
+  return { ...verdict, verdict: { ...verdict.verdict, results } };
 }

@@ -4,6 +4,8 @@ import type { CommittedBy } from "./span-record.js";
 
 /** Parquet files on this machine. */
 export interface LocalParts {
+  /** Whether they are CSV files whose first lines name the columns. Default: no. */
+  readonly isNamed?: boolean;
   /** The folder that they are in. */
   readonly folder: string;
   /** Paths, a group at a time. A group lasts until the next one is requested. */

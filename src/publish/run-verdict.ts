@@ -1,4 +1,3 @@
-import { type ChallengerResult, reviveChallenger } from "./challenger-result.js";
 import type { Verdict } from "../checks/check.js";
 import { z } from "../util/zod.js";
 
@@ -12,8 +11,6 @@ export interface RunVerdict {
   readonly dates: Readonly<Record<string, string>>;
   /** The thresholds that it was made with: `checks` of the attempt's spec, as plain JSON. */
   readonly thresholds: Readonly<Record<string, unknown>>;
-  /** How the challenger agrees with the predictions; absent: the run has none. It decides nothing. */
-  readonly challenger?: ChallengerResult | undefined;
   /** How long the attempt that made it had scored; absent: it scored no row. */
   readonly seconds?: number;
   /** The attempt that made it. */
@@ -48,11 +45,5 @@ const schema = z.looseObject({
 
 /** Reads a stored verdict; undefined for anything else. */
 export function parseRunVerdict(json: unknown): RunVerdict | undefined {
-  const { data } = schema.safeParse(json);
-  if (data === undefined) {
-    return undefined;
-  }
-  const verdict = data as unknown as RunVerdict;
-  const { challenger } = verdict;
-  return challenger === undefined ? verdict : { ...verdict, challenger: reviveChallenger(challenger) };
+  return schema.safeParse(json).data as unknown as RunVerdict | undefined;
 }

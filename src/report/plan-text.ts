@@ -4,15 +4,17 @@ import {
   type InputBinding,
   inputWidth,
   type PaddedBinding,
+  scoredColumns,
   type TextBinding,
 } from "../binding/contract.js";
-import type { MatchedColumns } from "../checks/agreement/agreement.js";
+import { matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
 import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { printable } from "../util/printable.js";
+import { modelNames } from "./agreement/fields.js";
 import { estimateText, type PlanEstimate } from "./spending/estimate-text.js";
 import { count, showCount } from "./report.js";
 
@@ -38,20 +40,39 @@ export interface PlannedTarget extends FoundTarget {
   /** What the checks look at, and what the run is compared with, a line each. */
   readonly checks: readonly string[];
   /** undefined: the run has none. */
-  readonly challenger: ChallengerPreview | undefined;
+  readonly second: SecondPlan | undefined;
 }
 
-/** What a run does with its challenger. */
-export interface ChallengerPreview extends MatchedColumns {
+/** The run of a second model, and how its predictions are compared. */
+export interface SecondPlan extends MatchedColumns {
   readonly model: PlannedModel;
-  /** Numbers that differ by more are counted. */
-  readonly tolerance: number;
-  /** The folder or table of its predictions, as the spec names it; undefined: they are not kept. */
-  readonly kept: string | undefined;
+  /** The folder or table of its predictions. */
+  readonly place: string;
+  /** Whether the two may leave different rows out. */
+  readonly differs: boolean;
+}
+
+function predicted(contract: Contract): ReturnType<typeof scoredColumns> {
+  return scoredColumns({ ...contract, passthrough: [] });
+}
+
+/** What a run does with its second model; undefined: it has none. */
+export function secondPlanOf(plan: Plan, second: Plan | undefined): SecondPlan | undefined {
+  if (second === undefined) {
+    return undefined;
+  }
+  const { model, contract, target } = second;
+  const differs = plan.contract.missing !== contract.missing || plan.contract.cast !== contract.cast;
+  return {
+    model,
+    place: String(target["uri"] ?? target["table"]),
+    differs,
+    ...matchColumns(predicted(plan.contract), predicted(contract), [`the ${modelNames[0]}`, `the ${modelNames[1]}`]),
+  };
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { estimate, checks, challenger, ...target }: PlannedTarget): string {
+export function planText(plan: Plan, { estimate, checks, second, ...target }: PlannedTarget): string {
   const { shards, rows } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -67,39 +88,40 @@ export function planText(plan: Plan, { estimate, checks, challenger, ...target }
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${modelText(plan.model)}`,
     contractText(plan.contract).trimEnd(),
-    ...challengerLines(challenger),
+    ...secondPlanLines(second),
     ...checkLines(checks),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
     targetText(target),
   ].join("\n");
 }
 
-/** What a run does with its challenger as text: its model, what is compared, and where its predictions are kept. */
-export function challengerLines(preview: ChallengerPreview | undefined): string[] {
+/** What a run does with its second model as text: what is compared, and where its predictions will be. */
+export function secondPlanLines(preview: SecondPlan | undefined): string[] {
   if (preview === undefined) {
     return [];
   }
-  const { model, compared, apart, tolerance, kept } = preview;
-  const counted = `; numbers that differ by more than ${tolerance} are counted`;
+  const { model, compared, apart, place, differs } = preview;
   const lines = [
-    compared.length === 0 ? "no output is compared" : `compared: ${compared.join(", ")}${counted}`,
+    compared.length === 0 ? "no output is compared" : `compared: ${compared.join(", ")}`,
     ...apart.map(({ name, reason }) => `not compared: ${name}, ${reason}`),
-    kept === undefined ? "its predictions are not kept" : `its predictions are kept in ${kept}`,
+    ...(differs ? ["missing or cast differ: rows that only one of both models scores are not compared"] : []),
+    `its predictions are written to ${place}`,
   ];
-  return [`challenger ${modelText(model)}`, ...lines.map((line) => `           ${printable(line)}`)];
+  return [`${modelNames[1]} ${modelText(model)}`, ...lines.map((line) => `           ${printable(line)}`)];
 }
 
 function modelText(model: PlannedModel): string {
   return `${printable(modelName(model))}, sha256 ${shortDigest(model.sha256)}`;
 }
 
-/** What a run does with its challenger under the JSON names of other reports. */
-export function challengerPreviewFields({ compared, apart, kept }: ChallengerPreview): object {
-  return {
-    compared,
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
-    kept_in: kept ?? null,
-  };
+/** The same under its JSON name; nothing if there is none. */
+export function secondPlanFields(preview: SecondPlan | undefined): object {
+  if (preview === undefined) {
+    return {};
+  }
+  const { model, compared, apart, place } = preview;
+  const not = Object.fromEntries(apart.map(({ name, reason }) => [name, reason]));
+  return { [modelNames[1]]: { ...model, compared, not_compared: not, place } };
 }
 
 /** The checks of a run as text, a line each. */

@@ -1,8 +1,8 @@
-import type { ChallengerResult } from "../publish/challenger-result.js";
+import type { RunComparison } from "../publish/run-comparison.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import type { JobError } from "../util/errors.js";
-import { challengerFields } from "./agreement/fields.js";
+import { comparisonFields } from "./agreement/fields.js";
 import { serverFields, type ServerReport } from "./server-report.js";
 import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
 import type { Stage } from "./stage-times.js";
@@ -29,8 +29,8 @@ export interface RunReport {
   readonly status: "complete" | "already_complete" | "partial" | "held" | "discarded";
   /** null: the run has no checks, or no verdict yet. */
   readonly verdict: VerdictReport | null;
-  /** How the challenger agrees; undefined: the run has none, or is not scored to its end. */
-  readonly challenger?: ChallengerResult | undefined;
+  /** How a second model agrees; undefined: the run has none, or is not scored to its end. */
+  readonly comparison?: RunComparison | undefined;
   /** How to score a run again that was discarded, or published although its input may be that of an earlier run; undefined: it is neither. */
   readonly scoreAgain?: ScoreAgain | undefined;
   /** Set for a run that is held or discarded. */
@@ -195,7 +195,7 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     ...(report.spending === undefined ? {} : { spending: spendingFields(report.spending) }),
     verdict: verdictFields(report.verdict),
     // A scheduler keeps this line in its log, where no keys belong.
-    ...(report.challenger === undefined ? {} : { challenger: challengerFields(report.challenger, false) }),
+    ...comparisonFields(report.comparison, false),
     ...(report.decided?.commands === undefined ? {} : { commands: commandList(report.decided.commands) }),
     output: report.output,
   };

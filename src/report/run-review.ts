@@ -1,15 +1,14 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Plan } from "../plan/plan.js";
 import type { ReadersView } from "../publish/readers-view.js";
-import type { ChallengerResult } from "../publish/challenger-result.js";
+import type { RunComparison } from "../publish/run-comparison.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {
   readonly profile: RunProfile;
   /**
-   * What the run is compared with, the latest last: published runs of the series, or the run of the file `reference`. Runs
-   * whose challenger was this run's model have its predictions in place of the published ones.
+   * What the run is compared with, the latest last: published runs of the series, or the run of the file `reference`.
    */
   readonly earlier: readonly RunProfile[];
   /** What readers have while the run is held; undefined: it is not held, or it is not known. */
@@ -22,10 +21,8 @@ export interface RunReview {
   readonly history?: readonly RunProfile[] | undefined;
   /** How long this run and earlier ones were scored, by run id, as `history` says; undefined: it is not known. */
   readonly seconds?: ReadonlyMap<string, number> | undefined;
-  /** Where the challenger's predictions are kept; undefined: they are not. */
-  readonly kept?: string | undefined;
-  /** How the challenger agrees; undefined: the run has none. */
-  readonly challenger?: ChallengerResult | undefined;
+  /** How a second model agrees; undefined: the run has none. */
+  readonly comparison?: RunComparison | undefined;
   /** The verdict; undefined: the run has no checks. */
   readonly verdict: RunVerdict | undefined;
 }

@@ -1,8 +1,8 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { median, type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
-import type { ChallengerResult } from "../publish/challenger-result.js";
-import { challengerTables } from "./agreement/challenger-text.js";
-import { challengerFields } from "./agreement/fields.js";
+import type { RunComparison } from "../publish/run-comparison.js";
+import { comparisonTables } from "./agreement/comparison-text.js";
+import { comparisonFields } from "./agreement/fields.js";
 import { shownValue, withDigits } from "../util/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
@@ -12,14 +12,14 @@ export interface RunStats {
   readonly profile: RunProfile;
   /** The last published runs of earlier dates, the latest last: what is usual. None where the run has no date. */
   readonly earlier: readonly RunProfile[];
-  /** How the challenger agrees; undefined: the run has none, or it is no longer known. */
-  readonly challenger?: ChallengerResult | undefined;
+  /** How a second model agrees; undefined: the run has none, or they are not compared. */
+  readonly comparison?: RunComparison | undefined;
   /** The state of the run, such as "published" or "held". */
   readonly state: string;
 }
 
 /** Returns the profiles as one line of JSON. */
-export function statsJson({ profile, earlier, state, challenger }: RunStats): string {
+export function statsJson({ profile, earlier, state, comparison }: RunStats): string {
   const { runId, date, modelSha256, rows, rejected, filtered, features } = profile;
   const columns = (which: Columns): object =>
     Object.fromEntries(
@@ -37,7 +37,7 @@ export function statsJson({ profile, earlier, state, challenger }: RunStats): st
     outputs: columns("outputs"),
     carried: columns("carried"),
     features: features.size === 0 ? null : columns("features"),
-    ...(challenger === undefined ? {} : { challenger: challengerFields(challenger, true) }),
+    ...comparisonFields(comparison, true),
   });
 }
 
@@ -45,7 +45,7 @@ export function statsJson({ profile, earlier, state, challenger }: RunStats): st
  * Returns tables of the predicted columns, of those that are carried through, and of the features.
  * @param width characters in a line of the terminal; undefined: there is none
  */
-export function statsText({ profile, earlier, state, challenger }: RunStats, width?: number): string {
+export function statsText({ profile, earlier, state, comparison }: RunStats, width?: number): string {
   const { runId, rows, rejected, filtered = 0, carried, features } = profile;
   const sampled = Math.max(0, ...[...features.values()].map((column) => column.rows));
   const about = sampled >= rows + rejected ? "" : `, in a sample of ${count(sampled, "row")}`;
@@ -62,7 +62,7 @@ export function statsText({ profile, earlier, state, challenger }: RunStats, wid
       ? `features: not profiled, because ${rows === 0 ? "no row was scored" : "the run was planned without checks"}`
       : `features${about}`,
     ...lines(statsOf("features", profile, earlier), width),
-    ...(challenger === undefined ? [] : challengerTables(challenger, width)),
+    ...(comparison === undefined ? [] : comparisonTables(comparison, width)),
   ].join("\n");
 }
 

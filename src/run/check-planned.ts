@@ -3,7 +3,6 @@ import type { LatestRun } from "../publish/lifecycle.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Listing } from "../storage/port.js";
-import { requireChallenger } from "./challenger/open-challenger.js";
 import { pinGolden, requirePinned } from "./golden/golden-file.js";
 import { requireColumns } from "./judging/require-columns.js";
 import { digestsIfThere, digestsOf, openPinnedModel, plannedModel } from "./model.js";
@@ -35,7 +34,7 @@ export interface Resumable {
 }
 
 /**
- * Checks that spec, model, tokenizers, input, golden rows and challenger of an unfinished run are those of its plan.
+ * Checks that spec, model, tokenizers, input, golden rows of an unfinished run are those of its plan.
  * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), those of loading the model, and SPEC_INVALID for limits
  * that may have changed
  */
@@ -50,7 +49,6 @@ export async function checkResumable(context: JobContext, { stored, run, listing
   const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
   const shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, ...digests });
   requirePinned(plan, idle ? undefined : await pinGolden(context));
-  await (idle ? undefined : requireChallenger(context, plan));
   return { model, shardsUnplanned };
 }
 

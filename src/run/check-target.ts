@@ -9,7 +9,7 @@ import { checkPublished, checkResumable, latestRun, type PlannedRun } from "./ch
 import { checkRejects } from "./conclude.js";
 import { decidedError, refusePruned } from "./held-or-discarded.js";
 import { listInput } from "./planning/input.js";
-import { hasOnlyFailed, refuseElsewhere, refuseKept } from "./resume.js";
+import { hasOnlyFailed, refuseElsewhere } from "./resume.js";
 import { spellOut } from "./spell-out.js";
 import { type RunState, runState } from "./state.js";
 
@@ -99,7 +99,6 @@ async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<N
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
 async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
-  refuseKept(stored.plan);
   if (stored.pruned !== undefined) {
     refusePruned(context, stored.pruned);
   }

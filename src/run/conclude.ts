@@ -13,13 +13,11 @@ import { secondsByStage } from "../report/stage-times.js";
 import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
-import { decisionDocument, verdictDocument } from "../sink/ledger.js";
+import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
-import { challengerLines } from "../report/agreement/challenger-text.js";
+import { comparisonLines } from "../report/agreement/comparison-text.js";
 import { countCommitted } from "./attempt.js";
 import { rolledBackReport } from "./judging/readers.js";
-import { challengerOfRun } from "./challenger/challenger-result.js";
-import { finishKept } from "./challenger/keep-predictions.js";
 import { addingHint, decidedReport, refusedText, verdictReport } from "./held-or-discarded.js";
 import { verdictOn } from "./review.js";
 import { rowsOf } from "../publish/span-record.js";
@@ -65,7 +63,7 @@ export async function unlessDiscarded(
   }
 }
 
-type AttemptEnd = Pick<RunReport, "status" | "verdict" | "scoreAgain" | "challenger" | "decided">;
+type AttemptEnd = Pick<RunReport, "status" | "verdict" | "scoreAgain" | "comparison" | "decided">;
 
 function attemptReport(
   context: JobContext,
@@ -129,19 +127,18 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
   // The limit holds for all workers together; each has counted its own rejects and those before it.
   checkRejects(context, plan, run);
   const seconds = scoredSeconds(context);
-  const kept = await finishKept(context, plan);
-  const verdict = await verdictOn(context, { stored, run, kept, seconds });
+  const verdict = await verdictOn(context, { stored, run, seconds });
   const scoreAgain = verdict && afterStale(context, plan, verdict);
   warnOfResults(context, verdict, scoreAgain);
-  const challenger = await challengerOfRun(plan, run, verdict);
-  for (const line of challenger === undefined ? [] : challengerLines(challenger)) {
+  const comparison = await context.sink.ledger.read(plan.runId, comparisonDocument);
+  for (const line of comparison === undefined ? [] : comparisonLines(comparison)) {
     context.log.info(line);
   }
   const state =
     verdict === undefined || !plan.staged ? undefined : await decidedState(context, { stored, run, verdict });
   if (state?.kind === "held" || state?.kind === "discarded") {
     context.log.debug(`run ${plan.runId} is ${state.kind}`);
-    return { ...(await decidedReport(context, { plan, run, state, verdict })), challenger };
+    return { ...(await decidedReport(context, { plan, run, state, verdict })), comparison };
   }
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
@@ -154,7 +151,7 @@ async function endRun(context: JobContext, { stored, run, writer }: EndingRun): 
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     scoreAgain,
-    challenger,
+    comparison,
   };
 }
 

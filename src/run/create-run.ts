@@ -41,7 +41,7 @@ export async function createRun(
   tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing; readonly held?: HeldRun | undefined },
 ): Promise<CreatedRun | ApprovedRun> {
   const { sink, log } = context;
-  const made = await planRun(context, { ...tools, listed: tools.listing.shards });
+  const { plan: made } = await planRun(context, { ...tools, listed: tools.listing.shards });
   const engine = await tools.engine;
   // Before the plan is stored: a run that was never planned may be repeated with another model or file.
   await checkGolden(context, { plan: made, engine });

@@ -15,7 +15,7 @@ import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted, runFacts } from "./attempt.js";
-import { notPlanned, openOwn, refuseKept } from "./resume.js";
+import { notPlanned, openOwn } from "./resume.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
 import { addingHint, publishApproved } from "./held-or-discarded.js";
 import { lostSpans } from "./judging/lost-spans.js";
@@ -245,7 +245,6 @@ async function findRun(
       },
     );
   }
-  refuseKept(stored.plan);
   if (stored.pruned !== undefined) {
     throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
   }

@@ -1,44 +1,14 @@
 import { countCommitted } from "./attempt.js";
-import {
-  type Agreement,
-  type ComparedRows,
-  compareRows,
-  matchColumns,
-  type MatchedColumns,
-  measure,
-  type Measures,
-  mergeAgreements,
-} from "../checks/agreement/agreement.js";
-import type { JoinRequest, MatchedRows } from "../checks/agreement/matched-rows.js";
-import type { SourceColumn } from "../columnar/types.js";
+import { type Agreement, matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
-import type { JobContext } from "../scoring/context.js";
+import type { JobContext, RowColumn, RowJoiner } from "../scoring/context.js";
 import type { LocalParts, StoredTable } from "../publish/published-files.js";
 import { JobError } from "../util/errors.js";
 import { openOwn } from "./resume.js";
-
-/** A column of a side. Type undefined: no type that is known. */
-type DiffColumn = Pick<SourceColumn, "name" | "type">;
-
-/** Joins the rows of two sets of files, A and B, by their keys. Memory is bounded. */
-export interface RowJoiner extends AsyncDisposable {
-  load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly DiffColumn[]>;
-  /** Joins the rows of keys that are once in both, and counts them and those that differ. */
-  join(request: JoinRequest): Promise<MatchedRows & { readonly changed: number }>;
-  /**
-   * Yields the joined rows, in any order; their numbers depend on their keys alone.
-   * @throws Error unless `expected` rows come
-   */
-  joined(request: Pick<JoinRequest, "key" | "columns">, expected: number): AsyncIterable<ComparedRows>;
-  /** Reads the key columns of joined rows as texts. */
-  keysOf(key: readonly string[], rows: readonly number[]): Promise<RowKeys>;
-}
-
-export type RowKeys = ReadonlyMap<number, Readonly<Record<string, string | null>>>;
 
 /** One side of a difference. */
 export interface DiffSide {
@@ -48,17 +18,16 @@ export interface DiffSide {
   readonly rows: StoredTable | LocalParts;
   /** Columns that have the value of a param in all rows, such as the date of the folder; default: none is known. */
   readonly ofRun?: readonly string[];
+  /** Columns that the model predicts; default: they are not known. */
+  readonly predicted?: readonly string[];
 }
 
 /** How two sets of rows differ. A is the one that B is compared with. */
-export interface Difference {
+export interface Difference extends Agreement {
   readonly a: string;
   readonly b: string;
   readonly key: readonly string[];
-  readonly rows: MatchedRows & { readonly changed: number };
   readonly apart: MatchedColumns["apart"];
-  readonly columns: ReadonlyMap<string, Measures>;
-  readonly keys: RowKeys;
 }
 
 export interface DiffOptions {
@@ -75,26 +44,17 @@ export async function diffRows(
   [a, b]: readonly [DiffSide, DiffSide],
   { key, tolerance, ignored }: DiffOptions,
 ): Promise<Difference> {
-  const one = columnsOf(a, await joiner.load("a", a.rows), key);
-  const other = columnsOf(b, await joiner.load("b", b.rows), key);
+  const ofA = columnsOf(a, await joiner.load("a", a.rows), key);
+  const ofB = columnsOf(b, await joiner.load("b", b.rows), key);
   refuseTextsAsNumbers([a, b], key);
   const left = new Set([...key, ...ignored]);
-  const matched = matchColumns(typed(one, left), typed(other, left));
-  const { compared } = matched;
-  const rows = await joiner.join({ key, columns: compared, tolerance });
-  let agreement: Agreement | undefined;
-  for await (const group of joiner.joined({ key, columns: compared }, rows.matched)) {
-    const found = compareRows(group, { compared, tolerance });
-    agreement = agreement === undefined ? found : mergeAgreements(agreement, found);
-  }
-  const columns = new Map([...(agreement ?? [])].map(([name, column]) => [name, measure(column)] as const));
-  const shown = new Set([...columns.values()].flatMap(({ most }) => most.map(({ row }) => row)));
-  const keys = await joiner.keysOf(key, [...shown]);
-  return { a: a.name, b: b.name, key, rows, apart: matched.apart, columns, keys };
+  const { compared, apart } = matchColumns(typed(ofA, left), typed(ofB, left));
+  const agreement = await joiner.compare({ key, columns: compared, shown: key, tolerance });
+  return { a: a.name, b: b.name, key, apart, ...agreement };
 }
 
 /** The columns of a side, which has all key columns. */
-function columnsOf({ name }: DiffSide, columns: readonly DiffColumn[], key: readonly string[]): readonly DiffColumn[] {
+function columnsOf({ name }: DiffSide, columns: readonly RowColumn[], key: readonly string[]): readonly RowColumn[] {
   if (columns.length === 0) {
     throw new JobError("USAGE", `comparing ${name}: it has no rows`);
   }
@@ -125,7 +85,7 @@ function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonl
 
 type Typed = Parameters<typeof matchColumns>[0];
 
-function typed(columns: readonly DiffColumn[], left: ReadonlySet<string>): Typed {
+function typed(columns: readonly RowColumn[], left: ReadonlySet<string>): Typed {
   return columns.flatMap(({ name, type }) => (type === undefined || left.has(name) ? [] : [{ name, type }]));
 }
 
@@ -154,7 +114,8 @@ export async function openDiffSide(context: JobContext, key: readonly string[]):
     throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
   }
   const rows = await run.read(key);
-  return { name: plan.runId, rows, ofRun: columnsOfRun(plan) };
+  const predicted = plan.contract.outputs.map(({ column }) => column);
+  return { name: plan.runId, rows, ofRun: columnsOfRun(plan), predicted };
 }
 
 /** The columns that are copied from folder names in which the spec has a param. */

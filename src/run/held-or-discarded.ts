@@ -20,7 +20,6 @@ import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
 import { type ChangesSince, changesSince, heldError } from "./judging/held-error.js";
 import { decidingCommands, readersLine } from "./judging/readers.js";
-import { keptPlaceOf } from "./challenger/keep-predictions.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
@@ -148,7 +147,7 @@ export async function reportDecided(
   const { plan } = stored;
   const verdict = state.kind === "held" ? state.verdict : await context.sink.ledger.read(plan.runId, verdictDocument);
   if (state.kind === "held") {
-    await reviewForReports(context, { stored, run, kept: keptPlaceOf(context.spec) }, verdict);
+    await reviewForReports(context, { stored, run }, verdict);
   } else {
     await run.tidy();
   }

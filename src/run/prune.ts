@@ -9,8 +9,7 @@ import {
   type RunGroup,
 } from "../jobs/prune-choice.js";
 import { numberedRunId, splitRunId } from "../plan/identity.js";
-import { isMarkedKept } from "../plan/kept-predictions.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import type { RunId } from "../plan/plan.js";
 import { sameSeries } from "../plan/series.js";
 import {
   nothingRemoved,
@@ -19,7 +18,7 @@ import {
   type Pruning,
   type Removed,
 } from "../publish/pruned-run.js";
-import { keptContext } from "./challenger/keep-predictions.js";
+import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
@@ -37,9 +36,9 @@ export interface PrunedRun {
 
 export interface PruneReport extends SeriesReport {
   readonly dryRun: boolean;
-  /** What became of the predictions that are kept of the challenger; undefined: none are kept. */
-  readonly challenger: SeriesReport | undefined;
-  /** Why the predictions of the challenger could not be pruned. */
+  /** What became of the predictions of the second model; undefined: there is none. */
+  readonly second: SeriesReport | undefined;
+  /** Why the predictions of the second model could not be pruned. */
   readonly failure: unknown;
 }
 
@@ -54,7 +53,7 @@ export interface SeriesReport {
 }
 
 /**
- * Removes what is stored of old runs of this job's series, and of the predictions that are kept of its challenger. If
+ * Removes what is stored of old runs of this job's series, and of the predictions of its second model. If
  * only the latter fails, the report says why, and what was removed before.
  */
 export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
@@ -62,26 +61,26 @@ export async function pruneRuns(context: JobContext, request: PruneCommand): Pro
   const own = await pruneSeries(context, request, series);
   const { dryRun } = request;
   try {
-    const challenger = await pruneKept(context, request, series);
-    return { ...own, dryRun, challenger, failure: undefined };
+    const second = await pruneSecond(context, request, series);
+    return { ...own, dryRun, second, failure: undefined };
   } catch (error) {
     context.signal.throwIfAborted();
-    return { ...own, dryRun, challenger: undefined, failure: error };
+    return { ...own, dryRun, second: undefined, failure: error };
   }
 }
 
-async function pruneKept(
+async function pruneSecond(
   context: JobContext,
   request: PruneCommand,
   { groups }: Series,
 ): Promise<SeriesReport | undefined> {
-  await using sink = await context.openChallengerSink?.();
-  if (sink === undefined) {
+  await using second = await openSecondJob(context);
+  if (second === undefined) {
     return undefined;
   }
-  const kept = keptContext(context, sink);
-  // What an attempt has not kept is missing for good once its run is over.
-  return await pruneSeries(kept, request, { ...(await seriesOf(kept, isMarkedKept)), isOver: overWith(groups) });
+  // What is missing once the run that it is compared with is over, is missing for good.
+  const series = { ...(await seriesOf(second)), isOver: overWith(groups) };
+  return await pruneSeries({ ...second, log: context.log }, request, series);
 }
 
 interface PruneCommand {
@@ -97,9 +96,9 @@ interface Series {
   readonly isOver?: (group: RunGroup) => boolean;
 }
 
-/** Finds the runs of this series. @param isMeant as of `recordedGroups` */
-async function seriesOf({ spec, sink }: JobContext, isMeant?: (plan: Plan) => boolean): Promise<Series> {
-  const all = await recordedGroups({ spec, sink }, { last: everyRun }, isMeant);
+/** Finds the runs of this series. */
+async function seriesOf({ spec, sink }: JobContext): Promise<Series> {
+  const all = await recordedGroups({ spec, sink }, { last: everyRun });
   const groups = all.filter((group) => {
     const plan = planOf(group);
     return plan !== undefined && sameSeries(plan.params, spec.params);

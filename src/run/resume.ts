@@ -2,7 +2,6 @@ import { countCommitted } from "./attempt.js";
 import { exitCodes, JobError } from "../util/errors.js";
 import { compareListing, compareSpec, compareTargets, type ListedShard, type ListingChange } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
-import { isMarkedKept, jobOfKept } from "../plan/kept-predictions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
@@ -37,24 +36,10 @@ export function checkSpec(context: JobContext, plan: Plan, run: Pick<RunSink, "s
 }
 
 /**
- * Refuses a run that holds another job's kept challenger predictions. Such a run may lack rows, and only the other job
- * can complete it. @throws JobError OUTPUT_FOREIGN
- */
-export function refuseKept(plan: Plan): void {
-  if (isMarkedKept(plan)) {
-    const owner = jobOfKept(plan.job);
-    throw new JobError("OUTPUT_FOREIGN", `opening run ${plan.runId}: it holds challenger predictions of job ${owner}`, {
-      hint: `give this job another name than ${plan.job}, or another output folder or control_schema`,
-    });
-  }
-}
-
-/**
  * Refuses to show a run that another job with the same name has made, or to decide on it.
- * @throws JobError PLAN_CHANGED, as `checkSpec`, if its rows are elsewhere; OUTPUT_FOREIGN for kept predictions
+ * @throws JobError PLAN_CHANGED, as `checkSpec`, if its rows are elsewhere
  */
 export function requireOwn(context: JobContext, plan: Plan, run: Pick<RunSink, "state">): void {
-  refuseKept(plan);
   refuseElsewhere(context, plan, run);
 }
 
@@ -68,7 +53,6 @@ export function refuseElsewhere(context: JobContext, plan: Plan, run: Pick<RunSi
 /** Opens a run that `requireOwn` admits. @throws JobError also those of `Sink.open` */
 export async function openOwn(context: JobContext, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   // Before `open`, which fails for a damaged run: --new-run must not replace another job's run.
-  refuseKept(stored.plan);
   const run = await context.sink.open(stored, how);
   refuseElsewhere(context, stored.plan, run);
   return run;

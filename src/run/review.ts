@@ -9,11 +9,10 @@ import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
-import { verdictDocument } from "../sink/ledger.js";
+import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { messageOf } from "../util/errors.js";
 import { aggregatesOf } from "./aggregates.js";
-import { resultOf } from "./challenger/challenger-result.js";
 import { readBaseline } from "./judging/baseline.js";
 import { judgeRun, keepModel } from "./judging/judge-run.js";
 import { runsOfPage } from "./judging/page-runs.js";
@@ -25,8 +24,6 @@ import { rowsOf } from "../publish/span-record.js";
 interface CommittedRun {
   readonly stored: StoredPlan;
   readonly run: RunSink;
-  /** Where its challenger's predictions are kept; undefined: they are not. */
-  readonly kept?: string | undefined;
   /** How long this attempt has scored; undefined: it has not. */
   readonly seconds?: number | undefined;
 }
@@ -67,7 +64,6 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
       ...(given === undefined ? {} : Object.fromEntries(runs.map(({ runId }) => [runId, given.uri]))),
     },
     thresholds: { ...checks },
-    challenger: resultOf(plan, profile),
     writer: context.writer,
     ...(seconds === undefined ? {} : { seconds }),
     at: new Date(context.dateMs()).toISOString(),
@@ -102,8 +98,7 @@ export async function reviewForReports(
         ? []
         : (await readBaseline(context, plan.checks)).slice(-comparedNights);
     const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
-    const challenger = verdict?.challenger ?? resultOf(plan, found);
-    record.setReview(await reviewOf(context, committed, { profile, earlier, verdict, challenger }));
+    record.setReview(await reviewOf(context, committed, { profile, earlier, verdict }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
@@ -112,14 +107,13 @@ export async function reviewForReports(
 /** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
-  { stored, kept }: CommittedRun,
-  { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict" | "challenger">,
+  { stored }: CommittedRun,
+  { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict">,
 ): Promise<RunReview> {
   const { plan } = stored;
   const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, verdict });
   return {
-    kept,
-    challenger: verdict?.challenger,
+    comparison: await context.sink.ledger.read(plan.runId, comparisonDocument),
     ...found,
     verdict,
     plan: { params: plan.params, dateParam: plan.dateParam },

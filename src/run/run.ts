@@ -20,7 +20,7 @@ import { beginLoading, type LoadedForRun } from "./loading.js";
 import { digestsOf, modelOfPlan, openPinnedModel } from "./model.js";
 import { type ApprovedRun, createRun, type HeldRun, reload } from "./create-run.js";
 import { mayNotBeReady, readShards } from "./planning/read-shards.js";
-import { checkPins, checkSpec, hasOnlyFailed, refuseElsewhere, refuseKept } from "./resume.js";
+import { checkPins, checkSpec, hasOnlyFailed, refuseElsewhere } from "./resume.js";
 import { recordBegun } from "./notes.js";
 import { spellOut } from "./spell-out.js";
 import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
@@ -31,14 +31,12 @@ import { compareTargets } from "../plan/compare.js";
  * again finds the run complete.
  * @throws JobError
  */
-export async function runJob(context: JobContext): Promise<RunReport> {
+export async function runJob(job: JobContext): Promise<RunReport> {
+  const context: JobContext = { ...job, runOther: runJob };
   const { spec, sink, sha256 } = context;
   try {
     const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
-    if (stored !== undefined) {
-      refuseKept(stored.plan);
-    }
     if (stored?.pruned !== undefined) {
       refusePruned(context, stored.pruned);
       context.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
@@ -105,7 +103,6 @@ async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Prom
     return await recordingFailure(context, created, async () => {
       // Another attempt may have stored its plan first; that plan counts.
       const { plan } = created.stored;
-      refuseKept(plan);
       checkSpec(context, plan, created.run);
       const model = await modelOfPlan(context, plan, resolved.model);
       await using reloading =

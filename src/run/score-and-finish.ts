@@ -13,7 +13,7 @@ import type { BatchSizer } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
 import { aggregatesOf } from "./aggregates.js";
 import { attemptFacts, countCommitted, recordLateness } from "./attempt.js";
-import { openChallenger } from "./challenger/open-challenger.js";
+import { scoreWithSecond } from "./second-job.js";
 import { checkRejects, conclude, unlessDiscarded } from "./conclude.js";
 import { both } from "./loading.js";
 import { spendingReport } from "./paid/spending.js";
@@ -56,7 +56,6 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   recordLateness(context, plan.runId);
   takeUpRejects(context, plan, run);
   const pending = pendingRows(plan, run.spans, share);
-  await using challenger = await openChallenger(context, plan, { rows: pending, champion: engine });
   const [writer, { batchLimit, sizer }] = await both(
     run.begin(attemptFacts(context, engine.provider)),
     measureEngine(context, plan, { engine, rows: pending }),
@@ -66,8 +65,9 @@ async function scoreShare(context: JobContext, parts: RunParts): Promise<RunRepo
   record.startScoring(engineFacts(engine, sizer));
   await askAhead(context, { plan, run, engine, decoder, source, share });
   await using aggregates = await aggregatesOf(context, plan);
-  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, challenger, share, source });
+  await scoreShares(context, { ...parts, writer, sizer, batchLimit, aggregates, share, source });
   await paying?.settle();
+  await scoreWithSecond(context, parts);
   return await conclude(context, { ...parts, writer });
 }
 
@@ -120,6 +120,7 @@ async function finishCommitted(context: JobContext, parts: IdleRun): Promise<Run
   if (countCommitted(run) < spanCount(stored.plan)) {
     await run.refresh();
   }
+  await scoreWithSecond(context, parts);
   return await conclude(context, { ...parts, writer });
 }
 
@@ -134,7 +135,7 @@ function takeUpRejects(context: JobContext, plan: Plan, run: RunSink): void {
   }
 }
 
-type ScoringParts = Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "aggregates" | "challenger">;
+type ScoringParts = Pick<ScoringOptions, "writer" | "sizer" | "batchLimit" | "aggregates">;
 
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(

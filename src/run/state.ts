@@ -2,12 +2,12 @@ import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { ChallengerResult } from "../publish/challenger-result.js";
+import type { RunComparison } from "../publish/run-comparison.js";
 import type { Decision } from "../publish/decision.js";
 import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
 import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
-import { decisionDocument, verdictDocument } from "../sink/ledger.js";
+import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import type { CommittedBy } from "../publish/span-record.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
@@ -39,8 +39,8 @@ export interface RunState {
     | "damaged";
   /** What the checks say; null: they have not judged the run. */
   readonly verdict: VerdictReport | null;
-  /** How the challenger agrees; undefined: the run has none, or no verdict. */
-  readonly challenger?: ChallengerResult | undefined;
+  /** How a second model agrees; undefined: the run has none, or they are not compared. */
+  readonly comparison?: RunComparison | undefined;
   /** What was decided on the run; null: nothing. */
   readonly decision: Decision | null;
   /** The error that the last attempt which failed ended with, while the run is not published; null: none is recorded. */
@@ -188,7 +188,7 @@ async function reviewOf(
   context: JobContext,
   plan: Plan,
   run: RunSink,
-): Promise<Pick<RunState, "verdict" | "challenger" | "decision" | "readers" | "commands" | "purpose">> {
+): Promise<Pick<RunState, "verdict" | "comparison" | "decision" | "readers" | "commands" | "purpose">> {
   const { state } = run;
   const verdict = plan.checks === null ? undefined : await context.sink.ledger.read(plan.runId, verdictDocument);
   const stored =
@@ -198,7 +198,7 @@ async function reviewOf(
   return {
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
     ...(await decidingTexts(context, plan, run)),
-    challenger: verdict?.challenger,
+    comparison: await context.sink.ledger.read(plan.runId, comparisonDocument),
     decision: "decision" in state ? state.decision : (stored ?? null),
   };
 }

@@ -9,10 +9,10 @@ import { runsOfSeries } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
 import type { JobContext } from "../scoring/context.js";
+import { comparisonDocument } from "../sink/ledger.js";
 import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
-import { resultOf } from "./challenger/challenger-result.js";
 import { readsAtOnce } from "./judging/baseline.js";
 import { finishingHint } from "./judging/readers.js";
 import { notPlanned, openOwn } from "./resume.js";
@@ -58,7 +58,8 @@ async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStat
   const found = await run.profile();
   const { kind: state } = run.state;
   const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
-  return { profile, earlier: await earlierNights(context, profile), challenger: resultOf(plan, found), state };
+  const comparison = await context.sink.ledger.read(plan.runId, comparisonDocument);
+  return { profile, earlier: await earlierNights(context, profile), comparison, state };
 }
 
 /** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */

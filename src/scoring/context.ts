@@ -1,5 +1,7 @@
 import type { Aggregates } from "../checks/aggregates.js";
-import type { Column, ColumnType, OutputRows } from "../columnar/types.js";
+import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
+import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
+import type { Column, ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
 import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
 import type { Engine } from "../engine/port.js";
@@ -12,7 +14,7 @@ import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { StoredFiles } from "../publish/published-files.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/limited-spec.js";
@@ -34,8 +36,6 @@ export interface ScoringContext {
   readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
   /** Looks at an unfinished run; undefined: predictions are free. */
   readonly lookAtPaid?: LookAtPaid | undefined;
-  /** The same for the spec's challenger; undefined: it has none. */
-  readonly challenger?: Pick<ScoringContext, "resolveModel" | "openEngine"> | undefined;
   readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
@@ -86,8 +86,12 @@ export interface JobContext extends ScoringContext {
   readonly pathOf: (uri: string) => string;
   readonly source: Source;
   readonly sink: Sink;
-  /** Opens the target of the challenger's predictions; undefined: they are not kept. */
-  readonly openChallengerSink?: (() => Promise<Sink>) | undefined;
+  /** The job that scores the same rows with a second model, and opens its own target; undefined: the spec has none. */
+  readonly openSecondJob?: (() => Promise<SecondJob & AsyncDisposable>) | undefined;
+  /** Carries out a run of another job in the course of this one's; undefined: no run is under way. */
+  readonly runOther?: ((job: JobContext) => Promise<unknown>) | undefined;
+  /** Opens a DuckDB that joins files of these folders. */
+  readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
@@ -122,6 +126,36 @@ export interface JobContext extends ScoringContext {
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;
 }
+
+/** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
+export type SecondJob = Pick<
+  JobContext,
+  "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
+>;
+
+/** Joins two sets of rows, A and B, by their keys. Memory is bounded. */
+export interface RowJoiner extends AsyncDisposable {
+  /** Loads rows in place of those that the side had; returns its columns. */
+  load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly RowColumn[]>;
+  /** Adds rows to a side that nothing was loaded into. */
+  add(side: "a" | "b", rows: OutputRows): Promise<void>;
+  /** Takes note of the rows that the run of a side has rejected, by their numbers in the run. */
+  loadRejected(side: "a" | "b", rows: AsyncIterable<{ readonly row: number; readonly reason: string }>): Promise<void>;
+  /**
+   * Loads the spans of two runs of the same rows. Those of B have the column _row with the numbers of their rows; the numbers
+   * of A's rows follow from these and from which rows were rejected. @throws Error if they do not fit
+   */
+  loadSpans(a: AsyncIterable<NumberedSpan>, b: AsyncIterable<NumberedSpan>): Promise<void>;
+  /** Counts the rows that B has rejected, and A has not, by reason. */
+  missed(): Promise<ReadonlyMap<string, number>>;
+  /** Compares the rows of keys that are once in both. What it shows of them depends on their keys alone. */
+  compare(request: JoinRequest): Promise<Agreement>;
+  /** Judges the predictions of A by the labels of B. */
+  evaluate(request: EvaluationRequest): Promise<Evaluated>;
+}
+
+/** A column of a side. Type undefined: no type that is known. */
+export type RowColumn = Pick<SourceColumn, "name" | "type">;
 
 /** A model as the profile of an earlier run names it. */
 export interface EarlierModel extends ModelPin {
@@ -194,8 +228,6 @@ export type EngineNeed =
       readonly inputBytes: number;
       /** Nothing is scored: only the model's signature is read, for which any provider will do. */
       readonly preview?: true;
-      /** An engine that is open, whose threads may hold the sessions of this one, too. Default: it has its own threads. */
-      readonly champion?: Engine | undefined;
     }
   | EngineLayout;
 

@@ -3,7 +3,6 @@ import { createFeatureRows, type FeaturePlan, type FeatureRows } from "../checks
 import type { SpanProfile } from "../checks/profile/profile.js";
 import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault, RowRange } from "../packing/input-target.js";
-import type { Challenger, ChallengerPiece } from "./challenger/port.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";
@@ -22,8 +21,6 @@ export interface OpenSpan {
   readonly reuse: RowReuse | undefined;
   /** Collects the features of the piece; undefined: features are not profiled. */
   readonly features: FeatureRows | undefined;
-  /** Set if the run has a challenger: its predictions of the piece. */
-  readonly challenger: ChallengerPiece | undefined;
   /** Ends of its batches, in the order they were submitted. */
   readonly predictions: Promise<void>[];
   /** Rows of the span that the model was given so far, by what computed them. */
@@ -95,8 +92,6 @@ export interface OpenSpanOptions {
   readonly reuse?: Reuse | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
-  /** Default: there is none. */
-  readonly challenger?: Challenger | undefined;
 }
 
 export function openSpan(options: OpenSpanOptions): OpenSpan {
@@ -116,7 +111,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     rows,
     reuse,
     features: features && createFeatureRows(features),
-    challenger: options.challenger?.openPiece(piece),
     predictions: [],
     scored: { ...before.scored },
     faults,
@@ -156,7 +150,7 @@ function reportFailed(
   { range: { from, to, row: first }, report }: { readonly range: RowRange; readonly report: (fault: RowFault) => void },
 ): void {
   for (const { row, expression } of selection?.failed ?? []) {
-    const column = expressions?.list[expression]?.name; // undefined: only the challenger uses it
+    const column = expressions?.list[expression]?.name;
     if (column !== undefined && row >= from && row < to) {
       report({ reason: "expression", column, row: first + (row - from), value: undefined });
     }

@@ -2,21 +2,12 @@ import { outputTensors } from "../binding/contract.js";
 import type { JobContext } from "./context.js";
 import { featurePlanOf, keyColumns, unprofiledText } from "./features.js";
 import type { ScoringOptions } from "./score.js";
-import type { ChallengerScoring } from "./workers/protocol.js";
-import type { Challenger } from "./challenger/port.js";
 import { openSliceReader, type SliceReader } from "./workers/slice-reader.js";
 
 /** Reads a run's slices in the engine's workers if they can score the rows that they read, else in workers that only decode. */
 export function openRunReader(
   { spec, decodeWorkers, memory, record, log }: JobContext,
-  {
-    plan,
-    decoder,
-    engine,
-    sizer,
-    challenger,
-    reuse,
-  }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "challenger" | "reuse">,
+  { plan, decoder, engine, sizer, reuse }: Pick<ScoringOptions, "plan" | "decoder" | "engine" | "sizer" | "reuse">,
 ): SliceReader {
   const { contract } = plan;
   const features = featurePlanOf(plan, keyColumns(spec));
@@ -40,7 +31,6 @@ export function openRunReader(
             tensors: outputTensors(contract),
             batchRows: () => sizer.rows,
             features,
-            challenger: challenger && ((): ChallengerScoring => challengerScoring(challenger)),
             hashing: reuse?.hashing,
           },
     onFailure({ kind, message }) {
@@ -58,9 +48,4 @@ export function openRunReader(
       log.debug(`the main thread reads all further slices: ${reason}`);
     },
   });
-}
-
-function challengerScoring({ shared: { sent, places }, inWorkers }: Challenger): ChallengerScoring {
-  const own = inWorkers?.();
-  return { sentInputs: sent, scoring: own && { ...own, places } };
 }

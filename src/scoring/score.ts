@@ -4,7 +4,7 @@ import type { FeaturePlan } from "../checks/profile/features.js";
 import type { SlicePlan } from "../checks/profile/slices.js";
 import { createReusingPacker } from "../packing/reusing-packer.js";
 import type { RowFault } from "../packing/input-target.js";
-import { type Lineage, withLineage } from "../binding/lineage.js";
+import { type Lineage, withLineage, withRowNumbers } from "../binding/lineage.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
 import type { Reuse, RowReuse } from "../packing/row-reuse.js";
@@ -19,7 +19,6 @@ import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
-import type { Challenger } from "./challenger/port.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
 import { featurePlanOf, keyColumns, profiledOutput, takeFeatures, slicePlanOf } from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
@@ -40,8 +39,6 @@ export interface ScoringOptions {
   readonly batchLimit: BatchLimit;
   /** The expressions of `checks.sql`; undefined: there are none. */
   readonly aggregates?: Aggregates | undefined;
-  /** undefined: the run has none. */
-  readonly challenger?: Challenger | undefined;
   /** Hashes rows, and finds those of an earlier run; undefined: the plan has no `reuse`. */
   readonly reuse?: Reuse | undefined;
 }
@@ -54,15 +51,13 @@ export async function scoreSpans(
 ): Promise<void> {
   const { source, spec, record } = context;
   const { stages } = record;
-  const { plan, rejectedRows, writer, decoder, reader, engine, sizer, batchLimit, aggregates, challenger, reuse } =
-    tools;
+  const { plan, rejectedRows, writer, decoder, reader, engine, sizer, batchLimit, aggregates, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const spans = spansOf(plan);
   const uniform = plan.input.uniform === true;
   const { unitPorts, sessions = 1 } = engine.local ?? {};
   const windowsAhead = unitPorts === undefined ? 1 : sessions;
-  const projection = challenger?.shared.projection ?? contract;
-  const feed = { source, decoder, reader, windowsAhead, spans, projection, uniform, stages };
+  const feed = { source, decoder, reader, windowsAhead, spans, projection: contract, uniform, stages };
   const features = featurePlanOf(plan, keyColumns(spec));
   const limit = runRejectLimit(spec, { rows: plan.input.rows, already: rejectedRows });
   await scorePieces(
@@ -83,7 +78,6 @@ export async function scoreSpans(
       features,
       slices: slicePlanOf(plan, keyColumns(spec)),
       aggregate: aggregates?.profile,
-      challenger,
       reuse,
     },
     readRanges(feed, ranges),
@@ -115,8 +109,6 @@ export interface PieceOptions {
   readonly slices?: SlicePlan | undefined;
   /** Profiles the expressions of `checks.sql` over rows; undefined: there are none. */
   readonly aggregate?: Aggregates["profile"] | undefined;
-  /** Scores the rows, too; default: there is none. */
-  readonly challenger?: Challenger | undefined;
   /** Set where the contract has `reuse`. */
   readonly reuse?: Reuse | undefined;
 }
@@ -148,7 +140,10 @@ export async function scorePieces(
     profiled: profiledOutput(contract, tools),
     fixedBatchRows: contract.fixedBatchRows,
     describe: (faults) => describeFaults(rejects, faults),
-    complete: (rows) => (contract.lineage === true ? withLineage(rows, lineage()) : rows),
+    complete(rows, numbers) {
+      const named = contract.lineage === true ? withLineage(rows, lineage()) : rows;
+      return contract.numbered === true ? withRowNumbers(named, numbers) : named;
+    },
   });
   try {
     for await (const piece of pieces) {
@@ -163,7 +158,7 @@ export async function scorePieces(
     stages.took("wait", sinceMs);
   } catch (error) {
     // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
-    await Promise.all([pipeline.settled(), tools.challenger?.settled()]);
+    await pipeline.settled();
     throw error instanceof PendingFault
       ? await faultError({ ...rejects, nullFeatures: context.record.nullFeatures }, error)
       : error;
@@ -171,8 +166,7 @@ export async function scorePieces(
 }
 
 /** The state of the loop between decoder and batches. */
-interface ScoringState
-  extends Pick<PieceOptions, "contract" | "spanOf" | "pieceBytes" | "features" | "challenger" | "reuse"> {
+interface ScoringState extends Pick<PieceOptions, "contract" | "spanOf" | "pieceBytes" | "features" | "reuse"> {
   readonly progress: Progress;
   readonly stages: StageTimer;
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -197,11 +191,11 @@ function packerFor(state: ScoringState, sizer: BatchSizer): Packer {
 
 /** The span that a row is the first of, or the piece that begins with it behind others of the span. */
 function spanFrom(state: ScoringState, rowStart: number, before?: SpanTotals): OpenSpan {
-  const { contract, spanOf, onFault, pieceBytes, features, challenger, reuse } = state;
+  const { contract, spanOf, onFault, pieceBytes, features, reuse } = state;
   const span = spanOf(rowStart);
   const most = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
   const piece = { rowStart, rowEnd: Math.min(span.rowEnd, rowStart + most) };
-  return openSpan({ contract, span, piece, before, onFault, features, challenger, reuse });
+  return openSpan({ contract, span, piece, before, onFault, features, reuse });
 }
 
 /** Packs rows into batches, starts their scoring, and commits the spans that they complete. */
@@ -230,7 +224,6 @@ async function takePiece(
       await scoreRest(pipeline, open, packer.flush());
       pipeline.take(open, batch, range);
     }
-    await open.challenger?.take(batch, range);
     state.progress.scored(filtered + reusedIn(open) - reused);
     from = to;
     const row = rowStart + from;
@@ -239,7 +232,6 @@ async function takePiece(
       const rest = packer.flush();
       sinceMs = stages.took("pack", sinceMs);
       await scoreRest(pipeline, open, rest);
-      await open.challenger?.end();
       if (isWhole) {
         await checkAll(shards); // before anything made from what was read is committed
         await pipeline.commit(open);
@@ -254,8 +246,8 @@ async function takePiece(
 }
 
 /** Bytes of a piece that are held in memory. */
-function bytesOf({ rows, features, challenger }: OpenSpan): number {
-  return rows.bytes + (features?.bytes ?? 0) + (challenger?.bytes ?? 0);
+function bytesOf({ rows, features }: OpenSpan): number {
+  return rows.bytes + (features?.bytes ?? 0);
 }
 
 /** Rows so far that take stored predictions. */

@@ -63,8 +63,8 @@ export interface SpanPipelineOptions {
   readonly aggregate?: Aggregates["profile"] | undefined;
   /** Describes rejected rows with their values. */
   readonly describe: (faults: readonly RowFault[]) => Promise<RejectedRow[]>;
-  /** Adds the columns that come from neither input nor model. */
-  readonly complete: (rows: OutputRows) => OutputRows;
+  /** Adds the columns that come from neither input nor model. `numbers`: the numbers of the rows in the run. */
+  readonly complete: (rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>) => OutputRows;
 }
 
 export function createSpanPipeline(
@@ -84,10 +84,10 @@ export function createSpanPipeline(
       sinceMs = stages.took("encode", sinceMs);
     };
     const output = await fittingRows(options.target, open);
-    const totals = await totalsWith(options, open, { output, isLast: true });
+    const totals = await totalsWith(options, open, output);
     const rejects = await options.describe([...open.faults.values()]);
     const filtered = span.rowEnd - span.rowStart - totals.keptRows;
-    const rows = options.complete(output);
+    const rows = options.complete(output, () => numbersOf(open, output));
     const made = { ...makerOf(options, open), profile: profileText(totals.profile), onEncoded };
     await options.engine.paid?.keep(); // what an answer cost is counted from what is kept
     const outcome = await options.target.commit(span, { rows, rejects, filtered, ...made });
@@ -147,28 +147,26 @@ async function spillPiece(
 ): Promise<SpanTotals> {
   await Promise.all(open.predictions);
   const output = await fittingRows(target, open);
-  await target.spill?.(open.span, complete(output));
-  return await totalsWith(options, open, { output, isLast: false });
+  await target.spill?.(
+    open.span,
+    complete(output, () => numbersOf(open, output)),
+  );
+  return await totalsWith(options, open, output);
 }
 
 type ProfileOption = "profiled" | "slices" | "aggregate";
 
-/** Adds a piece to the pieces of the span before it. `isLast`: no more rows of the span come. */
+/** Adds a piece to the pieces of the span before it. */
 async function totalsWith(
   { profiled, slices, aggregate }: Pick<SpanPipelineOptions, ProfileOption>,
   open: OpenSpan,
-  { output, isLast }: { readonly output: OutputRows; readonly isLast: boolean },
+  output: OutputRows,
 ): Promise<SpanTotals & { readonly profile: SpanProfile }> {
-  const { before, readRows, keptRows, rows, faults, scored, features } = open;
-  const isInOutput = (row: number): boolean => !faults.has(open.rowInRun(row));
-  const names = new Set(profiled.predicted.map(({ name }) => name));
-  const champion = { ...open, isLast, readRows, keptRows, isInOutput, predicted: names };
-  const agreement = await open.challenger?.compare(champion, output);
+  const { before, keptRows, rows, faults, scored, features } = open;
   const profile: SpanProfile = {
     ...profileRows(output, profiled, features?.finish()),
     ...(slices === undefined ? {} : { slices: profileSlices(output, slices) }),
     ...(aggregate === undefined ? {} : { aggregates: await aggregate(output) }),
-    ...(agreement === undefined ? {} : { agreement }),
   };
   return {
     keptRows: before.keptRows + keptRows,
@@ -198,6 +196,11 @@ function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRa
   reuse.takeHashed(hashed, from, to);
   const first = from - (hashed.places === undefined ? 0 : countStored(hashed.places.subarray(0, from)));
   return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
+}
+
+function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
+  const places = Array.from({ length: rowCount }, (_, index) => index);
+  return BigInt64Array.from(rows.rowsAt(places), (row) => BigInt(rowInRun(row)));
 }
 
 /** Counts rows that a worker scored as scored. */

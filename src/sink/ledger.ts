@@ -3,6 +3,7 @@ import { type AttemptNotes, parseNotes } from "../publish/attempt-failure.js";
 import { type Decision, parseDecision } from "../publish/decision.js";
 import { type RunState, stateOf } from "../publish/lifecycle.js";
 import { parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
+import { type RunComparison, parseRunComparison } from "../publish/run-comparison.js";
 import { parseRunVerdict, type RunVerdict } from "../publish/run-verdict.js";
 import { z } from "../util/zod.js";
 
@@ -16,7 +17,7 @@ export interface Ledger {
    */
   create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
   /**
-   * Changes a document on which no decision depends; where rows are in files, a verdict too. A change that comes at the
+   * Changes a document on which no decision depends; where rows are in files, a verdict and a comparison too. A change that comes at the
    * same moment may be lost, and so is one of a run that is not planned.
    * @param next the new document for the known one; undefined: it stays
    * @param stop ends it, where it would take too long
@@ -32,13 +33,16 @@ export interface Ledger {
 /** What a document is: plain JSON. */
 export interface DocumentKind<T> {
   /** Of its file, and of its rows. */
-  readonly name: "verdict" | "decision" | "errors" | "spending" | RunNote;
+  readonly name: "verdict" | "comparison" | "decision" | "errors" | "spending" | RunNote;
   /** undefined: this program has not written it. */
   readonly parse: (json: unknown) => T | undefined;
 }
 
 /** The verdict on a run whose spans are all committed. Created once. */
 export const verdictDocument: DocumentKind<RunVerdict> = { name: "verdict", parse: parseRunVerdict };
+
+/** How a second model agrees on a run whose spans are all committed. Created once, before the verdict. */
+export const comparisonDocument: DocumentKind<RunComparison> = { name: "comparison", parse: parseRunComparison };
 
 /** The decision on a staged run. Created once. */
 export const decisionDocument: DocumentKind<Decision> = { name: "decision", parse: parseDecision };

@@ -9,6 +9,7 @@ import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../publ
 import type { PublishedRun } from "../publish/published-run.js";
 import type { RolledBack } from "../publish/readers-view.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/run-comparison.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
 import type { AnswerJournal, DocumentKind, Ledger } from "./ledger.js";
@@ -160,11 +161,12 @@ export interface RunSink {
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
   /**
-   * Stores the verdict on a run whose spans are all committed, or the decision on a staged run, unless there is one.
+   * Stores the verdict on a run whose spans are all committed, or how a second model agrees, or the decision on a staged
+   * run, unless there is one.
    * Returns the stored one, which is the first writer's. Durable when it returns.
    * @throws JobError DISCARDED, PLAN_CHANGED for a run that was superseded; those of `finish` for an approval
    */
-  create<T extends RunVerdict | Decision>(kind: DocumentKind<T>, value: T): Promise<T>;
+  create<T extends RunVerdict | Decision | RunComparison>(kind: DocumentKind<T>, value: T): Promise<T>;
   /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there

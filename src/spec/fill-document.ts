@@ -56,8 +56,6 @@ export interface Filled {
   readonly hourParam: string | undefined;
   /** `output.parquet.path` with a NUL in the place of each param. */
   readonly outputPattern: string;
-  /** The same of `challenger.output.parquet.path`; "": it has none. */
-  readonly challengerPattern: string;
 }
 
 /** The value of a name. A param is never a secret, not even one whose own value comes from the environment. */
@@ -90,7 +88,6 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     clock: [],
   };
   const outputPattern = patternOf(document, scope, ["output"]);
-  const challengerPattern = patternOf(document, scope, ["challenger", "output"]);
   const dateParam = dateParamOf(document);
   const hourParam = hourParamOf(document);
   const defaults = takeDefaults(document.get("params", true));
@@ -114,7 +111,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return { ...scope, dateParam, hourParam, outputPattern, challengerPattern };
+  return { ...scope, dateParam, hourParam, outputPattern };
 }
 
 interface Param extends ReturnType<typeof takeDefaults> {

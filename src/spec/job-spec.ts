@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import { lineageColumns } from "../binding/lineage.js";
 import { reuseColumn } from "../binding/reuse-column.js";
-import { challenger, type ChallengerSpec, keptProblems } from "./challenger-spec.js";
+import { challenger, type ChallengerSpec } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
 import { checkColumnNames, input, type InputSpec } from "./input-spec.js";
@@ -47,6 +47,8 @@ export interface OutputSpec extends TargetSpecs {
   /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
+  /** Adds the number of each row in the run, as the run that is compared with this one needs it. No spec says so. */
+  readonly numbered?: true | undefined;
 }
 
 /** Marks a custom check, whose message follows the value that was found. */
@@ -166,6 +168,11 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
+  const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
+  if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
+    const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
+    context.addIssue({ code: "custom", path: ["challenger"], message });
+  }
   if ((parquet === undefined) === (postgres === undefined)) {
     context.addIssue({ code: "custom", path: ["output"], message: "expected exactly one of parquet and postgres" });
   }
@@ -188,7 +195,6 @@ function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void
   const { input: from, model: by, output: to } = spec;
   const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
   for (const { path, message } of [
-    ...keptProblems(spec.challenger?.output, to),
     ...inputProblems(from, spec.checks?.golden?.path),
     ...modelProblems(by),
     ...ofOutput,

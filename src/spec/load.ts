@@ -26,8 +26,6 @@ export interface LoadedSpec {
   readonly hourParam: string | undefined;
   /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
   readonly outputPattern: string;
-  /** The same of `challenger.output.parquet.path`; "": it has none. */
-  readonly challengerPattern: string;
 }
 
 /**
@@ -66,7 +64,6 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       dateParam: filled.dateParam,
       hourParam: filled.hourParam,
       outputPattern: filled.outputPattern,
-      challengerPattern: filled.challengerPattern,
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
       variablesOf,
     };

@@ -17,7 +17,6 @@ export const reuse = z.strictObject({
 /** The part of a spec that `reuse` must fit. */
 interface AroundReuse {
   readonly reuse?: ReuseSpec | undefined;
-  readonly challenger?: unknown;
   readonly output: {
     readonly columns: readonly string[];
     readonly lineage: boolean;
@@ -26,15 +25,14 @@ interface AroundReuse {
 }
 
 /** Checks that the rest of a spec allows its `reuse`. */
-export function checkReuse({ reuse: given, challenger, output }: AroundReuse, context: z.RefinementCtx): void {
-  for (const { path, message } of given === undefined ? [] : problemsOf(given, challenger !== undefined, output)) {
+export function checkReuse({ reuse: given, output }: AroundReuse, context: z.RefinementCtx): void {
+  for (const { path, message } of given === undefined ? [] : problemsOf(given, output)) {
     context.addIssue({ code: "custom", path: [...path], message });
   }
 }
 
 function problemsOf(
   { key }: ReuseSpec,
-  hasChallenger: boolean,
   { columns, lineage, postgres }: AroundReuse["output"],
 ): { readonly path: readonly (string | number)[]; readonly message: string }[] {
   const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
@@ -46,9 +44,6 @@ function problemsOf(
   return [
     ...missing,
     ...(new Set(key).size < key.length ? [{ path: ["reuse", "key"], message: "a column is named twice" }] : []),
-    ...(hasChallenger
-      ? [{ path: ["reuse"], message: "a challenger scores all rows: remove `challenger`, or `reuse`" }]
-      : []),
     ...(postgres?.mode === "append" && !lineage
       ? [
           {

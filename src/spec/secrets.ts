@@ -12,8 +12,6 @@ export const secretKeys: ReadonlySet<string> = new Set([
   "report.openlineage.url",
   "challenger.server.token",
   "challenger.server.headers",
-  "challenger.output.postgres.url",
-  "challenger.output.postgres.password",
 ]);
 
 export function isSecretKey(path: readonly (string | number)[]): boolean {

@@ -1,11 +1,9 @@
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { chmod, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { spoiltJob } from "../support/faulty.js";
 import { outputs as outputsOfBoth, shifted } from "../support/challenger.js";
-import { layoutOf } from "../../src/sink/parquet/layout.js";
-import type { RunId } from "../../src/plan/plan.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";
 import { fewRows, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
@@ -102,21 +100,16 @@ test("erase removes rejected rows of the keys, of which other rejects stay", asy
   expect((await readdir(join(job.out, "_rejects"))).length).toBe(1);
 });
 
-test("a challenger's kept predictions and its most different rows go with the rows of a key, from parts and verdicts", async () => {
+test("a challenger's predictions and the rows that it differs most in go with the rows of a key", async () => {
   const outputs = { label: "label", p: "probabilities[1]" };
-  const kept = { parquet: { path: "kept/dt=${ds}" } };
-  const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs, output: kept };
+  const challenger = { path: join(projectFolder, "fixtures/challenger/shifted.onnx"), outputs };
   const job = await nightlyJob(scratch.path, { model: { outputs }, challenger }, "cancer-logistic");
   expect((await job.night("run", "2026-01-01")).code).toBe(0);
   const out = job.folder("2026-01-01");
   const named = async (): Promise<boolean> => {
-    const verdicts = (await readdir(out, { recursive: true })).filter((name) => name.endsWith("verdict.json"));
-    const texts = await Promise.all(verdicts.map((name) => readFile(join(out, name), "utf8")));
-    const profiles = await query(
-      `SELECT decode(value) AS text FROM parquet_kv_metadata('${out}/*.parquet') WHERE decode(key) = 'infer-batch-profile'`,
-    );
-    const all = [...texts, ...profiles.map(({ text }) => String(text))];
-    return all.some((text) => /"keys":|"id":/.test(text));
+    const results = (await readdir(out, { recursive: true })).filter((name) => name.endsWith("comparison.json"));
+    const texts = await Promise.all(results.map((name) => readFile(join(out, name), "utf8")));
+    return texts.some((text) => /"keys":|"id":/.test(text));
   };
   expect(await named()).toBe(true);
   const keys = join(scratch.path, "keys.csv");
@@ -124,7 +117,10 @@ test("a challenger's kept predictions and its most different rows go with the ro
   const erased = await runHere(["erase", job.spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(0);
   expect(await named()).toBe(false);
-  expect(await outputRows(join(scratch.path, "kept/dt=2026-01-01"))).toHaveLength(568);
+  const left = await query(`SELECT count(*)::INTEGER AS n FROM read_parquet('${out}/_challenger/part-*.compared')`);
+  expect(left).toEqual([{ n: 568 }]);
+  const stats = lastJson(await job.night("stats", "2026-01-01", "--json"));
+  expect(stats["challenger"]).toMatchObject({ rows_compared: 569, outputs: { p: { most_different: [] } } });
   expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
 });
 
@@ -213,10 +209,10 @@ test("erase says what to do with a challenger's incomplete predictions of a publ
   const spec = await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
     commit_rows: 100,
     model: { outputs: outputsOfBoth },
-    challenger: { path: shifted, outputs: outputsOfBoth, output: { parquet: { path: "kept" } } },
+    challenger: { path: shifted, outputs: outputsOfBoth },
   });
   expect((await runHere(["run", spec])).code).toBe(0);
-  const kept = join(scratch.path, "kept");
+  const kept = join(scratch.path, "out/_challenger");
   const part = (await readdir(kept)).find((name) => name.startsWith("part-")) ?? "";
   for (const name of ["_SUCCESS", "_manifest.json", part]) {
     await rm(join(kept, name));
@@ -225,7 +221,7 @@ test("erase says what to do with a challenger's incomplete predictions of a publ
   await writeFile(keys, "300\n");
   const erased = await runHere(["erase", spec, "--keys", keys]);
   expect(erased.code, erased.stderr).toBe(67);
-  expect(erased.stdout).toMatch(/no run completes them: remove the folder .*kept/);
+  expect(erased.stdout).toMatch(/no run completes them: remove the folder .*_challenger/);
 });
 
 test("erase warns of runs that it cannot find because the job or its folder was renamed", async () => {
@@ -234,11 +230,6 @@ test("erase warns of runs that it cannot find because the job or its folder was 
   const keys = join(scratch.path, "keys.txt");
   await writeFile(keys, "5\n");
   const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
-  const { claim } = layoutOf(job.folder("2026-01-01"), "" as RunId);
-  const kept = layoutOf(job.folder("kept"), "" as RunId);
-  await mkdir(dirname(kept.claim), { recursive: true });
-  const { run_id: runId } = JSON.parse(await readFile(claim, "utf8")) as { run_id: string };
-  await writeFile(kept.claim, JSON.stringify({ run_id: runId.replace("-mlp-", "-mlp-challenger-") }));
   expect((await erase("--dry-run")).stderr).toBe("");
 
   await job.rewrite({ name: "weekly" });

@@ -1,7 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { outputs, shifted } from "../support/challenger.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
@@ -95,40 +94,6 @@ test("a run records why it cannot be resumed, and a published run does not", asy
   const run = (lastJson(await job.night("status", "2026-11-24", "--json")) as { run_id: string }).run_id;
   expect(run).toMatch(/-r2$/);
   await expect(readFile(join(control, run, "errors.json"))).rejects.toThrow("ENOENT");
-});
-
-test("history lists the runs that keep a challenger's predictions and their folders, and says if they are out of reach", async () => {
-  const challenger = { path: shifted, outputs };
-  const kept = { ...challenger, output: { parquet: { path: "kept/dt=${ds}" } } };
-  const job = await nightlyJob(scratch.path, { model: { outputs }, challenger: kept }, "cancer-logistic");
-  for (const date of ["2026-11-20", "2026-11-21"]) {
-    await job.night("run", date);
-  }
-  const place = join(scratch.path, "kept", "dt=2026-11-21");
-
-  const json = lastJson(await job.night("history", "2026-11-21", "--last", "1", "--json"));
-  expect(json).toMatchObject({
-    more: true,
-    runs: [{ status: "published", output: job.folder("2026-11-21") }],
-    challenger: {
-      more: true,
-      runs: [{ run_id: expect.stringMatching(/-challenger-/), params: { ds: "2026-11-21" }, output: place, rows: 569 }],
-    },
-    challenger_error: null,
-  });
-  const { stdout } = await job.night("history", "2026-11-21");
-  expect(stdout).toMatch(
-    new RegExp(`cancer-logistic-challenger-\\w+ +ds=2026-11-21 +published +569 .* in ${place}\\n`),
-  );
-  expect(stdout).toMatch(/2 runs of cancer-logistic\n2 runs with the predictions of its challenger\n$/);
-
-  const away = { postgres: { url: "postgres://nobody@127.0.0.1:1/none", table: "kept" } };
-  await job.rewrite({ challenger: { ...challenger, output: away }, retry: { max_seconds: 1 } });
-  const without = await job.night("history", "2026-11-21");
-  expect(without.stdout).toMatch(
-    /2 runs of cancer-logistic\nthe predictions of the challenger cannot be listed: .+\n$/,
-  );
-  expect(without.code).toBe(0);
 });
 
 test("history --last refuses a text that is not a number", async () => {

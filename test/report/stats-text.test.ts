@@ -6,7 +6,7 @@ test.each([
   [20, "the run was planned without checks"],
   [0, "no row was scored"],
 ])("the statistics of a run of %i rows without features say that %s", (rows, why) => {
-  const text = statsText({ profile: runProfile({ rows }), earlier: [], state: "published", challenger: undefined });
+  const text = statsText({ profile: runProfile({ rows }), earlier: [], state: "published", comparison: undefined });
   expect(text).toContain(`\nfeatures: not profiled, because ${why}`);
 });
 

@@ -32,13 +32,11 @@ function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challeng
 const write = async (folder: string, overrides?: Parameters<typeof jobOf>[0]): Promise<string> =>
   await writeSpec(folder, fixtureNamed("cancer-logistic"), jobOf(overrides));
 
-/** The challenger's part of the stored verdict, as text. */
-async function verdictIn(folder: string): Promise<string> {
+/** The stored result of the comparison, as text. */
+async function resultIn(folder: string): Promise<string> {
   const names = await readdir(join(folder, "out"), { recursive: true });
-  const name = names.find((path) => path.endsWith("verdict.json")) ?? "";
-  const verdict = JSON.parse(await readFile(join(folder, "out", name), "utf8")) as { readonly challenger: object };
-  expect(verdict.challenger).toMatchObject({ compared: expect.any(Number) as number });
-  return JSON.stringify(verdict.challenger);
+  const name = names.find((path) => path.endsWith("comparison.json")) ?? "";
+  return await readFile(join(folder, "out", name), "utf8");
 }
 
 const command = async (...args: string[]): Promise<Record<string, unknown>> => {
@@ -50,36 +48,30 @@ const command = async (...args: string[]): Promise<Record<string, unknown>> => {
 const statsOf = async (spec: string): Promise<Found> => (await command("stats", spec))["challenger"] as Found;
 
 describe("a run with a challenger", () => {
-  test("plan and validate name the challenger, what is compared of it, and where its predictions are kept", async () => {
-    const spec = await write(scratch.path, {
-      model: { outputs: { ...outputs, other: "probabilities[0]" } },
-      challenger: { output: { parquet: { path: "kept" } } },
-    });
-    const [planned, valid, json] = [
-      await runHere(["plan", spec]),
-      await runHere(["validate", spec]),
-      await command("plan", spec),
-    ];
+  test("plan and validate name the challenger, what is compared of it, and where its predictions will be", async () => {
+    const spec = await write(scratch.path, { model: { outputs: { ...outputs, other: "probabilities[0]" } } });
     const text = `challenger ${shifted}, sha256 SHA
-           compared: label, p, probabilities; numbers that differ by more than 0.05 are counted
+           compared: label, p, probabilities
            not compared: other, only the champion has it (float32)
-           its predictions are kept in kept
+           its predictions are written to out/_challenger
 `;
-    for (const { stdout } of [planned, valid]) {
+    for (const name of ["plan", "validate"]) {
+      const { stdout } = await runHere([name, spec]);
       expect(stdout.replaceAll(/sha256 [\da-f]{12}…/g, "sha256 SHA")).toContain(text);
     }
-    expect(json["challenger"]).toMatchObject({
+    expect((await command("plan", spec))["challenger"]).toMatchObject({
       uri: shifted,
       compared: ["label", "p", "probabilities"],
       not_compared: { other: "only the champion has it (float32)" },
-      kept_in: "kept",
+      place: "out/_challenger",
     });
-    const unkept = await write(scratch.path);
-    expect((await runHere(["plan", unkept])).stdout).toContain("           its predictions are not kept\n");
-    expect((await command("plan", unkept))["challenger"]).toMatchObject({ kept_in: null });
+    const other = await write(scratch.path, { challenger: { missing: "nan" } });
+    expect((await runHere(["plan", other])).stdout).toContain(
+      "           missing or cast differ: rows that only one of both models scores are not compared\n",
+    );
   });
 
-  test("the agreement in the report, the verdict, status and stats is that of numpy and scipy, and only stats has keys", async () => {
+  test("the agreement in the report, status and stats is that of numpy and scipy, and only stats has keys", async () => {
     const spec = await write(scratch.path, { report: { html: "page.html" } });
     const done = await runHere(["run", spec, "--json"]);
     expect(done.code, done.stderr).toBe(0);
@@ -92,10 +84,12 @@ describe("a run with a challenger", () => {
     const [id = ""] = ids;
     expect(`${done.stdout}${done.stderr}`).not.toContain(id);
     expect(done.stderr).toMatch(/challenger .*shifted\.onnx: 569 rows compared\n.*label: 97\.72% of the rows equal/);
-    expect(await verdictIn(scratch.path)).toContain(id);
+    expect(await resultIn(scratch.path)).toContain(id);
     expect(await readFile(join(scratch.path, "page.html"), "utf8")).toContain(`<tr><th>${id}</th>`);
-    const parts = (await readdir(join(scratch.path, "out"))).filter((name) => name.endsWith(".parquet"));
-    expect(parts).toHaveLength(6); // and no other predictions
+    const names = await readdir(join(scratch.path, "out"), { recursive: true });
+    expect(names.filter((name) => name.endsWith(".parquet"))).toHaveLength(6); // and no other predictions
+    const history = await command("history", spec);
+    expect(history).toMatchObject({ runs: [{ status: "published" }] });
   });
 
   test("rows that only the challenger cannot score are counted by reason, and are neither rejected nor compared", async () => {
@@ -108,7 +102,7 @@ describe("a run with a challenger", () => {
     const done = await command("run", spec);
     expect(done).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0, verdict: null });
     const found = done["challenger"] as Found;
-    expect(found.rows_missed).toEqual({ missing: 569 - python.missed.rows });
+    expect(found.rows_missed).toEqual({ null: 569 - python.missed.rows });
     expectFigures(found, python.missed);
     const { outputs: shown } = await statsOf(spec);
     expect(shown.p.most_different.map(({ keys }) => keys?.id)).toEqual(python.missed.p.most_different);
@@ -133,23 +127,23 @@ describe("a run with a challenger", () => {
     expect(shown.p["largest_difference"]).toBeGreaterThan(0.3);
   });
 
-  test("a challenger, or a key of it, that is not that of the plan ends an unfinished run with 66", async () => {
+  test("a challenger that changes while its run is under way leaves the run without a comparison, and the next run has one", async () => {
     const model = join(scratch.path, "challenger.onnx");
     await copyFile(shifted, model);
-    const spec = await write(scratch.path, { challenger: { path: model } });
+    const spec = await write(scratch.path, { challenger: { path: model, inputs: undefined } });
     expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
     await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
-    const changed = await runHere(["run", spec]);
-    expect([changed.code, changed.stderr]).toEqual([66, expect.stringContaining("comparing the challenger ")]);
+    const changed = await runHere(["run", spec, "--json"]);
+    expect([changed.code, changed.stderr]).toEqual([0, expect.stringMatching(/challenger: not whole.*its sha256 is/)]);
+    expect(lastJson(changed)).toMatchObject({ status: "complete", rows_scored: 269 });
+    expect(lastJson(changed)).not.toHaveProperty("challenger");
+    expect(await command("stats", spec)).not.toHaveProperty("challenger");
     await copyFile(shifted, model);
-    await write(scratch.path, { challenger: { path: model, missing: "nan" } });
-    const key = await runHere(["run", spec]);
-    expect([key.code, key.stderr]).toEqual([
-      66,
-      expect.stringContaining('challenger.missing is "nan", planned "bad_row"'),
-    ]);
-    await write(scratch.path, { challenger: { path: model } });
-    expect((await runHere(["run", spec])).code).toBe(0);
+    expect((await runHere(["run", spec, "--new-run"])).code).toBe(0);
+    // Another model in place of the one of a run that is over is compared, too.
+    await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
+    const found = (await command("run", spec, "--new-run"))["challenger"];
+    expect(found).toMatchObject({ rows_compared: 569, outputs: { p: { largest_difference: 0 } } });
   });
 
   test("a challenger that cannot be loaded or bound ends planning with 64, names the key, and plans nothing", async () => {
@@ -194,7 +188,7 @@ describe("a run with a challenger", () => {
 const postgres = usePostgres();
 
 postgres.describe("in a database,", () => {
-  test("a challenger's agreement is in the verdict, which workers share", async () => {
+  test("workers share a run and its challenger's, and the last one compares both by key", async () => {
     await using database = await postgres.server().createDatabase();
     const { model, ...rest } = jobOf();
     const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, {
@@ -205,5 +199,18 @@ postgres.describe("in a database,", () => {
     await command("run", spec, "--worker", "0/2");
     expectFigures((await command("run", spec, "--worker", "1/2"))["challenger"] as Found, python.swapped);
     expectFigures((await command("status", spec))["challenger"] as Found, python.swapped);
+    const rows = await database.query("SELECT count(*)::int AS rows FROM scores.predictions_challenger");
+    expect(rows).toEqual([{ rows: 569 }]);
+  });
+
+  test("a challenger in a table of many runs needs rows that can be told from those of others", async () => {
+    await using database = await postgres.server().createDatabase();
+    const { model: _model, checks: _checks, ...rest } = jobOf();
+    const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, {
+      ...rest,
+      output: { postgres: { mode: "append" } },
+    });
+    const refused = await runHere(["validate", spec]);
+    expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("set output.lineage to true")]);
   });
 });

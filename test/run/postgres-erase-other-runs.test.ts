@@ -1,4 +1,4 @@
-import { writeFile } from "node:fs/promises";
+import { copyFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
@@ -31,11 +31,11 @@ interface IncompleteKept {
   readonly use: (url: string) => Promise<void>;
 }
 
-/** Publishes a run whose kept predictions (mode `replace`) lack spans. */
+/** Publishes a run (mode `replace`) whose challenger's lacks spans. */
 async function incompleteKept(folder: string, database: Database): Promise<IncompleteKept> {
   const outputs = { score: "score" };
-  const path = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
-  const write = async (output?: object, url = database.url): Promise<string> =>
+  const path = join(folder, "challenger.onnx");
+  const write = async (url = database.url): Promise<string> =>
     await writePgSpec(
       folder,
       fixture,
@@ -44,29 +44,29 @@ async function incompleteKept(folder: string, database: Database): Promise<Incom
         params,
         commit_rows: 100,
         model: { outputs },
-        challenger: { path, outputs, output },
-        output: { postgres: { mode: "upsert", key: ["id"] } },
+        challenger: { path, outputs },
+        output: { postgres: { mode: "replace" } },
       },
     );
-  expect((await runHere(["run", await write(), ...night, "--worker", "1/2"])).code).toBe(0);
-  const writeKept = (url: string): Promise<string> =>
-    write({ postgres: { url, table: "scores.kept", mode: "replace" } }, url);
-  const spec = await writeKept(database.url);
+  const spec = await write();
+  await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
+  expect((await runHere(["run", spec, ...night, "--worker", "1/2"])).code).toBe(0);
+  await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx"), path);
   expect((await runHere(["run", spec, ...night])).code).toBe(0);
-  const [row] = await database.query("SELECT run_id FROM infer_batch.runs WHERE job LIKE '%-challenger'");
+  const [row] = await database.query("SELECT run_id FROM infer_batch.runs WHERE job LIKE '%.challenger'");
   const keys = await writeKeys(folder, "5\n441\n");
   return {
     erase: (...args) => runHere(["erase", spec, "--keys", keys, ...args]),
     kept: String(row?.["run_id"]),
     use: async (url) => {
-      await writeKept(url);
+      await write(url);
     },
   };
 }
 
 const keptSpans = async (database: Database): Promise<number> =>
   Number(
-    (await database.query("SELECT count(*)::int AS n FROM infer_batch.spans WHERE run_id LIKE '%-challenger-%'"))[0]?.[
+    (await database.query("SELECT count(*)::int AS n FROM infer_batch.spans WHERE run_id LIKE '%.challenger-%'"))[0]?.[
       "n"
     ],
   );
@@ -171,7 +171,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename LIKE '%staging%'";
     const staging = String((await database.query(staged))[0]?.["name"]);
     const rowsOf = async (): Promise<unknown> => (await database.query(`SELECT count(*)::int AS n FROM ${staging}`))[0];
-    expect(await rowsOf()).toEqual({ n: 200 });
+    expect(await rowsOf()).toEqual({ n: 242 });
     await database.query(`CREATE ROLE spanless LOGIN; GRANT USAGE, CREATE ON SCHEMA scores, infer_batch TO spanless;
       GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA scores, infer_batch TO spanless;
       ALTER TABLE ${staging} OWNER TO spanless; REVOKE DELETE ON infer_batch.spans FROM spanless`);
@@ -179,7 +179,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       await use(postgres.server().url(database.name, "spanless"));
       const erased = await erase("--json");
       expect([erased.code, lastJson(erased)["rows"]], erased.stderr).toEqual([0, 3]);
-      expect(await rowsOf()).toEqual({ n: 199 });
+      expect(await rowsOf()).toEqual({ n: 241 });
       expect(await keptSpans(database)).toBe(before);
     } finally {
       await database.query("DROP OWNED BY spanless; DROP ROLE spanless");
@@ -246,7 +246,8 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
         const waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
         return (await database.query(waiting)).length > 0;
       });
-      const swap = "SELECT pg_try_advisory_xact_lock(hashtextextended('infer-batch swap scores.kept', 0)) AS free";
+      const swap =
+        "SELECT pg_try_advisory_xact_lock(hashtextextended('infer-batch swap scores.predictions_challenger', 0)) AS free";
       expect((await finish.query(swap)).rows).toEqual([{ free: true }]); // swapIn
       await finish.query("COMMIT");
       const { code, stderr } = await erased;

@@ -1,8 +1,8 @@
-import { writeFile } from "node:fs/promises";
+import { copyFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
-import { scratch, writeSpec } from "../support/job.js";
+import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -18,12 +18,17 @@ interface Job {
   readonly erase: (...args: string[]) => ReturnType<typeof runHere>;
 }
 
-async function jobIn(folder: string, database: Database, mode: object, overrides: object = {}): Promise<Job> {
+async function jobIn(
+  folder: string,
+  database: Database,
+  mode: object,
+  { output = {}, ...overrides }: { readonly output?: object; readonly [key: string]: unknown } = {},
+): Promise<Job> {
   const spec = await writePgSpec(folder, fixture, database, {
     params: { ds: "${today}" },
     commit_rows: 100,
     ...overrides,
-    output: { postgres: mode },
+    output: { ...output, postgres: mode },
   });
   const keys = join(folder, "keys.txt");
   await writeFile(keys, "5\n441\n9999\n");
@@ -97,70 +102,43 @@ postgres.describe("erase in Postgres", () => {
   });
 
   test.each(firstOf(["upsert", "replace", "append"]))(
-    "kept predictions that no run completes do not stop erase, which removes their rows, too: %s",
+    "predictions of a challenger that no run completes do not stop erase, which removes their rows, too: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
       const key = mode === "upsert" ? ["id"] : [];
-      const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
+      const path = join(scratch.path, "challenger.onnx");
       const outputs = { score: "score" };
-      const keptIn = (output?: object): object => ({
-        model: { outputs },
-        challenger: { path: model, outputs, output },
-      });
-      const kept = keptIn({ postgres: { url: database.url, table: "scores.kept", mode, key } });
-      const main = { mode: "upsert", key: ["id"] };
-      const without = await jobIn(scratch.path, database, main, keptIn());
-      expect((await without.night("run", "2026-01-01", "--worker", "1/2")).code).toBe(0);
-      const job = await jobIn(scratch.path, database, main, kept);
+      const challenger = { model: { outputs }, challenger: { path, outputs }, output: { lineage: mode !== "replace" } };
+      const job = await jobIn(scratch.path, database, { mode, key }, challenger);
+      await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
+      expect((await job.night("run", "2026-01-01", "--worker", "1/2")).code).toBe(0);
+      await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx"), path);
       const done = await job.night("run", "2026-01-01");
-      expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("are incomplete: ")]);
+      expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("challenger: not whole")]);
       const [row] = await database.query(
         "SELECT schemaname, tablename FROM pg_tables WHERE tablename LIKE '%staging%'",
       );
       const table =
-        mode === "replace" ? `${String(row?.["schemaname"])}."${String(row?.["tablename"])}"` : "scores.kept";
+        mode === "replace"
+          ? `${String(row?.["schemaname"])}."${String(row?.["tablename"])}"`
+          : "scores.predictions_challenger";
       expect(await idsOf(database, table)).toBeGreaterThan(0);
 
       const erased = await job.erase();
       expect(erased.code, erased.stderr).toBe(0);
       expect([await idsOf(database), await idsOf(database, table)]).toEqual([0, 0]);
-      const keys = await database.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'keys_%'");
-      expect(keys).toHaveLength(mode === "upsert" ? 1 : 0);
-      for (const { tablename } of keys) {
-        expect(await idsOf(database, `infer_batch.${String(tablename)}`)).toBe(0);
-      }
-
-      const kept2 = await job.night("run", "2026-01-01", "--new-run", "--json");
-      expect([kept2.code, kept2.stderr]).toEqual([0, expect.stringContaining("predictions are in scores.kept")]);
-      expect(kept2.stderr).not.toContain("warning: the challenger");
-      const [rows] = await database.query(
-        "SELECT count(*)::int AS all, count(DISTINCT id)::int AS ids FROM scores.kept",
-      );
-      const left = mode === "replace" ? 442 : 441; // append and upsert keep the spans that were there, with one of the keys
-      expect(rows).toEqual({ all: left, ids: left });
+      const again = await job.night("run", "2026-01-01", "--new-run", "--allow-duplicates");
+      expect(again.code, again.stderr).toBe(0);
     },
   );
 
-  test("kept predictions of a run that is not over stop erase", async () => {
+  test("predictions of a challenger whose run is not over stop erase", async () => {
     await using database = await postgres.server().createDatabase();
-    const model = join(projectFolder, "fixtures/models/diabetes-mlp.onnx");
     const outputs = { score: "score" };
-    const output = { postgres: { url: database.url, table: "scores.kept", mode: "append" } };
-    const spec = await writeSpec(scratch.path, fixture, {
-      commit_rows: 100,
-      model: { outputs },
-      challenger: { path: model, outputs, output },
-    });
-    expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
-    const keys = join(scratch.path, "keys.txt");
-    await writeFile(keys, "5\n441\n");
-    const refused = await runHere(["erase", spec, "--keys", keys]);
-    expect([refused.code, refused.stderr]).toEqual([
-      67,
-      expect.stringMatching(
-        /erasing rows of scores\.kept: run \S+ is not finished, so nothing was erased\n.*infer-batch run/,
-      ),
-    ]);
+    const challenger = { path: join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), outputs };
+    const job = await jobIn(scratch.path, database, { mode: "replace", key: [] }, { model: { outputs }, challenger });
+    expect((await job.night("run", "2026-01-01", "--worker", "0/2")).code).toBe(0);
+    expect(await job.erase()).toMatchObject({ code: 67, stderr: expect.stringContaining("is not finished") });
   });
 
   test("the message about an open run of another job names that job", async () => {

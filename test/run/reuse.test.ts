@@ -290,7 +290,6 @@ describe("what reuse cannot do", () => {
   test.each([
     [{ reuse: { key: ["other"] } }, "column `other` is not in output.columns"],
     [{ reuse: { key: [] } }, "reuse.key"],
-    [{ challenger: { path: "model.onnx" } }, "a challenger scores all rows"],
     [
       { output: { parquet: undefined, postgres: { url: "postgres://localhost/db", table: "t", mode: "append" } } },
       "mode append keeps the rows of all runs in one table",

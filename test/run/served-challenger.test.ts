@@ -69,7 +69,12 @@ describe("a challenger that a server has", () => {
     expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
     expect(new Set(sent)).toEqual(new Set(["Bearer very-secret"]));
     const { run_id: runId } = lastJson(done) as { readonly run_id: string };
-    const plan = await readFile(join(job.out, "_infer-batch", runId, "plan.json"), "utf8");
+    const beside = join(
+      job.out,
+      "_challenger/_infer-batch",
+      runId.replace("cancer-logistic", "cancer-logistic.challenger"),
+    );
+    const plan = await readFile(join(beside, "plan.json"), "utf8");
     expect(plan).toContain('"uri": "v2:m"');
     expect(`${done.stdout}${done.stderr}${plan}`).not.toContain("very-secret");
   });
@@ -86,31 +91,24 @@ describe("a challenger that a server has", () => {
     expectFigures(done.report["challenger"] as Found, python.swapped);
   });
 
-  test("a served challenger whose server goes away costs no row of the run, and its rows are counted as not scored", async () => {
+  test("a served challenger whose server goes away costs no row of the run, which is not compared", async () => {
     await using job = await challengedJob();
     job.server.misbehave = ({ number }) => (number > 6 ? { reset: "before" } : undefined);
-
     const done = await run(job.spec);
-
     expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toMatch(/the challenger m on http:\S+ stops scoring in this attempt: .*ECONNRESET/);
-    const report = lastJson(done);
-    expect(report).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0 });
-    const { rows_compared: rows, rows_missed: missed } = report["challenger"] as Found;
-    expect(rows).toBeLessThan(569);
-    expect(missed).toEqual({ not_running: 569 - rows });
+    expect(done.stderr).toMatch(/challenger: not whole, so that the predictions are not compared: .*ECONNRESET/);
+    expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0 });
+    expect(lastJson(done)).not.toHaveProperty("challenger");
   });
 
-  test("an unfinished run is resumed without its served challenger if the server is unavailable, and says how many rows it did not score", async () => {
+  test("an unfinished run is finished without its served challenger if the server is unavailable", async () => {
     await using job = await challengedJob();
     expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
     await job.server[Symbol.asyncDispose]();
-
     const done = await run(job.spec);
-
     expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toContain("the challenger v2:m scores no row in this attempt: ");
-    expect(lastJson(done)["challenger"]).toMatchObject({ rows_compared: 300, rows_missed: { not_running: 269 } });
+    expect(done.stderr).toContain("challenger: not whole");
+    expect(lastJson(done)).toMatchObject({ status: "complete" });
   });
 
   test("a served challenger that is unavailable, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
@@ -127,7 +125,7 @@ describe("a challenger that a server has", () => {
     expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
     job.server.versions = ["2"];
     const changed = await run(job.spec);
-    expect([changed.code, changed.stderr]).toEqual([66, expect.stringContaining("version 1")]);
+    expect([changed.code, changed.stderr]).toEqual([0, expect.stringMatching(/challenger: not whole.*version 1/)]);
   });
 
   test("a challenger with a path and a server, or a digest of a served model, is refused and named", async () => {

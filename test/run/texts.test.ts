@@ -157,7 +157,7 @@ describe("a job that tokenizes texts", () => {
     );
   });
 
-  test("a challenger has a tokenizer of its own, which its plan pins", async () => {
+  test("a challenger has a tokenizer of its own, which its run pins", async () => {
     const own = join(scratch.path, "own.json");
     const { spec, out, tokenizer } = await textJob(scratch.path, {
       challenger: { path: encoderFile, inputs: tokenInputs({ tokenizer: "own.json" }) },
@@ -166,9 +166,6 @@ describe("a job that tokenizes texts", () => {
     await writeFile(own, bytes.replace('"lowercase":true', '"lowercase":false'));
     await leaveUnfinished(spec, out, (span) => span < 2);
     await writeFile(own, bytes);
-    expect(await refusalOf(scoreHere(spec))).toContain("comparing tokenizer own.json of the challenger with the plan");
-
-    await writeFile(own, bytes.replace('"lowercase":true', '"lowercase":false'));
     expect(await scoreHere(spec)).toMatchObject({ status: "complete" });
     expect(await embeddingFaults(out)).toEqual([]);
   });

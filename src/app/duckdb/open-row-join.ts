@@ -1,8 +1,16 @@
 import { openDuckDb } from "../../duckdb/instance.js";
-import { joinByKey } from "../../duckdb/key-join.js";
 import { firstLine } from "../../duckdb/sql.js";
-import { loadRows, readJoined, readKeys, type RowJoin } from "../../duckdb/row-join.js";
-import type { RowJoiner } from "../../run/diff.js";
+import { evaluateRows } from "../../duckdb/evaluate.js";
+import {
+  addRows,
+  compareRows,
+  loadRejected,
+  loadRows,
+  loadSpans,
+  missedRows,
+  type RowJoin,
+} from "../../duckdb/row-join.js";
+import type { RowJoiner } from "../../scoring/context.js";
 import { openSpool, spoolRoot } from "../../util/spool.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { attemptServices } from "../attempt-services.js";
@@ -35,15 +43,12 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
-    join: (request) => guarded(() => joinByKey(join, request)),
-    async *joined(request, expected) {
-      try {
-        yield* readJoined(join, request, expected);
-      } catch (error) {
-        throw limitError(error, comparing) ?? error;
-      }
-    },
-    keysOf: (key, rows) => guarded(() => readKeys(join, key, rows)),
+    loadRejected: (side, rows) => guarded(() => loadRejected(join, side, rows)),
+    missed: () => guarded(() => missedRows(join)),
+    loadSpans: (a, b) => guarded(() => loadSpans(join, a, b)),
+    add: (side, rows) => guarded(() => addRows(join, side, rows)),
+    evaluate: (request) => guarded(() => evaluateRows(join, request)),
+    compare: (request) => guarded(() => compareRows(join, request)),
     async [Symbol.asyncDispose]() {
       join.connection.closeSync();
       duckdb[Symbol.dispose]();

@@ -2,7 +2,6 @@ import { constants } from "node:fs";
 import { copyFile, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { EarlierModels, ScoringContext } from "../../scoring/context.js";
-import { challengerPlaces } from "../../spec/challenger-spec.js";
 import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { modelUri } from "../../spec/model-spec.js";
@@ -12,7 +11,7 @@ import { type ModelOptions, openCache, resolveModel } from "../open-model.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
 
-interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
+export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
@@ -21,11 +20,10 @@ interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
 export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "challenger" | "earlierModels"> {
+): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
-    challenger: challengerTools(spec, options),
     async resolveTokenizer(uri, planned) {
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
@@ -96,23 +94,16 @@ function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPai
 }
 
 /**
- * The same for the challenger of a spec; undefined: the spec has none. The keys of `model` that say how its registry or
- * store is reached hold for both.
+ * The same for the challenger of a spec. The keys of `model` that say how its registry or store is reached hold for both;
+ * its profiles would replace those of the model.
  */
-function challengerTools(spec: JobSpec, options: ModelToolsOptions): ModelTools | undefined {
-  const { challenger } = spec;
-  if (challenger === undefined) {
-    return undefined;
-  }
-  const { path, server, sha256, outputs } = challenger;
-  return toolsOf(
-    { model: { ...spec.model, path, server, sha256, outputs }, engine: engineOfSecondModel(spec) },
-    {
-      ...options,
-      profileFolder: undefined, // its profiles would replace those of the champion
-      where: challengerPlaces(options.where),
-    },
-  );
+export function challengerTools(
+  spec: JobSpec,
+  options: ModelToolsOptions,
+): Pick<ModelTools, "resolveModel" | "openEngine"> {
+  const { path, server, sha256, outputs } = spec.challenger ?? {};
+  const model = { ...spec.model, path, server, sha256, outputs };
+  return toolsOf({ model, engine: engineOfSecondModel(spec) }, { ...options, profileFolder: undefined });
 }
 
 /** The keys of `engine` for another model that is open at the same time as the model of the spec. */

@@ -152,7 +152,7 @@ function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
 }
 
 /** The profile of numbers. */
-export function profileNumbers(next: NextNumbers, bins: number): NumberColumn {
+function profileNumbers(next: NextNumbers, bins: number): NumberColumn {
   const { sum, rest, ...counted } = countNumbers(next, bins);
   return { kind: "numbers", type: "float64", nulls: 0, ...counted, sum: addSums([sum, 0], [rest, 0]) };
 }

@@ -1,6 +1,4 @@
 import type { NamedColumn, OutputRows } from "../../columnar/types.js";
-import { type AgreementJson, agreementJson, parseAgreement } from "../agreement/agreement-json.js";
-import { mergeSpanAgreements, type SpanAgreement } from "../agreement/span-agreement.js";
 import { type AggregateProfile, aggregatesJson, mergeAggregates, parseAggregates } from "../aggregates.js";
 import {
   type ColumnProfile,
@@ -38,8 +36,6 @@ export interface SpanProfile {
   readonly slices?: SliceProfiles | undefined;
   /** Profiles of the expressions of `checks.sql`; undefined: the run has none. */
   readonly aggregates?: readonly AggregateProfile[] | undefined;
-  /** How the challenger agrees with the champion; undefined: the run has no challenger. */
-  readonly agreement?: SpanAgreement | undefined;
 }
 
 /** The columns of an output that are profiled, in order. */
@@ -125,7 +121,6 @@ export function mergeProfiles(first: SpanProfile, second: SpanProfile): SpanProf
     ...merge("features", mergeAll),
     ...merge("slices", mergeSlices),
     ...merge("aggregates", mergeAggregates),
-    ...merge("agreement", mergeSpanAgreements),
   };
 }
 
@@ -138,7 +133,6 @@ interface SpanProfileJson {
   readonly sketch: RowSketch;
   readonly slices?: SlicesJson | undefined;
   readonly aggregates?: readonly Readonly<Record<string, unknown>>[] | undefined;
-  readonly agreement?: AgreementJson | undefined;
 }
 
 /** How many names the profiles of so many columns have. */
@@ -147,11 +141,11 @@ export function jsonLimits(columns: number, rows: number): JsonLimits {
 }
 
 /**
- * A profile as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried columns, and 64 KiB each for slices
- * and for the challenger's agreement; equal profiles have equal texts.
+ * A profile as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried columns, and 64 KiB for slices;
+ * equal profiles have equal texts.
  */
 export function profileText(profile: SpanProfile): string {
-  const { columns, carried, features, slices, aggregates, agreement, ...facts } = profile;
+  const { columns, carried, features, slices, aggregates, ...facts } = profile;
   const profiled = columns.size + (features?.size ?? 0);
   return JSON.stringify({
     ...facts,
@@ -160,13 +154,12 @@ export function profileText(profile: SpanProfile): string {
     features: features && columnsJson(features, jsonLimits(profiled, namedRows)),
     slices: slices && slicesJson(slices, jsonLimits(profiled, 1)),
     aggregates: aggregates && aggregatesJson(aggregates),
-    agreement: agreement && agreementJson(agreement),
   } satisfies SpanProfileJson);
 }
 
 /** Reads what `profileText` wrote; trusts the text to be such. */
 export function parseProfile(text: string): SpanProfile {
-  const { columns, carried, features, slices, aggregates, agreement, ...facts } = JSON.parse(text) as SpanProfileJson;
+  const { columns, carried, features, slices, aggregates, ...facts } = JSON.parse(text) as SpanProfileJson;
   return {
     ...facts,
     columns: parseColumns(columns),
@@ -174,15 +167,5 @@ export function parseProfile(text: string): SpanProfile {
     ...(features === undefined ? {} : { features: parseColumns(features) }),
     ...(slices === undefined ? {} : { slices: parseSlices(slices) }),
     ...(aggregates === undefined ? {} : { aggregates: parseAggregates(aggregates) }),
-    ...(agreement === undefined ? {} : { agreement: parseAgreement(agreement) }),
   };
-}
-
-/** Changes the agreement with the challenger in a text that `parseProfile` reads, and nothing else. */
-export function withAgreement(text: string, change: (agreement: SpanAgreement) => SpanAgreement): string {
-  const json = JSON.parse(text) as SpanProfileJson;
-  const { agreement } = json;
-  return agreement === undefined
-    ? text
-    : JSON.stringify({ ...json, agreement: agreementJson(change(parseAgreement(agreement))) });
 }

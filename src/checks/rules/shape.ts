@@ -114,15 +114,6 @@ function stability(left: Shares, right: Shares): number {
   return sum;
 }
 
-/** The population stability index of two columns by the bins of the first; NaN: one has no values. */
-export function stabilityOf(before: ColumnProfile, now: ColumnProfile): number {
-  if (before.kind !== now.kind || countedRows(before) === 0 || countedRows(now) === 0) {
-    return Number.NaN;
-  }
-  const bins = binsOf(now, [before]);
-  return stability(bins.place(before), bins.place(now));
-}
-
 interface ShapeComparison {
   readonly nights: readonly NightColumn[];
   /** By how far these are from each other. */

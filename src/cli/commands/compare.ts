@@ -18,7 +18,8 @@ export async function compareCommand(spec: string, options: CompareCommandOption
   await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
   const [one, other] = await resolveCompared(job, options.model);
   const { limit, tolerance } = options;
-  const comparison = await compareModels(job, { one, other, limit, tolerance });
+  await using joiner = await job.openRowJoiner([]);
+  const comparison = await compareModels(job, joiner, { one, other, limit, tolerance });
   const width = terminalWidth(io.stdout);
   io.stdout.write(
     options.json === true ? comparisonJson(comparison) : comparisonText(comparison, { tolerance, width }),

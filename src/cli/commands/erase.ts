@@ -12,7 +12,7 @@ import { splitTable } from "../../spec/postgres-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
-import { keyOfValues } from "../usual-key.js";
+import { keyOfValues } from "../../spec/usual-key.js";
 
 export interface EraseOptions extends JobOptions {
   readonly keys: string;

@@ -15,9 +15,7 @@ import {
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
-import { type History, keptHistory, runHistory } from "../../run/history.js";
-import type { JobContext } from "../../scoring/context.js";
-import { messageOf } from "../../util/errors.js";
+import { type History, runHistory } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 export interface HistoryOptions extends JobOptions {
@@ -25,19 +23,16 @@ export interface HistoryOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Lists the runs of a job at its target, the latest first, and those that keep its challenger's predictions. */
+/** Lists the runs of a job at its target, the latest first. */
 export async function historyCommand(spec: string, options: HistoryOptions, io: SafeIo): Promise<void> {
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { name } = job.spec;
   const own = await runHistory(job, options.last);
-  const kept = await keptRuns(job, options.last);
   if (options.json === true) {
-    const challenger = "failure" in kept ? null : { more: kept.more, runs: kept.runs.map(runJson) };
-    const about = { challenger, challenger_error: "failure" in kept ? kept.failure : null };
-    io.stdout.write(`${JSON.stringify({ job: name, more: own.more, runs: own.runs.map(runJson), ...about })}\n`);
+    io.stdout.write(`${JSON.stringify({ job: name, more: own.more, runs: own.runs.map(runJson) })}\n`);
     return;
   }
-  const rows = [...own.runs.map((run) => cellsOf(run, remarks(run, own))), ...keptCells(kept)];
+  const rows = own.runs.map((run) => cellsOf(run, remarks(run, own)));
   const fit = {
     right: [3, 4, 5],
     width: terminalWidth(io.stdout),
@@ -45,34 +40,7 @@ export async function historyCommand(spec: string, options: HistoryOptions, io: 
     hasNotes: true,
   };
   const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
-  io.stdout.write(`${[...lines, totalText(`of ${name}`, own), ...keptTotal(kept)].join("\n")}\n`);
-}
-
-type KeptRuns = History | { readonly failure: string };
-
-/** Returns the runs that keep the challenger's predictions, or why they cannot be listed: the job's own runs can. */
-async function keptRuns(job: JobContext, last: number): Promise<KeptRuns> {
-  try {
-    return (await keptHistory(job, last)) ?? noRuns;
-  } catch (error) {
-    job.signal.throwIfAborted();
-    return { failure: messageOf(error) };
-  }
-}
-
-const noRuns: History = { runs: [], more: false };
-
-function keptCells(kept: KeptRuns): string[][] {
-  return "failure" in kept
-    ? []
-    : kept.runs.map((run) => cellsOf(run, [`in ${run.place}`, remarks(run, kept)].filter(Boolean).join("; ")));
-}
-
-function keptTotal(kept: KeptRuns): string[] {
-  if ("failure" in kept) {
-    return [`the predictions of the challenger cannot be listed: ${kept.failure}`];
-  }
-  return kept.runs.length === 0 ? [] : [totalText("with the predictions of its challenger", kept)];
+  io.stdout.write(`${[...lines, totalText(`of ${name}`, own)].join("\n")}\n`);
 }
 
 function totalText(which: string, { runs, more }: History): string {

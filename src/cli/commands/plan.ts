@@ -8,10 +8,9 @@ import { tokenOf } from "../../app/reports/lineage.js";
 import { findWorker } from "../../app/worker.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { type ChallengerPreview, challengerPreviewFields, planText, targetText } from "../../report/plan-text.js";
+import { secondPlanOf, secondPlanFields, type SecondPlan, planText, targetText } from "../../report/plan-text.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
@@ -52,17 +51,17 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
-  const challenger = planned.plan && plannedChallenger(job, planned.plan);
+  const second = planned.plan && secondPlanOf(planned.plan, planned.second);
   io.stdout.write(
     options.json === true
-      ? `${JSON.stringify(planJson(planned, state, untried, challenger))}\n`
+      ? `${JSON.stringify(planJson(planned, state, untried, second))}\n`
       : planned.plan === undefined
         ? targetText(target)
         : planText(planned.plan, {
             ...target,
             ...planned,
             untried,
-            challenger,
+            second,
             checks: plannedChecks(job, planned.plan),
           }),
   );
@@ -75,20 +74,20 @@ function planJson(
   planned: Preview,
   state: RunState | undefined,
   untried: readonly string[],
-  challenger: ChallengerPreview | undefined,
+  second: SecondPlan | undefined,
 ): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
-    ...(planned.plan === undefined ? {} : previewJson(planned, challenger)),
+    ...(planned.plan === undefined ? {} : previewJson(planned, second)),
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
   };
 }
 
-function previewJson({ plan, estimate }: PreviewedPlan, challenger: ChallengerPreview | undefined): object {
+function previewJson({ plan, estimate }: PreviewedPlan, second: SecondPlan | undefined): object {
   return {
     ...plan,
-    ...(challenger && { challenger: { ...plan.challenger, ...challengerPreviewFields(challenger) } }),
+    ...secondPlanFields(second),
     ...(estimate && { estimate: estimateFields(estimate) }),
   };
 }

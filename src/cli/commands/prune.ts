@@ -50,8 +50,8 @@ function retentionOf({ keep, olderThan }: PruneOptions, nowMs: number): Retentio
 }
 
 /** What became of both series, the job's own and that of its challenger. */
-function ofBoth({ old, tables, challenger }: PruneReport): Pick<SeriesReport, "old" | "tables"> {
-  return { old: [...old, ...(challenger?.old ?? [])], tables: [...tables, ...(challenger?.tables ?? [])] };
+function ofBoth({ old, tables, second }: PruneReport): Pick<SeriesReport, "old" | "tables"> {
+  return { old: [...old, ...(second?.old ?? [])], tables: [...tables, ...(second?.tables ?? [])] };
 }
 
 function totalsOf({ old, tables }: Pick<SeriesReport, "old" | "tables">): Removed {
@@ -69,14 +69,14 @@ function totalsOf({ old, tables }: Pick<SeriesReport, "old" | "tables">): Remove
 }
 
 function reportJson(report: PruneReport): object {
-  const { dryRun, kept, challenger, failure } = report;
+  const { dryRun, kept, second, failure } = report;
   const both = ofBoth(report);
   return {
     dry_run: dryRun,
     pruned: both.old.filter(({ retained }) => retained === undefined).length,
     retained: both.old.filter(({ retained }) => retained !== undefined).length,
     kept,
-    challenger_kept: challenger?.kept ?? null,
+    challenger_kept: second?.kept ?? null,
     challenger_error: failure === undefined ? null : messageOf(failure),
     ...totalsOf(both),
     runs: both.old.map(runJson),
@@ -88,7 +88,7 @@ function runJson({ runId, params, place, removed, retained }: PrunedRun): object
 }
 
 function reportText(report: PruneReport, width: number | undefined): string[] {
-  const { dryRun, kept, challenger, failure } = report;
+  const { dryRun, kept, second, failure } = report;
   const both = ofBoth(report);
   const { old } = both;
   const headings = ["run", "params", dryRun ? "would be removed" : "removed"];
@@ -101,7 +101,7 @@ function reportText(report: PruneReport, width: number | undefined): string[] {
     `${dryRun ? "would prune" : "pruned"} ${count(pruned, "run")}: ${removedText(removed)}`,
     ...(stay === 0 ? [] : [`${count(stay, "old run")} retained`]),
     `${count(kept, "run")} not old`,
-    ...(challenger === undefined ? [] : [`of the challenger ${count(challenger.kept, "run")} not old`]),
+    ...(second === undefined ? [] : [`of the challenger ${count(second.kept, "run")} not old`]),
     ...(failure === undefined ? [] : ["the challenger's predictions are not pruned"]),
   ];
   const dropped = removed.tables.map((name) => `  ${dryRun ? "would drop" : "dropped"} table ${name}`);

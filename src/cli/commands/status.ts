@@ -1,8 +1,8 @@
 import { printable } from "../../util/printable.js";
-import { challengerLines } from "../../report/agreement/challenger-text.js";
+import { comparisonLines } from "../../report/agreement/comparison-text.js";
+import { comparisonFields } from "../../report/agreement/fields.js";
 import { failureFields } from "../../publish/attempt-failure.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
-import { challengerFields } from "../../report/agreement/fields.js";
 import { checksText, count, showCount, verdictFields } from "../../report/report.js";
 import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
 import { paidFields, paidLine } from "../../report/spending/paid-text.js";
@@ -65,7 +65,7 @@ function stateJson(state: RunState): object {
     spans_planned: state.spansPlanned,
     spans_committed: state.spansCommitted,
     verdict: verdictFields(state.verdict),
-    ...(state.challenger === undefined ? {} : { challenger: challengerFields(state.challenger, false) }),
+    ...comparisonFields(state.comparison, false),
     decision: state.decision,
     ...(state.paid === undefined ? {} : { paid: paidFields(state.paid) }),
     last_error: failureFields(state.lastFailure ?? undefined),
@@ -242,13 +242,13 @@ function stateText(state: RunState): string {
     .join("\n");
 }
 
-function reviewText({ verdict, challenger, decision, readers }: RunState): string[] {
+function reviewText({ verdict, comparison, decision, readers }: RunState): string[] {
   const failed = verdict?.outcome === "hold" ? "failed" : "failed (on_fail: warn)";
   return [
     ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
     ...(verdict?.warnings ?? []).map((line) => `  warning: ${line}`),
     ...(verdict?.notes ?? []).map((line) => `  note: ${line}`),
-    ...(challenger === undefined ? [] : challengerLines(challenger).map((line) => `  ${line}`)),
+    ...(comparison === undefined ? [] : comparisonLines(comparison).map((line) => `  ${line}`)),
     ...(decision === null || decision.by === byChecks ? [] : [`  ${decisionText(decision, true)}`]),
     ...readers.map((line) => `  ${line}`),
   ];

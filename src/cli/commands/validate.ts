@@ -1,7 +1,6 @@
-import { challengerLines, checkLines, contractText, targetText } from "../../report/plan-text.js";
+import { checkLines, contractText, secondPlanLines, secondPlanOf, targetText } from "../../report/plan-text.js";
 import { nextRunId } from "../../plan/identity.js";
 import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChallenger } from "../../run/previewing/planned-challenger.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
 import type { SafeIo } from "../io.js";
@@ -14,11 +13,12 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   const log = createWarningLog(io.stderr);
   const loaded = forPerson(await readSpec(spec, options));
   await using job = await openLoaded(loaded, spec, { log });
-  const plan = await previewFirst(job);
-  if (plan === undefined) {
+  const planned = await previewFirst(job);
+  if (planned === undefined) {
     io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
     return;
   }
+  const { plan, second } = planned;
   const golden = await untriedGolden(job);
   const { next, stored, refusal } = await checkStoredRun(job);
   const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
@@ -29,7 +29,7 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
   }
   const found = state && foundText(plan.runId, state);
   const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
-  const lines = [...challengerLines(plannedChallenger(job, plan)), ...checkLines(plannedChecks(job, plan))];
+  const lines = [...secondPlanLines(secondPlanOf(plan, second)), ...checkLines(plannedChecks(job, plan))];
   const more = lines.map((line) => `${line}\n`).join("");
   io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${more}${target}`);
 }

@@ -1,4 +1,4 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
+import type { Measures } from "../../checks/agreement.js";
 import { agreementFields } from "../../report/agreement/fields.js";
 import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
 import { showBytes } from "../../report/plan-text.js";
@@ -11,18 +11,18 @@ export function comparisonText(
   comparison: Comparison,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
 ): string {
-  const { rows, one, other, apart, columns } = comparison;
+  const { one, other, apart, columns } = comparison;
   const shown: ShownAgreement = {
     columns,
     tolerance,
     width,
     names: ["A", "B"],
-    keysOf: ({ row }) => comparison.keys.get(row)?.columns,
+    keysOf: ({ keys }) => keys,
   };
   return [
     `A  ${one.name}`,
     `B  ${other.name}`,
-    ...rowLines(rows),
+    ...rowLines(comparison),
     "speed of the model alone, and size of its file",
     ...speedTable([one, other], width),
     ...agreementTables(shown),
@@ -32,14 +32,14 @@ export function comparisonText(
   ].join("\n");
 }
 
-function rowLines({ input, read, compared, onlyOne, onlyOther }: Comparison["rows"]): string[] {
+function rowLines({ input, read, rows: { matched, onlyA, onlyB } }: Comparison): string[] {
   const whole =
     read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showNumber(input)}`;
   const apart = [
-    ...(onlyOne === 0 ? [] : [`${count(onlyOne, "row")} that only A could score`]),
-    ...(onlyOther === 0 ? [] : [`${count(onlyOther, "row")} that only B could score`]),
+    ...(onlyA === 0 ? [] : [`${count(onlyA, "row")} that only A could score`]),
+    ...(onlyB === 0 ? [] : [`${count(onlyB, "row")} that only B could score`]),
   ];
-  return [`${count(compared, "row")} compared, from ${whole}`, ...apart];
+  return [`${count(matched, "row")} compared, from ${whole}`, ...apart];
 }
 
 function speedTable([one, other]: readonly [ModelSpeed, ModelSpeed], width: number | undefined): string[] {
@@ -63,16 +63,18 @@ function showNumber(value: number): string {
 }
 
 /** Shows a comparison as one line of JSON; figures that cannot be computed are null. */
-export function comparisonJson({ rows, one, other, apart, columns, keys }: Comparison): string {
+export function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
+  const fieldsOf = (found: Measures): object =>
+    agreementFields(found, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys }));
   return `${JSON.stringify({
-    rows_input: rows.input,
-    rows_read: rows.read,
-    rows_compared: rows.compared,
-    rows_only_a: rows.onlyOne,
-    rows_only_b: rows.onlyOther,
+    rows_input: input,
+    rows_read: read,
+    rows_compared: rows.matched,
+    rows_only_a: rows.onlyA,
+    rows_only_b: rows.onlyB,
     a: modelJson(one),
     b: modelJson(other),
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found, keys)])),
+    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
     not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
   })}\n`;
 }
@@ -86,11 +88,4 @@ function modelJson({ name, sha256, sizeBytes, provider, batchRows, rowsPerSecond
     batch_rows: batchRows,
     rows_per_second: rowsPerSecond ?? null,
   };
-}
-
-function fieldsOf(found: Measures, keys: Comparison["keys"]): object {
-  return agreementFields(found, ["a", "b"], ({ row: number }) => {
-    const { shard, row, columns } = keys.get(number) ?? {};
-    return { shard, row, columns };
-  });
 }

@@ -1,4 +1,4 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
+import type { Measures } from "../../checks/agreement.js";
 import { agreementFields } from "../../report/agreement/fields.js";
 import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
 import { count, showCount } from "../../report/report.js";
@@ -14,11 +14,11 @@ export function differenceText(
   difference: Difference,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
 ): string {
-  const { a, b, key, rows, keys } = difference;
+  const { a, b, key, rows } = difference;
   const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
   const columns = new Map(most.slice(0, shownColumns));
   const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"], keysOf: ({ row }) => keys.get(row) };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"], keysOf: ({ keys }) => keys };
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,
@@ -70,9 +70,7 @@ function differing(found: Measures): number {
 
 /** Shows a difference as one line of JSON; figures that cannot be computed are null. */
 export function differenceJson(difference: Difference): string {
-  const { a, b, key, rows, columns, apart, keys } = difference;
-  const fieldsOf = (found: Measures): object =>
-    agreementFields(found, ["a", "b"], ({ row }) => ({ columns: keys.get(row) }));
+  const { a, b, key, rows, columns, apart } = difference;
   return `${JSON.stringify({
     a,
     b,
@@ -89,4 +87,8 @@ export function differenceJson(difference: Difference): string {
     outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
     not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
   })}\n`;
+}
+
+function fieldsOf(found: Measures): object {
+  return agreementFields(found, ["a", "b"], ({ keys }) => ({ columns: keys }));
 }

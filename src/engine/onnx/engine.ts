@@ -38,10 +38,8 @@ export interface OnnxEngineOptions {
   readonly sessions: number;
   /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
-  /** A worker that runs `serveSession` and waits for a model; or a port to one. `session`: counts from 0. */
+  /** A worker that runs `serveSession` and waits for a model. `session`: counts from 0. */
   readonly startWorker: (session: number) => WorkerPort;
-  /** The sessions live in threads of another engine. Default: in threads of their own. */
-  readonly isGuest?: boolean | undefined;
   /** A folder for what ONNX Runtime itself measures, a file a session. */
   readonly profileFolder?: string | undefined;
 }
@@ -85,8 +83,6 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
         await (await sessionsNow).expect(rows / sessions, rowMs);
       },
       unitPorts: provider === "cpu" ? first.unitPorts : undefined,
-      guestPort: provider === "cpu" ? first.guestPort : undefined,
-      isGuest: options.isGuest,
       async renew() {
         const before = sessionsNow;
         sessionsNow = before.then(async (old) => {
@@ -116,7 +112,6 @@ interface Sessions {
   leastBusy(): SessionClient;
   /** To all workers; each answers as soon as its session is open. */
   readonly unitPorts: () => WorkerPort[];
-  readonly guestPort: (session: number) => WorkerPort;
   expect(rows: number, rowMs: number): Promise<void>;
   readonly trees: () => TreesState;
   close(): Promise<void>;
@@ -175,21 +170,13 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
 
 function portsTo(
   opening: readonly Promise<SessionClient>[],
-): Pick<Sessions, "unitPorts" | "guestPort"> & { readonly close: () => void } {
+): Pick<Sessions, "unitPorts"> & { readonly close: () => void } {
   const ports: MessagePort[] = [];
-  const open: typeof portTo = (session, handOver) => {
-    const port = portTo(session, handOver);
-    ports.push(port);
-    return port;
-  };
   return {
-    unitPorts: () => opening.map((session) => open(session, (client, end) => client.serveUnits(end))),
-    guestPort(index) {
-      const session = opening[index];
-      if (session === undefined) {
-        throw new RangeError(`there is no session ${index} that a guest could be in the thread of`);
-      }
-      return open(session, (client, end) => client.serveGuest(end));
+    unitPorts() {
+      const opened = opening.map(portTo);
+      ports.push(...opened);
+      return opened;
     },
     close() {
       for (const port of ports) {
@@ -236,14 +223,11 @@ async function openChecked(
 }
 
 /** Returns a port whose other end a session's thread gets. The port ends where the session is refused. */
-function portTo(
-  opening: Promise<SessionClient>,
-  handOver: (client: SessionClient, end: MessagePort) => void,
-): MessagePort {
+function portTo(opening: Promise<SessionClient>): MessagePort {
   const { port1, port2 } = new MessageChannel();
   const attach = async (): Promise<void> => {
     try {
-      handOver(await opening, port2);
+      (await opening).serveUnits(port2);
     } catch {
       port2.close(); // `opened` and the next `run` report why it cannot be opened
     }

@@ -73,8 +73,6 @@ export const sessionProtocol = {
   toServer: {
     /** The thread reads and scores units for the other end of the port. */
     units: isPort,
-    /** The thread serves a session of a second model on this port. */
-    guest: isPort,
     /** The thread ends when it has answered the calls before. */
     close: isUndefined,
   },

@@ -20,8 +20,6 @@ export interface SessionClient {
   expect(rows: number, rowMs: number): Promise<void>;
   /** Has the worker read and score units, see `Engine.unitPorts`. */
   serveUnits(port: MessagePort): void;
-  /** Has the worker serve a session of a second model, see `LocalEngine.guestPort`. */
-  serveGuest(port: MessagePort): void;
   /** Closes the session once it has answered all earlier calls. */
   close(): Promise<void>;
 }
@@ -57,13 +55,6 @@ export async function openSessionClient(
     const { tokenizer, message } = opened;
     throw tokenizer === undefined ? refusedModel({ settings, name }, message) : refusedTokenizer(tokenizer, message);
   }
-  const handOver = (notice: "units" | "guest", port: MessagePort): void => {
-    if (client.broken !== undefined) {
-      port.close(); // a thread that has ended would never answer
-      return;
-    }
-    client.notify(notice, { body: port, transfer: [port] });
-  };
   return {
     signature: opened.signature,
     operators: opened.operators,
@@ -78,10 +69,11 @@ export async function openSessionClient(
       await client.call("expect", { body: { rows, rowMs } }).result;
     },
     serveUnits(port) {
-      handOver("units", port);
-    },
-    serveGuest(port) {
-      handOver("guest", port);
+      if (client.broken !== undefined) {
+        port.close(); // a thread that has ended would never answer
+        return;
+      }
+      client.notify("units", { body: port, transfer: [port] });
     },
     close,
   };

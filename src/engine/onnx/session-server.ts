@@ -22,8 +22,8 @@ import { openSmallestModel } from "./smallest-model.js";
 interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
-  /** Reads and scores units for the other end of `port`. `guest` rejects while there is no session of a second model. */
-  readonly serveUnits: (port: MessagePort, models: { readonly run: RunModel; readonly guest: RunModel }) => void;
+  /** Reads and scores units for the other end of `port`. */
+  readonly serveUnits: (port: MessagePort, models: { readonly run: RunModel }) => void;
 }
 
 /**
@@ -31,18 +31,11 @@ interface SessionServerOptions {
  * stops only between batches: Node aborts the whole process when a thread is torn down inside a run.
  */
 export function serveSession(port: MessagePort, options: SessionServerOptions): void {
-  const { runtime } = options;
-  serveOn(port, options);
+  const { runtime, serveUnits } = options;
   runtime.env.logLevel = "fatal"; // this program reports the missing parts of a provider
   // ONNX Runtime makes things once for all sessions: before the model is known. An error is reported with the model.
   void settled(openSmallestModel(runtime));
-}
-
-/** Serves one session on a port. Returns what runs it, which rejects while no session is open. */
-function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
-  const { runtime, serveUnits } = options;
   let opened: ServedSession | undefined;
-  let runGuest: RunModel | undefined;
   const inTurn = createLimit(1);
   const server = serveRpc(port, sessionProtocol, {
     calls: {
@@ -68,12 +61,9 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
       units(end) {
         void inTurn(() => {
           const { run } = requireOpen(opened);
-          serveUnits(end, { run, guest: async (request) => await requireOpen(runGuest)(request) });
+          serveUnits(end, { run });
           return Promise.resolve();
         });
-      },
-      guest(end) {
-        runGuest = serveOn(end, options);
       },
       close() {
         void inTurn(async () => {
@@ -85,7 +75,6 @@ function serveOn(port: MessagePort, options: SessionServerOptions): RunModel {
       },
     },
   });
-  return async (request) => await requireOpen(opened).run(request);
 }
 
 function refused(error: unknown): Opened {

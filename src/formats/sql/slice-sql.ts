@@ -1,10 +1,4 @@
-import {
-  castRulesOf,
-  type CastRules,
-  type ColumnRef,
-  type DecodedBinding,
-  decodedInputs,
-} from "../../binding/contract.js";
+import { type CastRules, type ColumnRef, type DecodedBinding, decodedInputs } from "../../binding/contract.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import { quoteName, quotePath } from "../../duckdb/sql.js";
 import { castSql, castTarget, columnSql } from "./cast-sql.js";
@@ -99,7 +93,7 @@ function projectedSql(
   const state = expressions === null ? [] : [rowStateSql(expressions)];
   const columns = [
     ...state,
-    ...decodedInputs(projection).map((binding) => inputSql(binding, castRulesOf(binding, projection), partitions)),
+    ...decodedInputs(projection).map((binding) => inputSql(binding, projection, partitions)),
     ...projection.passthrough.map(({ source }) => columnSql(source, partitions)),
   ].map((sql, index) => `${sql} AS c${index}`);
   const from = fromRows({ table, expressions, partitions }, condition);

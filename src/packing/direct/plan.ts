@@ -1,5 +1,4 @@
 import {
-  castRulesOf,
   type CastRules,
   type ColumnRef,
   type DecodedBinding,
@@ -39,7 +38,7 @@ export function directPlan(projection: Projection, take?: TakeValues): DirectPla
   }
   const packers: PackInput[] = [];
   for (const binding of decodedInputs(projection)) {
-    const packer = inputPacker(binding, castRulesOf(binding, projection), take);
+    const packer = inputPacker(binding, projection, take);
     if (packer === undefined) {
       return undefined;
     }

@@ -1,6 +1,5 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
-import type { DifferentRow } from "../../checks/agreement/different-rows.js";
-import type { ChallengerResult } from "../../publish/challenger-result.js";
+import type { DifferentRow, Measures } from "../../checks/agreement.js";
+import type { RunComparison } from "../../publish/run-comparison.js";
 import { assertNever } from "../../util/errors.js";
 
 function finite(value: number): number | null {
@@ -33,12 +32,11 @@ export function agreementFields(
         largest_difference: finite(found.largestDifference),
         rows_beyond_tolerance: found.beyond,
         rank_correlation: finite(found.rankCorrelation),
-        rows_ranked: found.rankedRows,
         psi: finite(found.psi),
         most_different: most,
       };
     case "labels": {
-      const flips = found.flips?.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows })) ?? null;
+      const flips = found.flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows }));
       return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
     }
     case "vectors":
@@ -61,24 +59,35 @@ export function agreementFields(
   }
 }
 
-/** A result under its JSON names. @param withKeys whether the rows that differ most come with their keys */
-export function challengerFields(
-  { model, sha256, version, tolerance, compared, missed, columns, apart }: ChallengerResult,
+/** How both models of a run are called. */
+export const modelNames = ["champion", "challenger"] as const;
+
+/** A result under its JSON name; nothing if the run has none. @param withKeys whether rows come with their keys */
+export function comparisonFields(
+  result: RunComparison | undefined,
   withKeys: boolean,
-): Readonly<Record<string, unknown>> {
+): { readonly challenger?: object } {
+  if (result === undefined) {
+    return {};
+  }
+  const { model, sha256, version, place, tolerance, compared, missed, repeated, columns, apart } = result;
   const fieldsOf = (found: Measures): object =>
-    agreementFields(found, ["champion", "challenger"], ({ row, keys }) => ({
+    agreementFields(found, modelNames, ({ row, keys }) => ({
       row,
       ...(withKeys && keys !== undefined ? { keys } : {}),
     }));
   return {
-    model,
-    sha256,
-    version: version ?? null,
-    tolerance,
-    rows_compared: compared,
-    rows_missed: missed,
-    outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    challenger: {
+      model,
+      sha256,
+      version: version ?? null,
+      place,
+      tolerance,
+      rows_compared: compared,
+      rows_missed: missed,
+      keys_repeated: repeated,
+      outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
+      not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    },
   };
 }

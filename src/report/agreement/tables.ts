@@ -1,5 +1,4 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
-import type { DifferentRow } from "../../checks/agreement/different-rows.js";
+import type { DifferentRow, Measures } from "../../checks/agreement.js";
 import { timeText, withNanos } from "../../columnar/dates-and-times.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
@@ -64,7 +63,7 @@ export function agreementLine(found: Measures, tolerance: number): string {
         `p99 ${shownFigure(found.p99Difference)}`,
         `largest ${shownFigure(found.largestDifference)}`,
         `${share(found.beyond, found.rows)} of the rows differ by more than ${tolerance}`,
-        `rank correlation ${shownFigure(found.rankCorrelation)}${found.isSampled ? ` (of a sample of ${count(found.rankedRows, "row")})` : ""}`,
+        `rank correlation ${shownFigure(found.rankCorrelation)}`,
         `PSI ${shownFigure(found.psi)}`,
       ].join(", ");
     case "labels":
@@ -111,7 +110,6 @@ function numberLines(
     figure(found.rankCorrelation),
     figure(found.psi),
   ]);
-  const sampled = columns.find(([, found]) => found.isSampled)?.[1];
   return [
     "numbers",
     ...fitTable([head, ...rows], {
@@ -119,9 +117,6 @@ function numberLines(
       width,
       leaveOut: dispensable.map((name) => head.indexOf(name)),
     }),
-    ...(sampled === undefined
-      ? []
-      : [`  the rank correlation is that of a sample of ${count(sampled.rankedRows, "row")}`]),
   ];
 }
 
@@ -134,11 +129,10 @@ function labelLines(
 ): string[] {
   const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]);
   const flips = columns.flatMap(([name, found]) => {
-    const some = found.flips?.slice(0, shownFlips) ?? [];
-    const left = (found.flips?.length ?? 0) - some.length;
-    const lines = some.map(({ one, other, rows: flipped }) => [name, one, other, showCount(flipped)]);
-    const rest = found.flips === undefined ? "too many different pairs" : `${left} more pairs`;
-    return found.flips === undefined || left > 0 ? [...lines, [name, rest, "", ""]] : lines;
+    const lines = found.flips
+      .slice(0, shownFlips)
+      .map(({ one, other, rows: flipped }) => [name, one, other, showCount(flipped)]);
+    return found.flips.length > shownFlips ? [...lines, [name, "more pairs", "", ""]] : lines;
   });
   return [
     "labels",

@@ -4,7 +4,7 @@ import { toScoreAgain } from "../report.js";
 import { attemptDetails } from "./attempt.js";
 import { pageColumns } from "./columns.js";
 import { html, type Html, nothing } from "./html.js";
-import { challengerSection, driftTable, historyCharts, outputCards } from "./sections.js";
+import { comparisonSection, driftTable, historyCharts, outputCards } from "./sections.js";
 import {
   asSentence,
   type PageState,
@@ -158,5 +158,5 @@ function predictions(record: AttemptRecord): Html {
   const columns = pageColumns(record);
   const compared =
     review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
-  return html`${outputCards(columns, review)}${challengerSection(review)}${compared}`;
+  return html`${outputCards(columns, review)}${comparisonSection(review)}${compared}`;
 }

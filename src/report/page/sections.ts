@@ -1,7 +1,8 @@
-import type { Measures } from "../../checks/agreement/agreement.js";
+import type { Measures } from "../../checks/agreement.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
-import { challengerRows } from "../agreement/challenger-text.js";
+import { comparedRows } from "../agreement/comparison-text.js";
+import { modelNames } from "../agreement/fields.js";
 import { agreementLine, figure } from "../agreement/tables.js";
 import { count, showCount, showShortDuration } from "../report.js";
 import type { RunReview } from "../run-review.js";
@@ -248,17 +249,16 @@ function small(series: Series): Html {
 }
 
 /** How the challenger agrees with the predictions; nothing if the run has none. */
-export function challengerSection(review: RunReview | undefined): Html {
-  const result = review?.challenger;
+export function comparisonSection(review: RunReview | undefined): Html {
+  const result = review?.comparison;
   if (result === undefined) {
     return nothing;
   }
-  const kept = review?.kept === undefined ? "" : `; they are kept in ${review.kept}`;
-  const { model, columns, apart, tolerance } = result;
+  const { model, place, columns, apart, tolerance } = result;
   const outputs = columns.map(([name, measures]) => output(name, measures, tolerance));
   const rest = apart.map(({ name, reason }) => html`<p>${name}: not compared, ${reason}.</p>`);
-  return html`<section><h2>Challenger</h2>
-<p>${model}: ${challengerRows(result)}. Its predictions are not published${kept}.</p>
+  return html`<section><h2>The ${modelNames[1]}</h2>
+<p>${model}: ${comparedRows(result)}. Its predictions are not published; they are in ${place}.</p>
 ${outputs}${rest}</section>
 `;
 }
@@ -273,16 +273,13 @@ function output(name: string, measures: Measures, tolerance: number): Html {
 const shownFlips = 10;
 
 function flips(measures: Measures): Html {
-  if (measures.kind !== "labels" || measures.flips?.length === 0) {
+  if (measures.kind !== "labels" || measures.flips.length === 0) {
     return nothing;
-  }
-  if (measures.flips === undefined) {
-    return html`<p>Too many different pairs of labels to list.</p>`;
   }
   const lines = measures.flips
     .slice(0, shownFlips)
     .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
-  return html`<div class="scroll"><table class="rows"><thead><tr><th>champion</th><td>challenger</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+  return html`<div class="scroll"><table class="rows"><thead><tr><th>${modelNames[0]}</th><td>${modelNames[1]}</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 function different({ kind, most }: Measures): Html {
@@ -298,6 +295,6 @@ function different({ kind, most }: Measures): Html {
     const cells = [...named.slice(1), one, other, ...(kind === "labels" ? [] : [figure(distance)])];
     return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
   });
-  const rest = [...heads.slice(1), "champion", "challenger", ...(kind === "labels" ? [] : ["difference"])];
+  const rest = [...heads.slice(1), ...modelNames, ...(kind === "labels" ? [] : ["difference"])];
   return html`<details><summary>${title}</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
 }

@@ -3,9 +3,10 @@ import type { ColumnType, OutputRows } from "../../columnar/types.js";
 import { nextRunId, numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
-import { type ErasedRows, type KeyList, profileWithoutRows, verdictWithoutRows } from "../../publish/erasure.js";
+import { withoutRows } from "../../publish/run-comparison.js";
+import { type ErasedRows, type KeyList, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
-import { decisionDocument, verdictDocument } from "../../sink/ledger.js";
+import { comparisonDocument, decisionDocument, verdictDocument } from "../../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
 import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
@@ -177,7 +178,7 @@ function facts({ filtered, profile, maker }: SpanFile): {
   readonly profile: string;
 } {
   const { batchSize, provider } = maker;
-  return { filtered, batchSize, provider, profile: profileWithoutRows(profile) };
+  return { filtered, batchSize, provider, profile };
 }
 
 /**
@@ -211,6 +212,10 @@ export async function approveErasure(
   if (verdict !== undefined) {
     await run.create(verdictDocument, verdictWithoutRows(verdict));
   }
+  const comparison = await sink.ledger.read(of as RunId, comparisonDocument);
+  if (comparison !== undefined) {
+    await run.create(comparisonDocument, withoutRows(comparison));
+  }
   const decided = await sink.ledger.read(of as RunId, decisionDocument);
   const { base, number } = splitRunId(of as RunId);
   const asBaseline = (await sink.find(base, number))?.plan.staged === false; // a staged run has a decision, which says so
@@ -225,7 +230,7 @@ export async function approveErasure(
 }
 
 /**
- * Removes what the verdicts on a run and on those before it say of single rows, such as keys that repeat. For runs whose
+ * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
  * rows are in files. Safe to repeat.
  */
 export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
@@ -233,5 +238,6 @@ export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<vo
   for (let earlier = 1; earlier <= number; earlier += 1) {
     const runId = numberedRunId(base, earlier);
     await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+    await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
   }
 }

@@ -1,14 +1,12 @@
 import { groupRuns, overParams, planOf, type RunGroup } from "../../jobs/prune-choice.js";
 import { runIdOf, splitRunId } from "../../plan/identity.js";
-import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
-import { keptContext } from "../challenger/keep-predictions.js";
-import { isOfPlan } from "../history.js";
+import { openSecondJob } from "../second-job.js";
 import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, type Source, stripVerdicts } from "./copy-run.js";
 import { findSource } from "./find-source.js";
@@ -37,26 +35,23 @@ export interface EraseRequest extends CopyRequest {
 }
 
 /**
- * Erases the rows of some keys from the output of all runs of a job, and from the predictions that are kept of a
- * challenger. Safe to repeat after a kill at any step.
+ * Erases the rows of some keys from the output of all runs of a job, and from the predictions of its
+ * second model. Safe to repeat after a kill at any step.
  */
 export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
   const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
   const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const all = groupRuns(await context.sink.history(everything));
-  // Another job keeps predictions of its challenger under this job's name: erasing that job's rows erases them.
-  const groups = all.filter((group) => isOfPlan(group));
+  const groups = groupRuns(await context.sink.history(everything));
   const { paramsOfTable } = request;
-  const { length: runsFound } = context.sink.table === undefined ? groups : all; // a table is searched whole
+  const { length: runsFound } = groups;
   warnOfUnsearched(context, { runsFound, others, paramsOfTable });
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
-  await using kept = await context.openChallengerSink?.();
-  if (kept === undefined) {
+  await using second = await openSecondJob(context);
+  if (second === undefined) {
     return published;
   }
-  const challenger = keptContext(context, kept);
   const predictions =
-    (await eraseFromTables(challenger, request, overParams(groups))) ?? (await eraseKept(groups, request));
+    (await eraseFromTables(second, request, overParams(groups))) ?? (await eraseSeconds(groups, request));
   return [...published, ...predictions];
 }
 
@@ -64,7 +59,7 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
 async function eraseFromTables(
   { spec, sink, actingUser, command }: Pick<JobContext, "spec" | "sink" | "actingUser" | "command">,
   { keys, dryRun, found }: EraseRequest,
-  isKeptOver?: TableErasure["isKeptOver"],
+  isOver?: TableErasure["isOver"],
 ): Promise<readonly ErasedRun[] | undefined> {
   const tables = await sink.table?.erase({
     keys,
@@ -72,7 +67,7 @@ async function eraseFromTables(
     found,
     by: actingUser(),
     job: spec.name,
-    isKeptOver,
+    isOver,
     command,
   });
   return tables?.map(({ name, rows, rejects }) => ({
@@ -105,25 +100,24 @@ async function eraseFromFiles(
   return erased;
 }
 
-/** Erases rows from the files in which the challenger's predictions of these runs are kept. */
-async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
+/** Erases rows from the files of the runs that score the same rows with a second model. */
+async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
   for (const group of groups) {
     const plan = planOf(group);
     if (plan === undefined) {
       continue;
     }
-    await using job = await request.openJob(plan.params);
-    await using sink = await job.openChallengerSink?.();
-    if (sink !== undefined) {
-      const context = keptContext(job, sink);
-      const latest = await sink.find(runIdOf(context.spec.name, plan.params, job.sha256));
-      if (latest !== undefined && isMarkedKept(latest.plan)) {
-        const about = { runId: latest.plan.runId, params: plan.params, place: sink.target };
-        const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
+    await using context = await request.openJob(plan.params);
+    await using job = await openSecondJob(context);
+    if (job !== undefined) {
+      const latest = await job.sink.find(runIdOf(job.spec.name, plan.params, job.sha256));
+      if (latest !== undefined) {
+        const about = { runId: latest.plan.runId, params: plan.params, place: job.sink.target };
+        const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
         const outcome = isAbandoned
-          ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
-          : await orRetained(() => eraseLatest(context, latest, request));
+          ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
+          : await orRetained(() => eraseLatest(job, latest, request));
         erased.push({ ...about, ...outcome });
       }
     }
@@ -131,7 +125,7 @@ async function eraseKept(groups: readonly RunGroup[], request: EraseRequest): Pr
   return erased;
 }
 
-/** Whether predictions of a challenger that a run should have kept are missing; an erasure completes itself. */
+/** Whether predictions of a second model that a run should have kept are missing; an erasure completes itself. */
 async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
   const { plan, pruned } = latest;
   return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";

@@ -1,4 +1,3 @@
-import { keptJob } from "../../plan/kept-predictions.js";
 import { paramTexts } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import type { OtherRuns } from "../../publish/recorded-run.js";
@@ -26,7 +25,7 @@ export function warnOfUnsearched(
   const { spec, sink, log } = context;
   const { name } = spec;
   const isTable = sink.table !== undefined; // a table is searched as a whole, with the rows of all jobs
-  const others = isTable ? [] : [...jobs].filter((job) => job !== keptJob(name) && !isKeptOf(job, jobs));
+  const others = isTable ? [] : [...jobs];
   if (others.length > 0) {
     log.warn(
       `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
@@ -68,11 +67,6 @@ function flagsOf(params: Plan["params"]): string {
   return paramTexts(params)
     .map((text) => `--param ${shellWord(text)}`)
     .join(" ");
-}
-
-/** Whether a job's runs are kept challenger predictions of one of `jobs`, whose erasure also erases them. */
-function isKeptOf(job: string, jobs: ReadonlySet<string>): boolean {
-  return [...jobs].some((other) => keptJob(other) === job);
 }
 
 function shown(names: readonly string[]): string {

@@ -1,5 +1,5 @@
 import type { Contract } from "../../binding/contract.js";
-import { withUsedExpressions } from "../../binding/shared-projection.js";
+import { withUsedExpressions } from "../../binding/used-expressions.js";
 import type { Verdict } from "../../checks/check.js";
 import { asksForPrevious, type Judged, judge, judgeWithPrevious, type PreviousModel } from "../../checks/checks.js";
 import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
@@ -139,9 +139,8 @@ function samplePlan(
   { contract, sha256, msPerRow }: { readonly contract: Contract; readonly sha256: string; readonly msPerRow: number },
 ): Sample {
   const { rows } = plan.input;
-  const { challenger: _challenger, ...champion } = plan;
   const model = { ...plan.model, sha256 };
-  const groups = { ...champion, contract, model, checks: null, commitRows: groupRows };
+  const groups = { ...plan, contract, model, checks: null, commitRows: groupRows };
   const all = spanCount(groups);
   const inTime = msPerRow === 0 ? mostRows : mostMs / msPerRow;
   const wanted = Math.min(mostRows, Math.max(wholeRows, rows / 10), inTime);

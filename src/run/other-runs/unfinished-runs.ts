@@ -1,5 +1,4 @@
 import { runIdOf } from "../../plan/identity.js";
-import { isMarkedKept } from "../../plan/kept-predictions.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
 import { replacedBy } from "../../publish/readers-view.js";
@@ -32,7 +31,7 @@ export async function unfinishedRuns(context: JobContext): Promise<UnfinishedTex
   const unfinishedBut = runIdOf(spec.name, spec.params, sha256);
   const found = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut });
   const texts: UnfinishedText[] = [];
-  const own = found.toReversed().flatMap(({ plan, ...run }) => (plan && !isMarkedKept(plan) ? [{ ...run, plan }] : []));
+  const own = found.toReversed().flatMap(({ plan, ...run }) => (plan ? [{ ...run, plan }] : []));
   for (const run of own.toSorted((left, right) => compare(dateOf(left), dateOf(right)))) {
     texts.push(await unfinishedText(context, run));
   }

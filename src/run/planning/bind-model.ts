@@ -51,6 +51,7 @@ export async function bindFirstShard(
   const contract: Contract = {
     ...bound,
     ...(spec.output.lineage ? { lineage: true } : {}),
+    ...(spec.output.numbered === true ? { numbered: true } : {}),
     ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
   };
   if (seen !== undefined) {

@@ -1,4 +1,4 @@
-import { computedColumns, withUsedExpressions } from "../../binding/shared-projection.js";
+import { computedColumns, withUsedExpressions } from "../../binding/used-expressions.js";
 import { type Contract, outputColumns, usedColumns } from "../../binding/contract.js";
 import { signatureDifferences } from "../../binding/declared-signature.js";
 import { lostOutputs } from "../../binding/model-traits.js";
@@ -10,15 +10,15 @@ import { JobError } from "../../util/errors.js";
 import { makePlan } from "../../plan/make-plan.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { twiceText } from "../../plan/partitions.js";
-import type { Plan, PlannedChallenger, RunId } from "../../plan/plan.js";
+import type { Plan, RunId } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
 import { refuseDrift, withTypesOf } from "./drift.js";
-import { planChallenger } from "../challenger/plan-challenger.js";
 import { bindFirstShard, type BindingInput } from "./bind-model.js";
-import type { JobContext, ScoringContext } from "../../scoring/context.js";
-import { both } from "../loading.js";
-import { pinnedTokenizers } from "../model.js";
+import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
+import { forSecond, openSecondJob } from "../second-job.js";
+import { both, loadEngine } from "../loading.js";
+import { openPinnedModel, pinnedTokenizers } from "../model.js";
 import { warnOfNulls } from "./null-features.js";
 import { planChecks } from "./plan-checks.js";
 import { planReuse } from "./plan-reuse.js";
@@ -41,11 +41,17 @@ export interface PlanningInput {
   readonly shards?: SeenShards | undefined;
 }
 
-/** Reads footers, binds the model to their schema and makes the plan. Writes nothing. */
+export interface PlannedRuns {
+  readonly plan: Plan;
+  /** The plan of the run that scores the same rows with a second model; undefined: the spec has none. */
+  readonly second: Plan | undefined;
+}
+
+/** Reads footers, binds the models to their schema and makes the plans. Writes nothing. */
 export async function planRun(
   context: JobContext,
   { runId, listed, decoder, resolved, engine: loading, ...read }: PlanningInput,
-): Promise<Plan> {
+): Promise<PlannedRuns> {
   const { spec } = context;
   const { model, version, origin } = resolved;
   const [engine, seen] = await both(
@@ -53,7 +59,10 @@ export async function planRun(
     read.shards === undefined ? readWhileOpening(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
   );
   const { shards, rows, schemas } = seen;
-  const { contract, challenger } = await bindModels(context, seen, { decoder, model, engine });
+  const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
+    bindModel(context, seen, { decoder, model, engine, takenElsewhere });
+  const second = await planSecond(context, { runId, listed, decoder, shards: seen }, bind);
+  const contract = await bind(second && computedColumns(second.contract));
   warnOfModel(context, resolved, engine.signature);
   warnOfVersion(context, resolved);
   warnOfFolders(context, contract);
@@ -71,7 +80,6 @@ export async function planRun(
     spec,
     ...pinned,
     contract,
-    challenger,
     msPerRow,
     target,
     dateParam,
@@ -86,7 +94,33 @@ export async function planRun(
       hint: "raise commit_rows; if the number of rows is wrong, `infer-batch inspect` shows the rows that a shard states",
     });
   }
-  return plan;
+  return { plan, second };
+}
+
+/** Plans the run of the second model, so that one that does not fit is found before a row is scored. */
+async function planSecond(
+  context: JobContext,
+  input: Omit<PlanningInput, "resolved" | "engine">,
+  bind: (takenElsewhere: ReadonlySet<string>) => Promise<Contract>,
+): Promise<Plan | undefined> {
+  await using job = await openSecondJob(context);
+  if (job === undefined) {
+    return undefined;
+  }
+  try {
+    return await forSecond(async () => {
+      const resolved = await openPinnedModel(job);
+      await using loading = loadEngine(job, resolved.model, { inputBytes: 0, preview: true });
+      await loading.engine;
+      return await atKey(job, ["model"], async () => {
+        return (await planRun(job, { ...input, resolved, engine: loading.engine })).plan;
+      });
+    });
+  } catch (error) {
+    // If the input does not fit the model either, the input is what is wrong, and not the second one.
+    await bind(new Set(Object.keys(context.spec.input.columns)));
+    throw error;
+  }
 }
 
 /** Warns if nothing would show that a server has another model than the planned one. */
@@ -99,39 +133,27 @@ function warnOfVersion({ spec: { model, checks }, log }: JobContext, { version }
   }
 }
 
-interface BoundModels {
-  readonly contract: Contract;
-  readonly challenger: PlannedChallenger | undefined;
-}
-
 /**
- * Binds the model and the challenger of the spec to the columns of all shards.
+ * Binds the model to the columns of all shards. Of computed columns that another model takes, only those that this one
+ * takes are read.
  * @throws JobError CONTRACT, SCHEMA_MISMATCH, SHARD_CORRUPT
  */
-async function bindModels(
-  context: JobContext,
+async function bindModel(
+  { spec, ...context }: JobContext,
   { schemas, encrypted }: Pick<SeenShards, "schemas" | "encrypted">,
   tools: BindingInput,
-): Promise<BoundModels> {
+): Promise<Contract> {
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
-  const planned = planChallenger(context, typed[0], { decoder: tools.decoder, champion: tools.engine });
-  const challenger = await planned.catch(async (error: unknown) => {
-    // If the input does not fit the champion either, the input is what is wrong, and not the challenger.
-    const takenElsewhere = new Set(Object.keys(context.spec.input.columns));
-    await bindShards(context, typed, { ...tools, takenElsewhere });
-    throw error;
-  });
-  const takenElsewhere = challenger === undefined ? undefined : computedColumns(challenger.contract);
-  const bound = await bindShards(context, typed, { ...tools, takenElsewhere });
-  const contract = challenger === undefined ? bound : withUsedExpressions(bound);
-  for (const one of [contract, ...(challenger === undefined ? [] : [challenger.contract])]) {
-    for (const other of schemas) {
-      refuseDrift(one, typed[0], other);
-    }
-    refuseEncrypted(new Set(usedColumns(one)), encrypted);
+  const takenElsewhere =
+    spec.output.numbered === true ? new Set(Object.keys(spec.input.columns)) : tools.takenElsewhere;
+  const bound = await bindShards({ spec, ...context }, typed, { ...tools, takenElsewhere });
+  const contract = takenElsewhere === undefined ? bound : withUsedExpressions(bound);
+  for (const other of schemas) {
+    refuseDrift(contract, typed[0], other);
   }
-  return { contract, challenger };
+  refuseEncrypted(new Set(usedColumns(contract)), encrypted);
+  return contract;
 }
 
 const someDate = /\d{4}-?\d{2}-?\d{2}/;

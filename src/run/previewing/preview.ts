@@ -22,7 +22,7 @@ import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } f
 import { bindFirstShard } from "../planning/bind-model.js";
 import { pinProfile } from "../judging/baseline.js";
 import { requireFitting } from "../planning/plan-checks.js";
-import { planRun, warnOfFolders, warnOfModel } from "../planning/planning.js";
+import { type PlannedRuns, planRun, warnOfFolders, warnOfModel } from "../planning/planning.js";
 import { type SeenSchema, seenSchema } from "../planning/read-shards.js";
 
 /**
@@ -55,16 +55,16 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const plan = await planRun(context, { runId, listed: listing.shards, ...tools });
-    return { plan, ...(await estimateRun(context, { plan, engine, decoder })) };
+    const { plan, second } = await planRun(context, { runId, listed: listing.shards, ...tools });
+    return { plan, second, ...(await estimateRun(context, { plan, engine, decoder })) };
   };
   const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
-  const { plan, estimate } = made;
+  const { plan, second, estimate } = made;
   if (spec.model.server === undefined) {
     await checkGolden(context, { plan: resumed?.plan ?? plan, engine });
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
-  return { plan, estimate, untried: all };
+  return { plan, second, estimate, untried: all };
 }
 
 /** The id of the run that `run` goes on with, or of the one that it begins after the stored one. */
@@ -79,7 +79,7 @@ async function madeOrStored(
   make: () => Promise<PreviewedPlan>,
 ): Promise<PreviewedPlan> {
   const made = await orFailure(context, make);
-  return "failed" in made ? { plan, estimate: undefined, untried: [planFailed(made)] } : made;
+  return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
 interface OpenForPlan extends AsyncDisposable {
@@ -139,8 +139,7 @@ function untriedAtServer({ checks }: Plan, { paid, traffic }: Engine): string[] 
 export type Preview = PreviewedPlan | { readonly plan?: undefined; readonly untried: readonly string[] };
 
 /** A plan, and what its run will take. */
-export interface PreviewedPlan {
-  readonly plan: Plan;
+export interface PreviewedPlan extends PlannedRuns {
   /** undefined: predictions are free. */
   readonly estimate: PlanEstimate | undefined;
   /** Checks that were not carried out, a line each. */
@@ -203,7 +202,7 @@ async function bindFirst(context: JobContext, { seen, decoder, engine, resolved 
  * Plans a run over the first shard alone, to check the target with; undefined if there is no shard. How many rows there
  * are, and how old they are, does not matter. Writes nothing.
  */
-export async function previewFirst(context: JobContext): Promise<Plan | undefined> {
+export async function previewFirst(context: JobContext): Promise<PlannedRuns | undefined> {
   const { name, params, input } = context.spec;
   const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
   const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
@@ -212,10 +211,11 @@ export async function previewFirst(context: JobContext): Promise<Plan | undefine
     await bindFirst(context, first);
     const { decoder, resolved, engine, shard } = first;
     const runId = runIdOf(name, params, context.sha256);
-    const plan = await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: Promise.resolve(engine) });
-    await requireFitting(context, plan.contract);
+    const opened = Promise.resolve(engine);
+    const planned = await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: opened });
+    await requireFitting(context, planned.plan.contract);
     await pinProfile(context); // whether the file of `checks.baseline` is a profile
-    return plan;
+    return planned;
   });
 }
 

@@ -35,22 +35,6 @@ export interface UnitScoring {
   readonly batchRows: number;
   /** How to hash rows, and what to compare them with; undefined: rows are not hashed. */
   readonly hashing?: FeatureHashing | undefined;
-  /** The model that scores the same rows; default: there is none. */
-  readonly challenger?: ChallengerScoring | undefined;
-}
-
-/** How a worker serves a challenger, in addition to the model. */
-export interface ChallengerScoring {
-  /** Indices of the inputs that are sent with the rows that the worker did not score with the challenger. */
-  readonly sentInputs: readonly number[];
-  /** How to score rows with it; undefined: its sessions are in other threads. */
-  readonly scoring?: GuestScoring | undefined;
-}
-
-/** How a worker scores rows with a model whose session is a guest of its thread. */
-export interface GuestScoring extends Pick<UnitScoring, "contract" | "tensors" | "batchRows"> {
-  /** For each input that is read from shards, its index among the inputs of the batch. */
-  readonly places: readonly number[];
 }
 
 /** A unit, and what a worker makes of its rows. */
@@ -75,8 +59,6 @@ export interface ReleasedRows {
   readonly bytes: number;
   /** Rows of the batches that are scored from here on. */
   readonly batchRows: number | undefined;
-  /** The same, of a challenger's batches. */
-  readonly guestRows: number | undefined;
 }
 
 /** Why a worker did not read a unit to its end: the main thread reads the rest of its rows. */

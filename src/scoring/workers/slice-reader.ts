@@ -6,7 +6,7 @@ import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored-batch.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import type { ChallengerScoring, UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
+import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
 import { openUnitPool, type UnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
@@ -48,8 +48,6 @@ export interface ScoringWorkers {
   readonly batchRows: () => number;
   /** Which features are profiled. */
   readonly features?: FeaturePlan | undefined;
-  /** How the rows are scored with a challenger, see `UnitScoring`; it may change. */
-  readonly challenger?: (() => ChallengerScoring) | undefined;
   /** How rows are hashed; undefined: they are not. */
   readonly hashing?: FeatureHashing | undefined;
 }
@@ -165,11 +163,10 @@ function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: Sl
         decoding ??= startDecoding(most);
         return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
       }
-      const { contract, tensors, batchRows, features: plan, challenger, hashing } = scoring;
-      const guestRows = challenger && ((): number => challenger().scoring?.batchRows ?? 0);
-      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, guestRows, onFailure });
+      const { contract, tensors, batchRows, features: plan, hashing } = scoring;
+      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
       const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const model = { contract, tensors, batchRows: batchRows(), challenger: challenger?.(), hashing };
+      const model = { contract, tensors, batchRows: batchRows(), hashing };
       const request = { ...requestTo(scoring.count), scoring: model, features };
       return yield* scoringPool.read(units, request, fitting(scoring.count));
     },

@@ -19,8 +19,6 @@ export interface UnitPool {
 export interface UnitPoolOptions {
   /** Rows of a batch for the model, where the workers have one; it may change. */
   readonly batchRows?: (() => number) | undefined;
-  /** The same for the challenger. */
-  readonly guestRows?: (() => number) | undefined;
   /** Called once for each unit that is needed and was not read to its end. */
   readonly onFailure?: ((failure: UnitFailure) => void) | undefined;
 }
@@ -210,8 +208,8 @@ function endJob(pool: Pool, job: Job): void {
   job.changed.notify();
 }
 
-function releaseRows({ batchRows, guestRows }: Pool, { worker }: Job, { buffers, bytes }: SentRows): void {
-  const body = { buffers, bytes, batchRows: batchRows?.(), guestRows: guestRows?.() };
+function releaseRows({ batchRows }: Pool, { worker }: Job, { buffers, bytes }: SentRows): void {
+  const body = { buffers, bytes, batchRows: batchRows?.() };
   worker?.client.notify("released", { body, transfer: buffers });
 }
 

@@ -1,11 +1,9 @@
-import { decodedInputs } from "../../binding/contract.js";
 import { createPacker } from "../../packing/packer.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
-import type { DecodedInput, RecordBatch } from "../../columnar/types.js";
+import type { RecordBatch } from "../../columnar/types.js";
 import type { RunModel } from "../../engine/port.js";
-import { isKnownFinite } from "./batch-transfer.js";
-import type { GuestScoring, UnitScoring } from "./protocol.js";
+import type { UnitScoring } from "./protocol.js";
 import { inPlace, isGood, type PackedBatch, type Rows } from "./in-place.js";
 import { rowsToScore, unitHasher } from "./unit-hasher.js";
 
@@ -14,21 +12,6 @@ export type ScoreBatch = (
   batch: RecordBatch,
   rows: number,
 ) => Promise<(Pick<ScoredBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
-
-/** Scores batches with a challenger, whose inputs are among those of the model. */
-export function guestScorer({ places, ...scoring }: GuestScoring, run: RunModel): ScoreBatch {
-  const score = scorer(scoring, run);
-  return (batch, rows) => score({ ...batch, inputs: places.flatMap((place) => batch.inputs[place] ?? []) }, rows);
-}
-
-/** A batch whose matrices say whether all values are finite, so that this is found once for all models. */
-export function withKnownFinite(batch: RecordBatch): RecordBatch {
-  return { ...batch, inputs: batch.inputs.map(knownFinite) };
-}
-
-function knownFinite(input: DecodedInput): DecodedInput {
-  return input.kind === "matrix" ? { ...input, isFinite: isKnownFinite(input) || undefined } : input;
-}
 
 /** Scores the rows of batches; where rows are hashed, those that take no stored prediction. */
 export function scorer(scoring: Pick<UnitScoring, "contract" | "tensors" | "hashing">, run: RunModel): ScoreBatch {
@@ -56,10 +39,9 @@ function rowScorer(
   run: RunModel,
 ): (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined> {
   let packing = createPacking(contract);
-  const inputs = decodedInputs(contract).length; // others that were read are a challenger's
   return async (batch, rows) => {
     const predictions: Predictions[] = [];
-    const isPlain = batch.inputs.slice(0, inputs).every(isGood);
+    const isPlain = batch.inputs.every(isGood);
     let isAtModel = false;
     try {
       for (let from = 0; from < batch.rowCount; from += rows) {

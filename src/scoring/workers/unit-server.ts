@@ -21,12 +21,11 @@ import { directPlan } from "../../packing/direct/plan.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";
-import { type ChallengerScoring, type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
+import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
 import type { RunModel } from "../../engine/port.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
-import { guestScorer, type ScoreBatch, scorer, withKnownFinite } from "./unit-scorer.js";
-import type { RecordBatch } from "../../columnar/types.js";
+import { scorer } from "./unit-scorer.js";
 
 /** Bytes of rows that are sent and not released yet: more than most row groups have. */
 const heldLimitBytes = 24 * 1024 * 1024;
@@ -40,8 +39,6 @@ const stepMs = 50;
 export interface UnitModels {
   /** The model that scores units; undefined: there is none in this thread. */
   readonly run?: RunModel | undefined;
-  /** A challenger, which rejects where the thread has none. */
-  readonly guest?: RunModel | undefined;
 }
 
 export interface UnitServerOptions extends UnitModels {
@@ -62,7 +59,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
     for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
       const sent = new Set([
         ...buffers,
-        ...[...(batch.predictions ?? []), ...(batch.challenged ?? [])].flatMap((part) => numericBuffers(part.outputs)),
+        ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs)),
         ...(batch.features ?? []).flatMap(partBuffers),
         ...(batch.hashed === undefined ? [] : hashBuffers(batch.hashed)),
       ]);
@@ -86,10 +83,9 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       },
     },
     onNotice: {
-      released({ buffers, bytes, batchRows, guestRows }) {
+      released({ buffers, bytes, batchRows }) {
         takeBack(server.pool, buffers);
         server.wantedRows = batchRows ?? server.wantedRows;
-        server.guestRows = guestRows ?? server.guestRows;
         held.add(-bytes);
       },
     },
@@ -123,7 +119,7 @@ function failureOf(error: unknown): UnitFailure {
   return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
-function openServer({ openReader, run, guest, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
+function openServer({ openReader, run, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
   if (isAddressSpaceLimited === true) {
     doWithoutVectors();
   }
@@ -138,9 +134,7 @@ function openServer({ openReader, run, guest, isAddressSpaceLimited }: UnitServe
     },
     readers,
     run,
-    guest,
     wantedRows: undefined,
-    guestRows: undefined,
   };
 }
 
@@ -197,8 +191,6 @@ interface UnitServer extends UnitModels {
   readonly readerOf: (format: Unit["format"]) => UnitReader;
   /** Rows of a batch for the model, as the main thread said last. */
   wantedRows: number | undefined;
-  /** The same for the challenger. */
-  guestRows: number | undefined;
 }
 
 interface SentBatch {
@@ -216,7 +208,6 @@ async function* batchesOf(
   const { pool, matrices, run } = server;
   const tools = pooledBatchMemory((bytes) => pool.take(bytes));
   const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
-  const challenge = challengeOf(server, scoring?.challenger);
   // Copying floats that are sent pays off: vectors pack them in less than half the time.
   const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
   const plan = directPlan(projection, (element, length) =>
@@ -237,36 +228,19 @@ async function* batchesOf(
       tools.clear();
       matrices.clear();
       const rows = { from, to: rowEnd - piece.rowStart };
-      const read = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
-      const batch = challenge === undefined ? read : withKnownFinite(read);
+      const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
       const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
-      const challenged = predictions && (await challenge?.(batch))?.predictions;
-      steps.took(batch.rowCount, [...(predictions ?? []), ...(challenged ?? [])]);
+      steps.took(batch.rowCount, predictions ?? []);
       // While the inputs are in the cache of the processor.
       const measured =
         predictions === undefined || features === undefined ? undefined : batchFeatures(features, batch, rowStart);
-      const isDone = challenged !== undefined || scoring?.challenger === undefined;
-      const sent = isDone ? [] : (scoring.challenger?.sentInputs ?? []).flatMap((place) => batch.inputs[place] ?? []);
-      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: sent }, tools);
+      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, tools);
       takeBack(pool, tools.left(parcel.buffers));
-      const made = { ...parcel.batch, predictions, challenged, hashed, features: measured };
+      const made = { ...parcel.batch, predictions, hashed, features: measured };
       yield { rowStart, batch: made, buffers: parcel.buffers };
       rowStart = rowEnd;
     }
   }
-}
-
-/** What scores batches with the challenger in this thread; undefined: nothing does. */
-function challengeOf(
-  server: UnitServer,
-  challenger: ChallengerScoring | undefined,
-): ((batch: RecordBatch) => ReturnType<ScoreBatch>) | undefined {
-  const { scoring } = challenger ?? {};
-  if (scoring === undefined || server.guest === undefined) {
-    return undefined;
-  }
-  const score = guestScorer(scoring, server.guest);
-  return (batch) => score(batch, scoring.contract.fixedBatchRows ?? server.guestRows ?? scoring.batchRows);
 }
 
 /** How many rows are sent at once: of those that are scored, some batches of the model, as many as do not take long. */

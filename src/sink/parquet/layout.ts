@@ -58,7 +58,9 @@ export interface Layout {
 /** Digits of the digest in the file name of rejects. */
 const digestDigits = 16;
 
-const partName = new RegExp(`^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet|\\.staged)$`);
+const partName = new RegExp(
+  `^part-(\\d{5,})\\.(.+?)(?:\\.[0-9a-f]{${digestDigits}}\\.jsonl|\\.parquet|\\.compared|\\.staged)$`,
+);
 
 /** The layout of a planned run. */
 export function plannedLayout(folder: string, { runId, staged }: Pick<Plan, "runId" | "staged">): Layout {
@@ -75,10 +77,10 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
   const control = `${runs}/${runId}`;
   const staging = `${control}/parts`;
   const parts = staged ? staging : folder;
-  const committedName = (span: number): string => {
-    const name = partFileName(span, runId);
-    return staged ? name.replace(/parquet$/, "staged") : name;
-  };
+  // Below a folder of parts, a pattern such as `**/*.parquet` would find them, too.
+  const extension = folder.endsWith("/_challenger") ? "compared" : "parquet";
+  const partOf = (span: number): string => partFileName(span, runId, extension);
+  const committedName = (span: number): string => partFileName(span, runId, staged ? "staged" : extension);
   const committedPart = (span: number): string => `${staged ? parts : below}/${committedName(span)}`;
   const isNamed = (fileName: string, nameOf: (span: number) => string): number | undefined => {
     const [, digits, run] = partName.exec(fileName) ?? [];
@@ -102,17 +104,17 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     parts,
     withdrawn: `${control}/withdrawn`,
     rejects: `${below}/_rejects`,
-    part: (span) => partFileName(span, runId),
+    part: partOf,
     committedPart,
-    pathsOf: (span) => [...new Set([committedPart(span), `${below}/${partFileName(span, runId)}`])],
+    pathsOf: (span) => [...new Set([committedPart(span), `${below}/${partOf(span)}`])],
     rejectsOf: (span, sha256) => `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
-    spanOf: (fileName) => isNamed(fileName, (span) => partFileName(span, runId)),
+    spanOf: (fileName) => isNamed(fileName, partOf),
     committedSpanOf: (fileName) => isNamed(fileName, committedName),
   };
 }
 
-function partFileName(span: number, runId: RunId): string {
-  return `part-${paddedSpan(span)}.${runId}.parquet`;
+function partFileName(span: number, runId: RunId, extension: string): string {
+  return `part-${paddedSpan(span)}.${runId}.${extension}`;
 }
 
 function paddedSpan(span: number): string {

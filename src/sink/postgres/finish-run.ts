@@ -241,12 +241,12 @@ export function runDecisions(tools: RunTools, plan: Plan): Pick<RunSink, "profil
         tools,
         `writing the ${kind.name} on ${runId}`,
         async (session) => {
-          await ("verdict" in value
-            ? requireSpans(session, tools, plan, "judging")
-            : admitDecision(session, tools, plan, value));
+          await ("kind" in value
+            ? admitDecision(session, tools, plan, value)
+            : requireSpans(session, tools, plan, "judging"));
           return await createDocument(session, tools, runId, kind, value);
         },
-        "verdict" in value || value.kind === "approved" ? finishSeconds : undefined,
+        !("kind" in value) || value.kind === "approved" ? finishSeconds : undefined,
       ),
     async tidy() {
       await dropTables(tools, (session) => tablesToDrop(session, control, plan));

@@ -65,6 +65,6 @@ export function openStandIns(standIns: StandIns | undefined): StandInAccount {
 
 /** Whether a key decides where the runs of a job are. Folders are found with any params. */
 function namesRuns(path: readonly (string | number)[]): boolean {
-  const [section, ...rest] = path[0] === "challenger" ? path.slice(1) : path;
+  const [section, ...rest] = path;
   return section === "name" || (section === "output" && rest.join(".") !== "parquet.path");
 }

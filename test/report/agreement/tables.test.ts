@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Measures } from "#src/checks/agreement/agreement.js";
+import type { Measures } from "#src/checks/agreement.js";
 import { agreementLine, agreementTables, differentRowTables } from "#src/report/agreement/tables.js";
 
 test.each([

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { ChallengerResult } from "#src/publish/challenger-result.js";
+import type { RunComparison } from "#src/publish/run-comparison.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { scratchFolder } from "../../support/job.js";
@@ -15,12 +15,14 @@ const widths = [390, 768, 1280];
 
 const differences = { kind: "numbers", medianDifference: 0.0008, p90Difference: 0.09, p99Difference: 0.34 } as const;
 
-const challenger: ChallengerResult = {
+const challenger: RunComparison = {
   model: "models:/churn_of_customers_who_pay_monthly@challenger",
   sha256: "0".repeat(64),
   tolerance: 0.01,
   compared: 4_470_039,
-  missed: { missing: 12 },
+  missed: { null: 12 },
+  place: "out/_challenger",
+  repeated: 0,
   columns: [
     [
       "score",
@@ -30,8 +32,6 @@ const challenger: ChallengerResult = {
         meanDifference: 0.0302907,
         largestDifference: 0.35828,
         rankCorrelation: 0.99993,
-        rankedRows: 100_000,
-        isSampled: true,
         psi: 0.0561075,
         beyond: 1_204_331,
         most: [
@@ -55,7 +55,7 @@ function widePage(): string {
   const { record, outcome, review } = reviewedRun(3, {
     outputs: { ...outputs, [name]: scores(4_470_039, 5), segment: textsProfile(labels) },
   });
-  record.setReview({ ...review, challenger });
+  record.setReview({ ...review, comparison: challenger });
   const { report } = outcome.kind === "done" ? outcome : expect.fail();
   const verdict = report.verdict ?? expect.fail();
   const failed = [...verdict.failed, ...Array.from({ length: 23 }, (_, check) => `${name}: check ${check} failed`)];

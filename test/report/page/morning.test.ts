@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { Finding } from "#src/checks/check.js";
-import type { ChallengerResult } from "#src/publish/challenger-result.js";
+import type { RunComparison } from "#src/publish/run-comparison.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
@@ -215,7 +215,7 @@ describe("an attempt that scored no row of a held run", () => {
   });
 });
 
-test("the challenger's section tells where its predictions are, and which rows and figures are a sample", () => {
+test("the challenger's section tells where its predictions are, and which rows differ most", () => {
   const row = { row: 1, one: "a", other: "b", distance: 1 };
   const labels = {
     kind: "labels",
@@ -232,18 +232,18 @@ test("the challenger's section tells where its predictions are, and which rows a
     rows: 400,
     largestDifference: 1,
     rankCorrelation: 0.9,
-    rankedRows: 100_000,
-    isSampled: true,
     psi: 0.01,
     beyond: 3,
     most: [row],
   } as const;
-  const challenger: ChallengerResult = {
+  const challenger: RunComparison = {
     model: "b.onnx",
     sha256: "b",
     tolerance: 0.01,
     compared: 400,
     missed: {},
+    place: "out/_challenger",
+    repeated: 0,
     columns: [
       ["label", labels],
       ["score", score],
@@ -251,10 +251,9 @@ test("the challenger's section tells where its predictions are, and which rows a
     apart: [],
   };
   const run = reviewedRun(0);
-  const page = pageOf(run, { challenger, kept: "kept/2026-11-23" });
-  expect(page).toContain("Its predictions are not published; they are kept in kept/2026-11-23.");
-  expect(page).toContain("rank correlation 0.9 (of a sample of 100,000 rows)");
+  const page = pageOf(run, { comparison: challenger });
+  expect(page).toContain("Its predictions are not published; they are in out/_challenger.");
+  expect(page).toContain("rank correlation 0.9, PSI");
   expect(page).toContain("<summary>2 rows that differ</summary>");
   expect(page).toContain("<summary>1 row that differs most</summary>");
-  expect(pageOf(run, { challenger })).toContain("Its predictions are not published.</p>");
 });

@@ -1,10 +1,6 @@
 import { DatabaseError } from "pg";
-import {
-  type ErasedTable,
-  profileWithoutRows,
-  type TableErasure,
-  verdictWithoutRows,
-} from "../../../publish/erasure.js";
+import { parseRunComparison, withoutRows } from "../../../publish/run-comparison.js";
+import { type ErasedTable, type TableErasure, verdictWithoutRows } from "../../../publish/erasure.js";
 import { splitTable } from "../../../spec/postgres-spec.js";
 import { JobError } from "../../../util/errors.js";
 import {
@@ -151,7 +147,7 @@ async function lockReplacing(session: Session, runs: readonly PastRun[]): Promis
 }
 
 /**
- * Deletes the committed spans of unfinished kept predictions after some of their rows were erased: their staging table
+ * Deletes the committed spans of unfinished runs after some of their rows were erased: their staging table
  * could never be swapped in, because it must have all rows of its spans. So the next run for these params keeps all of
  * them anew. No reader has seen any. A role that may not delete spans leaves them. Needs the lock of `lockReplacing`.
  */
@@ -256,26 +252,23 @@ interface OpenRun {
   readonly mode: string;
   readonly params: Record<string, string>;
   readonly held: boolean;
-  /** Whether it is the kept predictions of a challenger. */
-  readonly kept: boolean;
 }
 
 /**
- * Refuses to erase while a run for the target is unfinished or held. Returns the kept predictions that are unfinished, and
- * that no attempt continues. @throws JobError NOT_ERASED
+ * Refuses to erase while a run for the target is unfinished or held. Returns the unfinished runs that no attempt continues.
+ * @throws JobError NOT_ERASED
  */
 async function refuseOpenRuns(
   session: Session,
   { control: { table, where }, planTarget: { table: target } }: RunTools,
-  { job, command, isKeptOver }: TableErasure,
+  { job, command, isOver }: TableErasure,
 ): Promise<readonly PastRun[]> {
   const { rows } = await session.query<OpenRun>({
-    text: `SELECT run_id, job, mode, params, ${where.isHeld} AS held, plan ~ '"kept": *true' AS kept
+    text: `SELECT run_id, job, mode, params, ${where.isHeld} AS held
       FROM ${table("runs")} r WHERE target = $1 AND ${where.isOpen} ORDER BY planned_at`,
     values: [target],
   });
-  const isOver = (run: OpenRun): boolean => run.kept && run.job === job && isKeptOver?.(run.params) === true;
-  const open = rows.find((run) => !isOver(run));
+  const open = rows.find((run) => run.job !== job || isOver?.(run.params) !== true);
   if (open !== undefined) {
     const { run_id: runId, held, params } = open;
     const older = open.mode === "append" ? "" : " (with --allow-older, if a newer run has published to the table)";
@@ -344,50 +337,34 @@ async function plannedKeyTypes(
 }
 
 /** A profile is 64 KiB at most. */
-const rowsPerQuery = 64;
-
-/** Removes what profiles and verdicts of the target's runs say of single rows. */
+/** Removes what the verdicts on the target's runs, and their comparisons with second models, say of single rows. */
 async function stripRecords(
   session: Session,
   { control: { table }, planTarget: { table: target } }: RunTools,
 ): Promise<void> {
-  const ofTarget = `run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`;
-  for (let after = ["", -1]; ; ) {
-    const { rows } = await session.query<{ run_id: string; span: number; profile: string }>({
-      text: `SELECT run_id, span, profile FROM ${table("spans")} WHERE ${ofTarget} AND profile LIKE '%"agreement":%'
-        AND (run_id, span) > ($2, $3) ORDER BY run_id, span LIMIT ${rowsPerQuery}`,
-      values: [target, ...after],
-    });
-    for (const { run_id: runId, span, profile } of rows) {
-      const stripped = profileWithoutRows(profile);
-      if (stripped !== profile) {
-        await session.query({
-          text: `UPDATE ${table("spans")} SET profile = $3 WHERE run_id = $1 AND span = $2`,
-          values: [runId, span, stripped],
-        });
-      }
-    }
-    const last = rows.at(-1);
-    if (last === undefined || rows.length < rowsPerQuery) {
-      break;
-    }
-    after = [last.run_id, last.span];
-  }
-  const { rows } = await session.query<{ run_id: string; verdict: string }>({
-    text: `SELECT run_id, document::text AS verdict FROM ${table("documents")} WHERE name = 'verdict' AND ${ofTarget}
-      AND (document::text LIKE '%"challenger":%' OR document::text LIKE '%"examples":%')`,
+  const { rows } = await session.query<{ run_id: string; name: "verdict" | "comparison"; document: string }>({
+    text: `SELECT run_id, name, document::text AS document FROM ${table("documents")}
+      WHERE run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)
+      AND (name = 'comparison' OR (name = 'verdict' AND document::text LIKE '%"examples":%'))`,
     values: [target],
   });
-  for (const { run_id: runId, verdict: text } of rows) {
-    const verdict = parseRunVerdict(parseJson(text));
-    const stripped = verdict === undefined ? text : documentText(verdictWithoutRows(verdict));
-    if (stripped !== text) {
+  for (const { run_id: runId, name, document } of rows) {
+    const stripped = strip(name, document);
+    if (stripped !== document) {
       await session.query({
-        text: `UPDATE ${table("documents")} SET document = $2 WHERE run_id = $1 AND name = 'verdict'`,
-        values: [runId, stripped],
+        text: `UPDATE ${table("documents")} SET document = $2 WHERE run_id = $1 AND name = $3`,
+        values: [runId, stripped, name],
       });
     }
   }
+}
+
+function strip(name: "verdict" | "comparison", text: string): string {
+  const json = parseJson(text);
+  const [verdict, result] =
+    name === "verdict" ? [parseRunVerdict(json), undefined] : [undefined, parseRunComparison(json)];
+  const stripped = (verdict && verdictWithoutRows(verdict)) ?? (result && withoutRows(result));
+  return stripped === undefined ? text : documentText(stripped);
 }
 
 /**

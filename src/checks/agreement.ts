@@ -1,0 +1,177 @@
+import { scaleOf } from "../columnar/decimals.js";
+import { type ColumnType, showType } from "../columnar/types.js";
+import { isElementType } from "../columnar/values.js";
+
+/** Which columns of two sets of predictions are compared. */
+export interface MatchedColumns {
+  readonly compared: readonly string[];
+  /** Columns that cannot be compared, with the reason. */
+  readonly apart: readonly { readonly name: string; readonly reason: string }[];
+}
+
+interface TypedColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** Matches the columns of two sides by name. Only columns of comparable types are compared. @param names the sides in reasons */
+export function matchColumns(
+  one: readonly TypedColumn[],
+  other: readonly TypedColumn[],
+  [a, b]: readonly [string, string] = ["A", "B"],
+): MatchedColumns {
+  const others = new Map(other.map((column) => [column.name, column]));
+  const compared: string[] = [];
+  const apart: { name: string; reason: string }[] = [];
+  for (const { name, type } of one) {
+    const match = others.get(name);
+    others.delete(name);
+    if (match === undefined) {
+      apart.push({ name, reason: `only ${a} has it (${showType(type)})` });
+    } else if (comparableKind(type, match.type) === undefined) {
+      const [typeA, typeB] = [showType(type), showType(match.type)];
+      apart.push({ name, reason: typeA === typeB ? `of type ${typeA}` : `${typeA} in ${a}, ${typeB} in ${b}` });
+    } else {
+      compared.push(name);
+    }
+  }
+  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
+  return { compared, apart: [...apart, ...rest] };
+}
+
+/** Returns how two columns are compared; undefined: their types cannot be compared. */
+export function comparableKind(one: ColumnType, other: ColumnType): Measures["kind"] | undefined {
+  const family = familyOf(one);
+  if (family === undefined || family !== familyOf(other)) {
+    return undefined;
+  }
+  return typeof one === "string" && timeFamilies[one] !== undefined
+    ? "times"
+    : family === "numbers"
+      ? "numbers"
+      : family === "list of numbers"
+        ? "vectors"
+        : "labels";
+}
+
+/** Columns of the same family can be compared. */
+const timeFamilies: Readonly<Record<string, string>> = {
+  date32: "dates",
+  "time64[us]": "times of day",
+  "time64[ns]": "times of day",
+  "timestamp[us]": "timestamps",
+  "timestamp[ns]": "timestamps",
+  "timestamp[us, UTC]": "instants",
+};
+
+function familyOf(type: ColumnType): string | undefined {
+  if (scaleOf(type) !== undefined || type === "float32" || type === "float64") {
+    return "numbers";
+  }
+  if (typeof type === "object") {
+    const isComparable =
+      type.kind === "list" && typeof type.element === "string" && timeFamilies[type.element] === undefined;
+    const element = isComparable ? familyOf(type.element) : undefined;
+    return element === undefined ? undefined : `list of ${element}`;
+  }
+  return isElementType(type) ? "integers" : type === "utf8" || type === "bool" ? type : timeFamilies[type];
+}
+
+/** A row for which two sides have different values. */
+export interface DifferentRow {
+  /** The number of the row; where rows are joined by key, a number that depends on the key alone. */
+  readonly row: number;
+  /**
+   * The absolute difference of two numbers; 1 for two labels; the seconds between two times; 1 minus the cosine of two
+   * vectors. Infinity: only one of the two values is a number, or has a direction.
+   */
+  readonly distance: number;
+  /** Both values, as a reader sees them. */
+  readonly one: string;
+  readonly other: string;
+  /** Values that tell whose row it is, by column; undefined: there are none. */
+  readonly keys?: Readonly<Record<string, string | null>> | undefined;
+}
+
+/** Figures about the agreement of a column. NaN: there are no rows to compute a figure from. */
+export type Measures = { readonly rows: number; readonly most: readonly DifferentRow[] } & (
+  | {
+      readonly kind: "numbers";
+      /** Of the absolute differences of the rows in which both numbers are finite. */
+      readonly meanDifference: number;
+      readonly medianDifference: number;
+      readonly p90Difference: number;
+      readonly p99Difference: number;
+      readonly largestDifference: number;
+      readonly rankCorrelation: number;
+      readonly psi: number;
+      /** The number of rows that differ by more than the tolerance. */
+      readonly beyond: number;
+    }
+  | {
+      readonly kind: "labels";
+      readonly equal: number;
+      readonly psi: number;
+      /** The pairs of different labels that occur most, the most frequent first. */
+      readonly flips: readonly Flip[];
+    }
+  | {
+      readonly kind: "vectors";
+      readonly meanCosine: number;
+      readonly lowestCosine: number;
+      /** The number of rows whose vectors differ and have no cosine. */
+      readonly without: number;
+    }
+  | {
+      readonly kind: "times";
+      readonly equal: number;
+      /** By how much two finite dates or times differ at most, in seconds; 0: none do. */
+      readonly largestShift: number;
+    }
+);
+
+export interface Flip {
+  readonly one: string;
+  readonly other: string;
+  readonly rows: number;
+}
+
+/** How the rows of two sides match by their keys. A is the earlier side. */
+export interface MatchedRows {
+  readonly rowsA: number;
+  readonly rowsB: number;
+  /** The number of rows whose key is in one side only. */
+  readonly onlyA: number;
+  readonly onlyB: number;
+  /** The number of keys that are once in each side. Their rows are compared. */
+  readonly matched: number;
+  /** Of those, the number of rows that differ in a column. */
+  readonly changed: number;
+  /** The number of keys that are several times in a side, and of those that are not as often in the other one. */
+  readonly repeated: number;
+  readonly uneven: number;
+  /** Some repeated keys with their numbers of rows. */
+  readonly examples: readonly { readonly key: string; readonly a: number; readonly b: number }[];
+}
+
+/** Which rows are joined, and when two values count as equal. */
+export interface JoinRequest {
+  readonly key: readonly string[];
+  readonly columns: readonly string[];
+  /** Columns of A that are shown of the rows that differ most. */
+  readonly shown: readonly string[];
+  /** The largest difference of two numbers that count as equal. */
+  readonly tolerance: number;
+}
+
+/** A span as a file on this machine, which lasts until the next one is requested. `rowStart`: its first row in the run. */
+export interface NumberedSpan {
+  readonly path: string;
+  readonly rowStart: number;
+}
+
+/** How two sides agree. */
+export interface Agreement {
+  readonly rows: MatchedRows;
+  readonly columns: ReadonlyMap<string, Measures>;
+}

@@ -1,0 +1,181 @@
+import { matchColumns, type NumberedSpan } from "../checks/agreement.js";
+import { runIdOf } from "../plan/identity.js";
+import type { Plan } from "../plan/plan.js";
+import { spanCount } from "../plan/spans.js";
+import type { StoredSpans } from "../publish/published-files.js";
+import type { RunComparison } from "../publish/run-comparison.js";
+import type { JobContext, RowJoiner } from "../scoring/context.js";
+import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
+import { challengerKeys } from "../spec/challenger-spec.js";
+import { usualKey } from "../spec/usual-key.js";
+import { JobError, messageOf, reworded } from "../util/errors.js";
+import { countCommitted } from "./attempt.js";
+import { predictedColumns } from "./timed-scorer.js";
+
+/** Opens the job that scores the same rows with the challenger, into a place beside the output; undefined: there is none. */
+export async function openSecondJob(context: JobContext): Promise<(JobContext & AsyncDisposable) | undefined> {
+  const opened = await context.openSecondJob?.();
+  return opened && { ...context, ...opened, openSecondJob: undefined, newRun: false };
+}
+
+/** Runs `work` for a challenger and rewrites its errors: keys such as `model.path` become `challenger.path`. */
+export async function forSecond<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof JobError)) {
+      throw error;
+    }
+    const { message, hint } = error;
+    throw reworded(error, { message: challengerKeys(message), hint: hint && challengerKeys(hint) });
+  }
+}
+
+/**
+ * Has the challenger score the rows of a run: of this worker's share, and once all spans of the run are committed, whatever
+ * is left. Then stores how both agree, unless that is stored. A run that is judged without it stays without. Whatever goes
+ * wrong ends no run.
+ */
+export async function scoreWithSecond(
+  context: JobContext,
+  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+): Promise<void> {
+  const { sink, signal, log } = context;
+  const { plan } = stored;
+  const { runId } = plan;
+  if (context.openSecondJob === undefined || run.state.kind !== "unfinished") {
+    return;
+  }
+  try {
+    const known = await sink.ledger.read(runId, comparisonDocument);
+    const verdict = plan.checks === null ? undefined : await sink.ledger.read(runId, verdictDocument);
+    if (known !== undefined || verdict !== undefined) {
+      return;
+    }
+    await using job = await openSecondJob(context);
+    if (job !== undefined) {
+      const isWhole = countCommitted(run) === spanCount(plan);
+      log.info("scoring the same rows with the challenger");
+      await forSecond(() => scoreRows({ ...job, steal: isWhole }, plan));
+      await (isWhole ? storeResult(context, { plan, run }, job) : undefined);
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    if ((await sink.ledger.read(runId, comparisonDocument).catch(() => undefined)) !== undefined) {
+      return; // another worker has compared them, and has moved what this one was reading
+    }
+    log.warn(`challenger: not whole, so that the predictions are not compared: ${messageOf(error)}`);
+  }
+}
+
+/** Carries out the challenger's run; a new one where the last one was of other rows, or of a model that has changed since. */
+async function scoreRows(job: JobContext, plan: Plan): Promise<void> {
+  const spec = { ...job.spec, commit_rows: plan.commitRows };
+  const run = async (newRun: boolean): Promise<unknown> => await job.runOther?.({ ...job, spec, newRun });
+  const last = await job.sink.find(runIdOf(spec.name, spec.params, job.sha256));
+  const isGone = last?.pruned !== undefined || last?.plan.erasure !== undefined;
+  const isOther = last !== undefined && (isGone || !hasSameRows(last.plan, plan));
+  const isOver = last !== undefined && !isOther && (await job.sink.open(last)).state.kind === "published";
+  try {
+    await run(isOther);
+  } catch (error) {
+    if (!isOver || !(error instanceof JobError) || error.exitCode !== 66) {
+      throw error;
+    }
+    await run(true);
+  }
+}
+
+function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
+  return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
+}
+
+interface WholeRun {
+  readonly plan: Plan;
+  readonly run: RunSink;
+}
+
+async function storeResult(context: JobContext, champion: WholeRun, job: JobContext): Promise<void> {
+  const { sink, spec } = job;
+  const stored = await sink.find(runIdOf(spec.name, spec.params, job.sha256));
+  if (stored === undefined || stored.pruned !== undefined) {
+    throw new Error(`${sink.target} has no run`);
+  }
+  const run = await sink.open(stored);
+  const { plan } = stored;
+  const [committed, spans] = [countCommitted(run), spanCount(plan)];
+  if (committed < spans) {
+    throw new Error(`${sink.target} has ${committed} of ${spans} spans`);
+  }
+  if (!hasSameRows(plan, champion.plan)) {
+    throw new Error("the input has changed since the run was planned");
+  }
+  const compared = await compareRuns(context, champion, { plan, run });
+  const { uri: model, sha256, version } = plan.model;
+  await champion.run.create(comparisonDocument, {
+    model,
+    sha256,
+    ...(version === undefined ? {} : { version }),
+    place: sink.target,
+    ...compared,
+  });
+}
+
+/** Output columns that are shown of the rows that differ most. */
+const mostShown = 3;
+
+/** Compares two runs of the same rows: by row where rows are in files, by key where they are in tables. */
+async function compareRuns(
+  { spec, sink, openRowJoiner }: JobContext,
+  champion: WholeRun,
+  challenger: WholeRun,
+): Promise<Pick<RunComparison, "tolerance" | "compared" | "missed" | "repeated" | "columns" | "apart">> {
+  const tolerance = spec.challenger?.tolerance ?? 0;
+  const { compared, apart } = matchColumns(
+    predictedColumns(champion.plan.contract),
+    predictedColumns(challenger.plan.contract),
+    ["the champion", "the challenger"],
+  );
+  const copied = champion.plan.contract.passthrough.map(({ column }) => column);
+  const usual = usualKey(spec).filter((name) => copied.includes(name));
+  const key = sink.table === undefined ? ["_row"] : usual;
+  if (key.length === 0) {
+    throw new Error("no column of the table tells one row from another: name one in output.columns");
+  }
+  const [a, b] = [await champion.run.read(key), await challenger.run.read(key)];
+  await using joiner = await openRowJoiner([a.folder, b.folder]);
+  await joiner.loadRejected("a", rejectedRows(champion));
+  await joiner.loadRejected("b", rejectedRows(challenger));
+  if ("spans" in a && "spans" in b) {
+    await joiner.loadSpans(numbered(champion.plan, a), numbered(challenger.plan, b));
+  } else {
+    await joiner.load("a", a);
+    await joiner.load("b", b);
+  }
+  const shown = (usual.length > 0 ? usual : copied).slice(0, mostShown);
+  const { rows, columns } = await joiner.compare({ key, columns: compared, shown, tolerance });
+  const missed = Object.fromEntries(await joiner.missed());
+  return { tolerance, compared: rows.matched, missed, repeated: rows.repeated, columns: [...columns], apart };
+}
+
+type RejectedRow = Parameters<RowJoiner["loadRejected"]>[1] extends AsyncIterable<infer T> ? T : never;
+
+/** The rejected rows with their numbers in the run. */
+async function* rejectedRows({ plan, run }: WholeRun): AsyncGenerator<RejectedRow> {
+  let start = 0;
+  const starts = new Map<string, number>();
+  for (const shard of plan.input.shards) {
+    starts.set(shard.uri, start);
+    start += shard.rows;
+  }
+  for await (const { shard, row, reason } of run.rejects()) {
+    yield { row: (starts.get(shard) ?? 0) + row, reason };
+  }
+}
+
+async function* numbered({ commitRows }: Plan, files: StoredSpans): AsyncGenerator<NumberedSpan> {
+  for await (const { span, path } of files.spans()) {
+    yield { path, rowStart: span * commitRows };
+  }
+}

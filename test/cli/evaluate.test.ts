@@ -1,0 +1,58 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratch } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
+
+interface Night {
+  readonly night: string;
+  readonly models: readonly { readonly rows: number; readonly rows_labelled: number; readonly mae: number }[];
+}
+
+test("evaluate judges the nights of a range by a CSV file, leaves out one without a run, and says what changed", async () => {
+  const job = await nightlyJob(scratch.path, { checks: undefined, input: { where: "id <> 7" } });
+  const dates = [20, 21, 22, 23, 24, 26].map((day) => `2026-11-${day}`);
+  for (const date of dates) {
+    if (date === "2026-11-26") {
+      await job.rewrite({ input: { columns: { s1: "s1 + 1" }, where: "id <> 7" } });
+    }
+    const { code, stderr } = await job.night("run", date, "--quiet");
+    expect(code, stderr).toBe(0);
+  }
+  const labels = join(scratch.path, "labels.csv");
+  const known = Array.from({ length: 300 }, (_, row) => `${row + 1},${100 + row},${row % 2 === 0 ? "even" : "odd"}`);
+  await writeFile(labels, `id,value,parity\n${known.join("\n")}\n`);
+  const evaluate = (...args: string[]) =>
+    runHere(["evaluate", job.spec, "--labels", labels, "--label", "value", ...args]);
+  const range = ["--param", "ds=2026-11-20..2026-11-26"];
+  const found = await evaluate(...range, "--json");
+  expect(found.stderr).toMatch(/^warning: 2026-11-25 is left out: comparing run .* it is not planned\n$/);
+  const { nights, changed } = lastJson(found) as { nights: Night[]; changed: { night: string; figure: string }[] };
+  expect(nights.map(({ night }) => night)).toEqual(dates);
+  expect(nights[0]?.models).toMatchObject([{ kind: "numbers", prediction: "score", rows: 441, rows_labelled: 299 }]);
+  expect(changed.map(({ night, figure }) => `${night} ${figure}`)).toEqual(
+    ["mae", "rmse", "bias"].map((figure) => `2026-11-26 ${figure}`),
+  );
+
+  const { stdout } = await evaluate(...range, "--by", "parity");
+  expect(stdout).toContain(`score judged by value in ${labels}\n`);
+  expect(stdout).toMatch(/2026-11-20 +odd +150 +150 +150 +[\d.]+ +[\d.]+ +-?[\d.]+\n/);
+  expect(stdout).toMatch(/2026-11-26: MAE is [\d.]+, on the nights before [\d.]+ to [\d.]+\n/);
+
+  const one = ["--param", "ds=2026-11-20"];
+  expect(await evaluate("--param", "ds=2026-11-25")).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining("it is not planned"),
+  });
+  expect(await evaluate(...one, "--key", "customer")).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining("column customer"),
+  });
+  expect(await evaluate(...one, "--by", "region")).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining("column region"),
+  });
+  const gone = ["evaluate", job.spec, ...one, "--labels", "gone.csv", "--label", "value"];
+  expect(await runHere(gone)).toMatchObject({ code: 64, stderr: expect.stringContaining("there is no such file") });
+});

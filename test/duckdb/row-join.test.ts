@@ -1,0 +1,183 @@
+import { expect, test } from "vitest";
+import type { MatchedRows } from "#src/checks/agreement.js";
+import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
+import { compareRows } from "#src/duckdb/row-join.js";
+import { watched } from "../support/watched-sql.js";
+import { randomOf } from "../support/random.js";
+
+interface Row {
+  readonly id: number | null;
+  readonly part: string;
+  readonly score: number;
+}
+
+/** Rows of which some have the same key, and some none. */
+function someRows(random: () => number, count: number): Row[] {
+  return Array.from({ length: count }, () => ({
+    id: random() < 0.05 ? null : Math.floor(random() * 300) - 150,
+    part: random() < 0.7 ? "x" : "y",
+    score: Math.floor(random() * 3),
+  }));
+}
+
+const sqlOf = (rows: readonly Row[], type: string): string =>
+  `SELECT id::${type} AS id, part, score::FLOAT AS score FROM (VALUES ${rows
+    .map(({ id, part, score }) => `(${id ?? "NULL"}, '${part}', ${score})`)
+    .join(", ")}) AS t (id, part, score)`;
+
+/** What a join in JavaScript finds. */
+function expectedOf(
+  a: readonly Row[],
+  b: readonly Row[],
+): { readonly counts: Omit<MatchedRows, "examples">; readonly alone: number[] } {
+  const keyOf = ({ id, part }: Row): string => `${id} ${part}`;
+  const [inA, inB] = [a, b].map((rows) => {
+    const groups = new Map<string, Row[]>();
+    rows.forEach((row) => groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]));
+    return groups;
+  }) as [Map<string, Row[]>, Map<string, Row[]>];
+  const alone = [0, 0];
+  const counts = { onlyA: 0, onlyB: 0, matched: 0, repeated: 0, uneven: 0, changed: 0 };
+  for (const key of new Set([...inA.keys(), ...inB.keys()])) {
+    const [one, other] = [inA.get(key) ?? [], inB.get(key) ?? []];
+    counts.onlyA += other.length === 0 ? one.length : 0;
+    counts.onlyB += one.length === 0 ? other.length : 0;
+    const isRepeated = one.length > 1 || other.length > 1;
+    counts.repeated += isRepeated ? 1 : 0;
+    counts.uneven += isRepeated && one.length !== other.length ? 1 : 0;
+    [one, other].forEach((rows, side, both) => {
+      alone[side] = (alone[side] ?? 0) + (rows.length > 1 && both[1 - side]?.length === 1 ? 1 : 0);
+    });
+    if (one.length === 1 && other.length === 1) {
+      counts.matched += 1;
+      counts.changed += one[0]?.score === other[0]?.score ? 0 : 1;
+    }
+  }
+  return { counts: { rowsA: a.length, rowsB: b.length, ...counts }, alone };
+}
+
+/** Joins tables `a` and `b` by key. `passes`: how many were made. */
+async function joined(
+  connection: DuckDBConnection,
+  key: readonly string[],
+  memoryBytes = 2 ** 30,
+): Promise<MatchedRows & { readonly passes: number }> {
+  const statements: string[] = [];
+  const score = { name: "score", type: "float32" } as const;
+  const { rows } = await compareRows(
+    { connection: watched(connection, statements), memoryBytes, columns: { a: [score], b: [score] } },
+    { key, columns: ["score"], shown: [], tolerance: 0 },
+  );
+  return { ...rows, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
+}
+
+/** A DuckDB with tables `a` and `b`. */
+async function tables(a: string, b: string): Promise<{ readonly connection: DuckDBConnection } & Disposable> {
+  const duckdb = await openDuckDb({ threads: 1, allowed: {} });
+  const connection = await duckdb.connect();
+  await connection.run(`CREATE TEMP TABLE a AS ${a}; CREATE TEMP TABLE b AS ${b}`);
+  return {
+    connection,
+    [Symbol.dispose]() {
+      connection.closeSync();
+      duckdb[Symbol.dispose]();
+    },
+  };
+}
+
+test.each([
+  { passes: "one pass", type: "BIGINT", memoryBytes: 2 ** 30 },
+  { passes: "several passes", type: "BIGINT", memoryBytes: 2 ** 13 },
+  { passes: "several passes", type: "DECIMAL(12,2)", memoryBytes: 2 ** 13 },
+])(
+  "rows are matched by keys of INTEGER and $type in $passes as one by one: repeated keys, NULLs and negative keys",
+  async ({ type, memoryBytes }) => {
+    const random = randomOf(11);
+    const [a, b] = [someRows(random, 250), someRows(random, 280)];
+    using duckdb = await tables(sqlOf(a, "INTEGER"), sqlOf(b, type));
+    const { examples, passes, ...counts } = await joined(duckdb.connection, ["id", "part"], memoryBytes);
+    const expected = expectedOf(a, b);
+    expect(counts).toEqual(expected.counts);
+    // So many that some are in each pass.
+    expect(Math.min(...expected.alone)).toBeGreaterThanOrEqual(10);
+    expect(examples).toHaveLength(5);
+    expect(passes > 2).toBe(memoryBytes < 2 ** 20);
+  },
+);
+
+test.each([
+  ["BIGINT", "DOUBLE"],
+  ["INTEGER", "FLOAT"],
+  ["DECIMAL(18,2)", "DOUBLE"],
+  ["DECIMAL(38,0)", "DECIMAL(18,10)"],
+  ["BIGINT[]", "DOUBLE[]"],
+  ['STRUCT("n" BIGINT)', 'STRUCT("n" DOUBLE)'],
+])("keys of %s and %s are refused: keys that differ would be rounded to one", async (one, other) => {
+  for (const [typeA, typeB] of [
+    [one, other],
+    [other, one],
+  ]) {
+    using duckdb = await tables(
+      `SELECT NULL::${typeA} AS id, 1::FLOAT AS score`,
+      `SELECT NULL::${typeB} AS id, 1::FLOAT AS score`,
+    );
+    await expect(joined(duckdb.connection, ["id"])).rejects.toMatchObject({
+      code: "USAGE",
+      message: `comparing the rows: key column id is ${typeA} in A and ${typeB} in B: keys that differ would be rounded to one`,
+      hint: expect.stringContaining("name other columns with --key"),
+    });
+  }
+});
+
+test("keys of text and of floating-point numbers are refused: equal numbers may have different texts", async () => {
+  using duckdb = await tables("SELECT '1' AS id, 1::FLOAT AS score", "SELECT 1::DOUBLE AS id, 1::FLOAT AS score");
+  await expect(joined(duckdb.connection, ["id"])).rejects.toMatchObject({
+    message:
+      "comparing the rows: key column id is VARCHAR in A and DOUBLE in B: equal numbers may have different texts",
+  });
+});
+
+function rowsOf(type: string, from: number): string {
+  return `SELECT range::${type} AS id, 1::FLOAT AS score FROM range(${from}, 5)`;
+}
+
+test.each([
+  ["INTEGER", "DOUBLE"],
+  ["SMALLINT", "FLOAT"],
+  ["DECIMAL(18,2)", "DECIMAL(20,2)"],
+  ["DECIMAL(18,0)", "VARCHAR"],
+])("keys of %s and %s are matched: none is rounded", async (one, other) => {
+  using duckdb = await tables(rowsOf(one, 1), rowsOf(other, 2));
+  expect(await joined(duckdb.connection, ["id"])).toMatchObject({ matched: 3, onlyA: 1, onlyB: 0 });
+});
+
+test("keys of FLOAT and DOUBLE are matched, as each FLOAT is a DOUBLE", async () => {
+  using duckdb = await tables(
+    "SELECT id, 1::FLOAT AS score FROM (VALUES (0.5::FLOAT), (0.1::FLOAT)) AS t (id)",
+    "SELECT id, 1::FLOAT AS score FROM (VALUES (0.5::DOUBLE), (0.1::DOUBLE)) AS t (id)",
+  );
+  expect(await joined(duckdb.connection, ["id"])).toMatchObject({ matched: 1, onlyA: 1, onlyB: 1 });
+});
+
+test("an error names the key column with a value that does not fit in the type that both tables share", async () => {
+  using duckdb = await tables(
+    "SELECT '2500-01-01'::TIMESTAMP AS at, 1 AS id, 1::FLOAT AS score",
+    "SELECT '2026-01-01'::TIMESTAMP_NS AS at, 1 AS id, 1::FLOAT AS score",
+  );
+  await expect(joined(duckdb.connection, ["at", "id"])).rejects.toMatchObject({
+    code: "USAGE",
+    message: expect.stringMatching(
+      /^comparing the rows: key column at is TIMESTAMP in A and TIMESTAMP_NS in B: Conversion Error/,
+    ),
+  });
+});
+
+test("rows of a key that is in both tables 200,000 times are counted, and never joined with each other", async () => {
+  const rows = "SELECT if(i < 200000, NULL, i)::INTEGER AS id, i::FLOAT AS score FROM range(200010) t(i)";
+  using duckdb = await tables(rows, rows);
+  expect(await joined(duckdb.connection, ["id"])).toMatchObject({
+    matched: 10,
+    repeated: 1,
+    examples: [{ a: 200_000, b: 200_000 }],
+  });
+});
