@@ -156,7 +156,10 @@ async function resumed(job, alone, killed) {
   );
   const isOnce = Number(all) === job.rows / 2 && ids === all;
   const isSame = alone.nights[1].judged === killed.nights[1].judged;
-  const agreement = [alone, killed].map(({ nights: [, night] }) => JSON.stringify(night.found?.challenger));
+  const agreement = [alone, killed].map(({ nights: [, night] }) => {
+    const { place: _place, ...figures } = night.found?.challenger ?? {};
+    return JSON.stringify(figures);
+  });
   const found = [
     isOnce ? "each row once" : `${Number(all)} rows, ${Number(ids)} ids`,
     isSame ? "the same verdict and profile" : "another verdict or profile",

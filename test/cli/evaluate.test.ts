@@ -4,6 +4,9 @@ import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
+import { writePgSpec } from "../support/pg-job.js";
+import { usePostgres } from "../support/postgres.js";
+import { fixtureNamed } from "../support/world.js";
 
 interface Night {
   readonly night: string;
@@ -55,4 +58,29 @@ test("evaluate judges the nights of a range by a CSV file, leaves out one withou
   });
   const gone = ["evaluate", job.spec, ...one, "--labels", "gone.csv", "--label", "value"];
   expect(await runHere(gone)).toMatchObject({ code: 64, stderr: expect.stringContaining("there is no such file") });
+});
+
+const postgres = usePostgres();
+
+postgres.describe("in a database,", () => {
+  test("evaluate joins the labels of a table by key and date, and leaves the rows of other runs out", async () => {
+    await using database = await postgres.server().createDatabase();
+    const spec = await writePgSpec(scratch.path, fixtureNamed("diabetes-mlp"), database, {
+      params: { ds: "${today}" },
+      output: { lineage: true, postgres: { mode: "append" } },
+    });
+    for (const date of ["2026-11-20", "2026-11-21"]) {
+      expect((await runHere(["run", spec, "--param", `ds=${date}`])).code).toBe(0);
+    }
+    await database.query(`CREATE TABLE scores.labels AS SELECT i::bigint AS id, (100 + i)::numeric AS value,
+      CASE WHEN i <= 40 THEN DATE '2026-11-20' ELSE DATE '2026-11-21' END AS since FROM generate_series(1, 100) AS i`);
+    const asked = ["--labels", "scores.labels", "--label", "value", "--date", "since", "--json"];
+    const found = await runHere(["evaluate", spec, "--param", "ds=2026-11-20..2026-11-21", ...asked]);
+    expect(found.code, found.stderr).toBe(0);
+    const { nights } = lastJson(found) as { nights: Night[] };
+    expect(nights.map(({ models: [model] }) => [model?.rows, model?.rows_labelled])).toEqual([
+      [442, 40],
+      [442, 60],
+    ]);
+  });
 });
