@@ -10,7 +10,10 @@ function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): J
     spec: { name: "daily", params: {} },
     sha256: () => "0".repeat(64),
     command: () => "infer-batch run job.yaml",
-    sink: { unfinished: () => Promise.resolve(plans.map((plan) => ({ plan, target: "scores.a" }))) },
+    sink: {
+      history: () =>
+        Promise.resolve(plans.map((plan) => ({ plan, place: "scores.a", status: "unfinished" })).toReversed()),
+    },
   } as unknown as JobContext;
 }
 

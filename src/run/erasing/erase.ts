@@ -4,10 +4,10 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
+import { decisionDocument } from "../../sink/ledger.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { openSecondJob } from "../second-job.js";
-import { isPublished } from "../resume.js";
 import { type CopyRequest, eraseRun, type Source, stripVerdicts } from "./copy-run.js";
 import { findSource } from "./find-source.js";
 import { warnOfUnsearched } from "./unsearched.js";
@@ -184,7 +184,7 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
 
 /**
  * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
- * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process has finished
+ * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
  */
 async function unlessReplaced<T>(
   { sink, signal, writer }: JobContext,
@@ -201,11 +201,15 @@ async function unlessReplaced<T>(
       throw error; // the run that this attempt has planned
     }
     const isLatest = now.plan.runId === runId;
-    const isFinished = source.stored.plan.runId !== runId && isLatest && isPublished(await sink.open(now));
-    if (isLatest && !isFinished) {
+    // Its decision comes before the first file of the source is replaced.
+    const decision = await sink.ledger.read(runId, decisionDocument);
+    const isReplacing = source.stored.plan.runId !== runId && isLatest && decision?.kind === "approved";
+    if (isLatest && !isReplacing) {
       throw error;
     }
-    const found = `run ${now.plan.runId} was ${isFinished ? "finished" : "planned"} meanwhile`;
+    const found = isReplacing
+      ? `run ${runId}, of another erasure, has replaced it`
+      : `run ${now.plan.runId} was planned meanwhile`;
     throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, {
       hint: "run the same command again",
       cause: error,
