@@ -1,6 +1,11 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { rowFinders } from "#src/app/duckdb/open-row-finder.js";
+import { openJob } from "#src/app/job-context.js";
+import { runIdOf } from "#src/plan/identity.js";
+import { approveErasure } from "#src/run/erasing/copy-run.js";
+import { eraseRows } from "#src/run/erasing/erase.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
@@ -214,4 +219,35 @@ test("a date whose erasure a person discards does not keep rows of other dates f
   expect((await idsOf(erasing.night)).length).toBe(442);
   expect((await idsOf(other)).includes(key)).toBe(false);
   await expectErased(erasing);
+});
+
+test("an erasure whose rows are replaced by another one, while it reads them, says to run it again", async () => {
+  const erasing = await published(scratch.path);
+  await killedBefore(lastSpan, erasing);
+  const { folder, night } = erasing;
+  const keys = { columns: ["id"], keys: [[String(key + 1)]], placeOf: () => "the key" };
+  const found = new Set<number>();
+  const openFinder = rowFinders(keys, { memoryBytes: 2 ** 28, found });
+  const openHere = (): ReturnType<typeof openJob> => openJob(join(folder, "job.yaml"), { param: [`ds=${date}`] });
+  await using job = await openHere();
+
+  const [run] = await eraseRows(job, {
+    keys,
+    dryRun: false,
+    found,
+    paramsOfTable: () => undefined,
+    openJob: openHere,
+    async openFinder(of, types) {
+      // The other one goes on, and has removed a part of its source by now.
+      const { spec, sink, sha256 } = job;
+      const stored = (await sink.find(runIdOf(spec.name, spec.params, sha256))) ?? expect.fail("no run");
+      await approveErasure(job, { plan: stored.plan, run: await sink.open(stored) });
+      for (const name of await readdir(night.out)) {
+        await (name.startsWith("part-00001.") ? rm(join(night.out, name)) : undefined);
+      }
+      return await openFinder(of, types);
+    },
+  });
+
+  expect(run?.retained).toMatch(/of another erasure, has replaced it: run the same command again$/);
 });
