@@ -1,11 +1,12 @@
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest, Figures } from "../checks/evaluation.js";
-import type { ColumnType } from "../columnar/types.js";
+import { type ColumnType, showType } from "../columnar/types.js";
+import { isCalendarDate } from "../plan/series.js";
 import { JobError } from "../util/errors.js";
 import { numbersOf, quantiles } from "./agreement.js";
 import { convertingKeys, sharedKey } from "./key-types.js";
 import { type RowJoin, rowsOf } from "./row-join.js";
-import { quoteName, quoteText } from "./sql.js";
+import { quoteName, quoteText, sqlTypeOf } from "./sql.js";
 
 /** The number of slices that are shown, those with the most rows. */
 const mostSlices = 50;
@@ -14,42 +15,43 @@ const least = 2 ** -52;
 
 /**
  * Judges the predictions in table `a` by the labels in table `b`, joined by key. A key with several labels has none.
- * @throws JobError USAGE for labels that are no numbers where the predictions are some
+ * @throws JobError USAGE for labels that no prediction of such a type can equal, a date column without dates, and a class
+ *   that no label has
  */
 export async function evaluateRows(join: RowJoin, request: EvaluationRequest): Promise<Evaluated> {
   const { connection } = join;
   const { key, label, prediction, by, date } = request;
   const keys = await sharedKey(connection, key);
-  const predicted = typeOf(join, "a", prediction);
-  const labelled = typeOf(join, "b", label);
+  const types = { predicted: typeOf(join, "a", prediction), labelled: typeOf(join, "b", label) };
+  const ofDate = date === undefined ? "true" : await dateSql(join, date);
+  // The kind is that of all labels, so that nights without any have the figures of the others.
+  const kind = await kindOf(join, types, request);
+  const [p, y] = await valuesOf(join, kind, { types, request });
+
   const isOfLabels = by !== undefined && !join.columns.a.some(({ name }) => name === by);
+  const sliceOf = by === undefined ? "" : `, ${quoteName(by)}::VARCHAR AS slice`;
   const named = keys.map(({ sql }, index) => `${sql} AS k${index}`).join(", ");
   const k = keys.map((_, index) => `k${index}`);
-  const ofDate = date === undefined ? "true" : `${quoteName(date.column)}::VARCHAR = ${quoteText(date.value)}`;
-  const slice = isOfLabels ? `, any_value(${quoteName(by)}::VARCHAR) AS slice` : "";
   await convertingKeys(keys, async () => {
     await connection.run(
-      `CREATE OR REPLACE TEMP TABLE labels AS SELECT ${k.join(", ")}, any_value(y) AS y, count(*) AS n${slice}
-        FROM (SELECT ${named}, ${quoteName(label)} AS y, * FROM b WHERE ${ofDate}) GROUP BY ${k.join(", ")}`,
+      `CREATE OR REPLACE TEMP TABLE labels AS SELECT ${k.join(", ")}, any_value(y) AS y, count(*) AS n${isOfLabels ? ", any_value(slice) AS slice" : ""}
+        FROM (SELECT ${named}, ${quoteName(label)} AS y${isOfLabels ? sliceOf : ""} FROM b WHERE ${ofDate}) GROUP BY ${k.join(", ")}`,
     );
-    const kind = await kindOf(join, { predicted, labelled }, request);
-    const [p, y] = valuesOf(kind, { predicted, labelled }, request);
-    const own = by === undefined || isOfLabels ? "" : `, ${quoteName(by)}::VARCHAR AS slice`;
     await connection.run(
-      `CREATE OR REPLACE TEMP TABLE judged AS SELECT p, y${by === undefined ? "" : ", slice"}, ${p} AS score, ${y} AS truth
-        FROM (SELECT ${named}, ${quoteName(prediction)} AS p${own} FROM a) AS a
+      `CREATE OR REPLACE TEMP TABLE judged AS SELECT ${p} AS score, ${y} AS truth${by === undefined ? "" : ", slice"}
+        FROM (SELECT ${named}, ${quoteName(prediction)} AS p${isOfLabels ? "" : sliceOf} FROM a) AS a
         LEFT JOIN (SELECT * FROM labels WHERE n = 1) AS labels ON ${k.map((name) => `a.${name} = labels.${name}`).join(" AND ")}`,
     );
   });
-  const kind = await kindOf(join, { predicted, labelled }, request);
+
   const [repeated] = await numbersOf(connection, "SELECT count(*) FROM labels WHERE n > 1");
   const slices =
     by === undefined
       ? []
       : await rowsOf(join, `SELECT slice FROM judged GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ${mostSlices}`);
   const bySlice = new Map<string, Figures>();
-  for (const [found] of slices) {
-    const value = typeof found === "string" ? found : null;
+  for (const [slice] of slices) {
+    const value = typeof slice === "string" ? slice : null;
     const where = value === null ? "slice IS NULL" : `slice = ${quoteText(value)}`;
     bySlice.set(value ?? "NULL", await figuresOf(join, kind, where, request.threshold));
   }
@@ -72,46 +74,167 @@ function typeOf({ columns }: RowJoin, side: "a" | "b", wanted: string): ColumnTy
   return type;
 }
 
-const numberOfLabel = "coalesce(try_cast(y::VARCHAR AS DOUBLE), try_cast(y::VARCHAR AS BOOLEAN)::INTEGER::DOUBLE)";
+/** SQL that is true for labels of a date: those of any time of the day, if it is a day. */
+async function dateSql(
+  join: RowJoin,
+  { column, value }: { readonly column: string; readonly value: string },
+): Promise<string> {
+  const text = `${quoteName(column)}::VARCHAR`;
+  if (!isCalendarDate(value)) {
+    return `${text} = ${quoteText(value)}`;
+  }
+  const day = `try_cast(${text} AS DATE)`;
+  const [[example, hasDates] = []] = await rowsOf(join, `SELECT any_value(${text}), count(${day}) > 0 FROM b`);
+  if (typeof example === "string" && hasDates !== true) {
+    throw new JobError("USAGE", `evaluating by ${column}: ${JSON.stringify(example)} is no date`, {
+      hint: "name a column with dates, such as 2026-11-20, or leave out --date; a label is then that of every run",
+    });
+  }
+  return `${day} = DATE ${quoteText(value)}`;
+}
 
 /** How predictions are judged: as the probability of a class, as numbers, or as labels that are right or wrong. */
 async function kindOf(
   join: RowJoin,
   { predicted, labelled }: Types,
-  { positive, label }: EvaluationRequest,
+  { positive, label, prediction }: EvaluationRequest,
 ): Promise<Evaluated["kind"]> {
   if (comparableKind(predicted, predicted) !== "numbers") {
+    if (positive !== undefined) {
+      throw new JobError(
+        "USAGE",
+        `evaluating ${prediction}: it is ${showType(predicted)}, no probability of ${positive}`,
+        {
+          hint: "leave out --positive, or name a column with probabilities with --prediction",
+        },
+      );
+    }
     return "labels";
   }
   if (positive !== undefined || labelled === "bool") {
     return "classes";
   }
-  const [[wrong, hasNumbers] = []] = await rowsOf(
+  await refuseTexts(
     join,
-    `SELECT any_value(y::VARCHAR) FILTER (${numberOfLabel} IS NULL), bool_or(${numberOfLabel} NOT IN (0, 1))
-      FROM labels WHERE y IS NOT NULL`,
+    label,
+    numberSql,
+    "it is no number: name the label of the class whose probability is predicted with --positive",
   );
-  if (typeof wrong === "string") {
-    throw new JobError("USAGE", `evaluating by ${label}: ${JSON.stringify(wrong)} is no number`, {
-      hint: "name the label of the class whose probability is predicted with --positive",
-    });
-  }
+  const [[hasNumbers] = []] = await rowsOf(
+    join,
+    `SELECT bool_or(isfinite(number) AND number NOT IN (0, 1)) FROM (SELECT ${numberSql(quoteName(label))} AS number FROM b)`,
+  );
   return hasNumbers === true ? "numbers" : "classes";
 }
 
-/** SQL of a prediction and of a label as they are judged. */
-function valuesOf(
+/** SQL of the prediction `p` and of the label `y` as they are judged. A label that is NaN or infinite is none. */
+async function valuesOf(
+  join: RowJoin,
   kind: Evaluated["kind"],
-  { predicted, labelled }: Types,
-  { positive }: EvaluationRequest,
-): readonly [string, string] {
+  { types, request }: { readonly types: Types; readonly request: EvaluationRequest },
+): Promise<readonly [string, string]> {
+  const { label, positive } = request;
   if (kind === "labels") {
-    return predicted === labelled ? ["p", "y"] : ["p::VARCHAR", "y::VARCHAR"];
+    return await labelsOf(join, types, request);
   }
   const score = "CASE WHEN isfinite(p::DOUBLE) THEN p::DOUBLE END";
-  return positive === undefined
-    ? [score, numberOfLabel]
-    : [score, `(y::VARCHAR = ${quoteText(positive)})::INTEGER::DOUBLE`];
+  if (positive === undefined) {
+    const number = numberSql("y");
+    return [score, `CASE WHEN isfinite(${number}) THEN ${number} END`];
+  }
+  const isPositive = (value: string): string =>
+    isNumber(types.labelled)
+      ? `${exactSql(value)} = ${exactSql(quoteText(positive))}`
+      : `${value}::VARCHAR = ${quoteText(positive)}`;
+  const column = quoteName(label);
+  const [[hasLabels, hasPositive] = []] = await rowsOf(
+    join,
+    `SELECT count(${isNumber(types.labelled) ? exactSql(column) : column}) > 0, bool_or(${isPositive(column)}) FROM b`,
+  );
+  if (hasLabels === true && hasPositive !== true) {
+    const labels = await rowsOf(
+      join,
+      `SELECT ${column}::VARCHAR FROM b WHERE ${column} IS NOT NULL GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ${shownLabels}`,
+    );
+    throw new JobError("USAGE", `evaluating by ${label}: no label is ${positive}`, {
+      hint: `name one of them with --positive, such as ${labels.map(([text]) => String(text)).join(", ")}`,
+    });
+  }
+  return [score, `(${isPositive("y")})::INTEGER::DOUBLE`];
+}
+
+/** The number of labels that a hint names. */
+const shownLabels = 5;
+
+/** SQL of both as values that are equal where the label is the predicted one. */
+async function labelsOf(
+  join: RowJoin,
+  { predicted, labelled }: Types,
+  { label, prediction }: EvaluationRequest,
+): Promise<readonly [string, string]> {
+  if (showType(predicted) === showType(labelled) || comparableKind(predicted, labelled) !== undefined) {
+    return ["p", "y"];
+  }
+  if (labelled === "utf8") {
+    const [p, y] = isNumber(predicted) ? [exactSql, exactSql] : [String, castTo(predicted)];
+    const hint = `the predictions are ${showType(predicted)}: name labels of such a type with --label`;
+    await refuseTexts(join, label, isNumber(predicted) ? numberSql : y, hint);
+    return [p("p"), y("y")];
+  }
+  if (predicted === "utf8") {
+    const read = isNumber(labelled) ? exactSql : castTo(labelled);
+    const [[text, isAny] = []] = await rowsOf(
+      join,
+      `SELECT any_value(p), count(${read("p")}) > 0 FROM (SELECT ${quoteName(prediction)} AS p FROM a)`,
+    );
+    if (typeof text !== "string" || isAny === true) {
+      return [`coalesce(${read("p")}::VARCHAR, p)`, isNumber(labelled) ? exactSql("y") : "y::VARCHAR"];
+    }
+  }
+  if (isNumber(predicted) && isNumber(labelled)) {
+    return [exactSql("p"), exactSql("y")];
+  }
+  const types = `a prediction is ${showType(predicted)}, a label ${showType(labelled)}`;
+  throw new JobError("USAGE", `evaluating ${prediction} by ${label}: ${types}`, {
+    hint: "name columns whose values can be equal with --prediction and --label",
+  });
+}
+
+function castTo(type: ColumnType): (value: string) => string {
+  return (value) => `try_cast(${value} AS ${sqlTypeOf(type)})`;
+}
+
+/** Refuses labels of which a text cannot be read. */
+async function refuseTexts(join: RowJoin, label: string, read: (value: string) => string, hint: string): Promise<void> {
+  const [[text] = []] = await rowsOf(
+    join,
+    `SELECT any_value(y::VARCHAR) FILTER (${read("y")} IS NULL) FROM (SELECT ${quoteName(label)} AS y FROM b) WHERE y IS NOT NULL`,
+  );
+  if (typeof text === "string") {
+    throw new JobError("USAGE", `evaluating by ${label}: a label is ${JSON.stringify(text)}`, { hint });
+  }
+}
+
+function isNumber(type: ColumnType): boolean {
+  return type === "bool" || comparableKind(type, type) === "numbers" || comparableKind(type, "int64") !== undefined;
+}
+
+/** SQL of a number or a truth of any type as float64; NULL: it is neither. */
+function numberSql(value: string): string {
+  return `coalesce(try_cast(${value} AS DOUBLE), try_cast(${value}::VARCHAR AS BOOLEAN)::INTEGER::DOUBLE)`;
+}
+
+/**
+ * SQL of a number or a truth of any type as a text that is the same for equal numbers: 1 of "1.0" and of true. No digit of
+ * an integer is rounded. NULL: it is neither, or not finite.
+ */
+function exactSql(value: string): string {
+  const [text, number] = [`${value}::VARCHAR`, numberSql(value)];
+  // The text of a float32 has fewer digits than its value.
+  const isWhole = `typeof(${value}) <> 'FLOAT' AND regexp_full_match(${text}, '\\s*[+-]?[0-9]{1,38}(\\.0*)?\\s*')`;
+  const ofNumber = `CASE WHEN ${number} = trunc(${number}) AND abs(${number}) < 1e38 THEN try_cast(${number} AS HUGEINT)::VARCHAR
+    WHEN isfinite(${number}) THEN (${number})::VARCHAR END`;
+  return `CASE WHEN ${isWhole} THEN try_cast(split_part(${text}, '.', 1) AS HUGEINT)::VARCHAR ELSE ${ofNumber} END`;
 }
 
 /** Computes the figures of some rows of the table `judged`. */

@@ -40,6 +40,7 @@ export async function loadRows(
   side: JoinSide,
   { groups, columns: typed, isNamed = false }: LoadedRows,
 ): Promise<readonly JoinColumn[]> {
+  columns[side] = []; // there may be no files
   let isFirst = true;
   for await (const paths of groups) {
     const named = isNamed

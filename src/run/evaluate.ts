@@ -1,7 +1,7 @@
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import { JobError } from "../util/errors.js";
-import type { RowJoiner } from "../scoring/context.js";
+import type { RowColumn, RowJoiner } from "../scoring/context.js";
 import type { DiffSide } from "./diff.js";
 
 /** The predictions of a model for a night, judged. */
@@ -16,25 +16,32 @@ export interface JudgedNight {
   readonly models: readonly JudgedModel[];
 }
 
-/** Judges the predictions of a run by labels. @throws JobError USAGE for columns that are not there */
+/**
+ * Judges the predictions of a run by the labels that were loaded as B; undefined: the run has no rows.
+ * @throws JobError USAGE for columns that are not there
+ */
 export async function judgeSide(
   joiner: RowJoiner,
-  { side, labels }: { readonly side: DiffSide; readonly labels: DiffSide["rows"] },
+  { side, labels }: { readonly side: DiffSide; readonly labels: readonly RowColumn[] },
   request: Omit<EvaluationRequest, "prediction"> & { readonly prediction: string | undefined },
-): Promise<Omit<JudgedModel, "model">> {
+): Promise<Omit<JudgedModel, "model"> | undefined> {
   const columns = await joiner.load("a", side.rows);
-  const ofLabels = await joiner.load("b", labels);
-  for (const [what, found] of [[`run ${side.name}`, columns] as const, ["the labels", ofLabels] as const]) {
-    const date = what === "the labels" && request.date !== undefined ? [request.date.column] : [];
-    const missing = [...request.key, ...date].find((name) => !found.some((column) => column.name === name));
+  if (columns.length === 0) {
+    return undefined;
+  }
+  const { key, date, by } = request;
+  for (const [what, those, needed] of [
+    [`run ${side.name}`, columns, key] as const,
+    ["the labels", labels, date === undefined ? key : [...key, date.column]] as const,
+  ]) {
+    const missing = needed.find((name) => !those.some((column) => column.name === name));
     if (missing !== undefined) {
       throw new JobError("USAGE", `evaluating ${side.name}: ${what} have no column ${missing}`, {
-        hint: `name the columns that identify a row with --key; there are ${found.map(({ name }) => name).join(", ")}`,
+        hint: `name the columns that identify a row with --key; there are ${those.map(({ name }) => name).join(", ")}`,
       });
     }
   }
-  const { by } = request;
-  if (by !== undefined && ![...columns, ...ofLabels].some(({ name }) => name === by)) {
+  if (by !== undefined && ![...columns, ...labels].some(({ name }) => name === by)) {
     throw new JobError("USAGE", `evaluating ${side.name}: neither the run nor the labels have column ${by}`);
   }
   const prediction = request.prediction ?? onlyNumbers(side, columns);
@@ -42,7 +49,7 @@ export async function judgeSide(
 }
 
 /** The only predicted column with numbers, or the only one. */
-function onlyNumbers({ name, predicted = [] }: DiffSide, columns: Awaited<ReturnType<RowJoiner["load"]>>): string {
+function onlyNumbers({ name, predicted = [] }: DiffSide, columns: readonly RowColumn[]): string {
   const numbers = columns.filter(
     (column) =>
       predicted.includes(column.name) &&

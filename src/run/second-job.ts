@@ -87,7 +87,8 @@ async function scoreRows(job: JobContext, plan: Plan): Promise<void> {
   }
 }
 
-function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
+/** Whether two runs are of the same rows, in the same spans. */
+export function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 

@@ -25,7 +25,8 @@ async function judge(
   const [side, { rows }] = [await parquetFolder(predictions), await parquetFolder(labels)];
   const folders = [predictions, labels];
   await using joiner = await openRowJoin({ folders, threads: 2, memoryBytes: 2 ** 28 });
-  return await judgeSide(joiner, { side, labels: rows }, { ...usual, ...request });
+  const judged = await judgeSide(joiner, { side, labels: await joiner.load("b", rows) }, { ...usual, ...request });
+  return judged ?? expect.fail("the run has no rows");
 }
 
 function expectFigures({ judged, values, calibration }: Figures, expected: Record<string, unknown>): void {
@@ -95,4 +96,104 @@ test("labels of other dates and keys with several labels do not count, and texts
   const named = await judge(predictions, labels, { ...classes, positive: "a" });
   // Without a row of the other class there is no AUC.
   expect(named.all.values).toMatchObject({ auc: Number.NaN, precision: 1, recall: 0.5 });
+});
+
+/** Judges rows of a SELECT by those of another one. */
+async function judgeRows(predictions: string, labels: string, request: Partial<Request> = {}) {
+  const folders = [join(scratch.path, "predictions"), join(scratch.path, "labels")] as const;
+  for (const [index, path] of folders.entries()) {
+    await mkdir(path, { recursive: true });
+    await writeRows(join(path, "rows.parquet"), [predictions, labels][index] ?? "");
+  }
+  return await judge(...folders, { key: ["id"], label: "y", prediction: "p", ...request });
+}
+
+const rowsOf = (column: string, type: string, values: readonly string[]): string =>
+  values.map((value, id) => `SELECT ${id} AS id, ${value}::${type} AS ${column}`).join(" UNION ALL ");
+
+const large = ["9007199254740993", "1", "0", "2"];
+
+test.each([
+  ["BIGINT", large, "DOUBLE", ["9007199254740992", "1", "0.4", "3"], 0.25],
+  ["BIGINT", ["1", "0", "3", "123456792"], "FLOAT", ["1", "'nan'", "2.5", "123456792"], 2 / 3],
+  ["BIGINT", large, "VARCHAR", ["'9007199254740993'", "'1.0'", "'false'", "'1'"], 0.75],
+  ["BIGINT", large, "DECIMAL(20,2)", ["9007199254740993", "1", "0.40", "3"], 0.5],
+  ["BIGINT", large, "UBIGINT", ["9007199254740992", "1", "0", "18446744073709551615"], 0.5],
+  ["BIGINT", ["1", "0"], "BOOLEAN", ["true", "true"], 0.5],
+  ["BOOLEAN", ["true", "false"], "DOUBLE", ["1", "1"], 0.5],
+  ["VARCHAR", ["'1'", "'0'", "'maybe'"], "INTEGER", ["1", "1", "1"], 1 / 3],
+  ["DATE", ["'2026-11-20'", "'2026-11-21'"], "VARCHAR", ["'2026-11-20 00:00:00'", "'2026-11-20'"], 0.5],
+  ["VARCHAR", ["'2026-11-20'", "'soon'"], "DATE", ["'2026-11-20'", "'2026-11-20'"], 0.5],
+] as const)("%s %j is judged by labels %s %j without rounding", async (predicted, p, labelled, y, accuracy) => {
+  const { kind, all } = await judgeRows(rowsOf("p", predicted, p), rowsOf("y", labelled, y));
+  expect([kind, all.values["accuracy"]]).toEqual(["labels", accuracy]);
+});
+
+test.each([
+  ["BIGINT", "1", "VARCHAR", "'churned'"],
+  ["BIGINT", "1", "DATE", "'2026-11-20'"],
+  ["BOOLEAN", "true", "TIMESTAMP", "'2026-11-20'"],
+  ["VARCHAR", "'churned'", "BIGINT", "1"],
+  ["DATE", "'2026-11-20'", "VARCHAR", "'20/11/2026'"],
+  ["DOUBLE", "0.5", "DATE", "'2026-11-20'"],
+])("%s %s cannot equal labels %s %s", async (predicted, p, labelled, y) => {
+  await expect(judgeRows(rowsOf("p", predicted, [p]), rowsOf("y", labelled, [y]))).rejects.toMatchObject({
+    code: "USAGE",
+    hint: expect.stringMatching(/--label|--positive/),
+  });
+});
+
+test("a positive label is found as number or truth, and one that no label has is refused", async () => {
+  const predictions = rowsOf("p", "DOUBLE", ["0.9", "0.2"]);
+  const truths = rowsOf("y", "BOOLEAN", ["true", "false"]);
+  for (const positive of ["1", "true"]) {
+    const { all } = await judgeRows(predictions, truths, { positive });
+    expect(all.values).toMatchObject({ auc: 1, precision: 1, recall: 1 });
+  }
+  const { all } = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1", "'nan'"]), { positive: "1" });
+  expect(all).toMatchObject({ labelled: 1 });
+  for (const labels of [truths, rowsOf("y", "VARCHAR", ["'yes'", "'no'"])]) {
+    await expect(judgeRows(predictions, labels, { positive: "churned" })).rejects.toMatchObject({
+      code: "USAGE",
+      message: expect.stringContaining("no label is churned"),
+    });
+  }
+  expect((await judgeRows(predictions, rowsOf("y", "VARCHAR", ["NULL"]), { positive: "churned" })).kind).toBe(
+    "classes",
+  );
+  await expect(judgeRows(rowsOf("p", "BIGINT", ["1"]), truths, { positive: "1" })).rejects.toMatchObject({
+    code: "USAGE",
+  });
+});
+
+test("a label that is NaN or infinite is none", async () => {
+  const predictions = rowsOf("p", "DOUBLE", ["0.9", "0.2", "0.3", "0.4"]);
+  const classes = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1", "0", "'nan'", "'inf'"]));
+  expect(classes).toMatchObject({ kind: "classes", all: { rows: 4, labelled: 2, judged: 2, values: { auc: 1 } } });
+  const numbers = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1.9", "1.2", "'nan'", "'inf'"]));
+  expect(numbers).toMatchObject({ kind: "numbers", all: { labelled: 2, judged: 2, values: { mae: 1 } } });
+});
+
+test("the kind is that of all labels, also for a date without any; times of a day are of its date", async () => {
+  const predictions = rowsOf("p", "DOUBLE", ["0.9", "0.2"]);
+  const labels = "SELECT 0 AS id, 5.5 AS y, TIMESTAMP '2026-11-20 23:30:00' AS ds";
+  const night = async (value: string, column = "ds") =>
+    await judgeRows(predictions, labels, { date: { column, value } });
+  expect(await night("2026-11-20")).toMatchObject({ kind: "numbers", all: { labelled: 1 } });
+  expect(await night("2026-11-21")).toMatchObject({ kind: "numbers", all: { labelled: 0 } });
+  await expect(night("2026-11-20", "y")).rejects.toMatchObject({
+    code: "USAGE",
+    message: expect.stringContaining("is no date"),
+  });
+});
+
+test("columns of the labels may have any name", async () => {
+  const predictions = "SELECT 0 AS id, 0.9 AS p UNION ALL SELECT 1, 0.2";
+  const labels = `SELECT id, true_one, y, k0, slice, n, score, truth, '2026-11-20' AS v FROM (VALUES
+    (0, 1, 0, 5, 'north', 7, 3, 4), (1, 0, 1, 5, 'south', 7, 3, 4)) AS t (id, true_one, y, k0, slice, n, score, truth)`;
+  const date = { column: "v", value: "2026-11-20" };
+  const { all, bySlice, repeated } = await judgeRows(predictions, labels, { label: "true_one", by: "slice", date });
+  expect([all.values["auc"], [...bySlice.keys()], repeated]).toEqual([1, ["north", "south"], 0]);
+  const { all: turned } = await judgeRows(predictions, labels, { label: "y", by: "n" });
+  expect(turned.values["auc"]).toBe(0);
 });

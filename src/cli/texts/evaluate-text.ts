@@ -19,7 +19,7 @@ export function evaluationText({ labels, label, threshold, nights }: Report, wid
   const hasSeveral = nights.some(({ models }) => models.length > 1);
   const nameOf = (model: string): string => (hasSeveral ? model : "");
   const [first] = judged;
-  const names = Object.keys(first?.model.all.values ?? {});
+  const names = [...new Set(judged.flatMap(({ model }) => Object.keys(model.all.values)))];
   const cells = (figures: Figures): string[] => [
     showCount(figures.rows),
     showCount(figures.labelled),
@@ -38,12 +38,14 @@ export function evaluationText({ labels, label, threshold, nights }: Report, wid
   const right = shown[0]?.map((_, column) => column).slice(texts) ?? [];
   const atThreshold = first?.model.kind === "classes" ? `; precision and recall from ${threshold} on` : "";
   const repeated = judged.find(({ model }) => model.repeated > 0)?.model.repeated ?? 0;
-  const last = judged.at(-1);
+  const last = nights.at(-1);
   return [
     `${first?.model.prediction ?? ""} judged by ${label} in ${labels}${atThreshold}`,
     ...fitTable(shown, { right, width, leaveOut: [] }),
     ...(repeated === 0 ? [] : [`${count(repeated, "key")} with several labels, which count as none`]),
-    ...(last === undefined ? [] : calibrationLines([last.night, nameOf(last.model.model)], last.model, width)),
+    ...(last?.models ?? []).flatMap((model) =>
+      calibrationLines([last?.night ?? "", nameOf(model.model)], model, width),
+    ),
     ...changes(nights).map(
       ({ night, model, figure: name, value, low, high }) =>
         `${[night, nameOf(model)].filter(Boolean).join(" ")}: ${called[name] ?? name} is ${figure(value)}, on the nights before ${figure(low)} to ${figure(high)}`,
