@@ -1,9 +1,11 @@
-import { writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { outputs, shifted } from "../support/challenger.js";
 import { runHere } from "../support/cli.js";
-import { scratch } from "../support/job.js";
+import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
+import { query } from "../support/parquet.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { fixtureNamed } from "../support/world.js";
@@ -30,7 +32,7 @@ test("evaluate judges the nights of a range by a CSV file, leaves out one withou
     runHere(["evaluate", job.spec, "--labels", labels, "--label", "value", ...args]);
   const range = ["--param", "ds=2026-11-20..2026-11-26"];
   const found = await evaluate(...range, "--json");
-  expect(found.stderr).toMatch(/^warning: 2026-11-25 is left out: comparing run .* it is not planned\n$/);
+  expect(found.stderr).toMatch(/^warning: 2026-11-25 is left out: run .* is not planned\n$/);
   const { nights, changed } = lastJson(found) as { nights: Night[]; changed: { night: string; figure: string }[] };
   expect(nights.map(({ night }) => night)).toEqual(dates);
   expect(nights[0]?.models).toMatchObject([{ kind: "numbers", prediction: "score", rows: 441, rows_labelled: 299 }]);
@@ -56,8 +58,66 @@ test("evaluate judges the nights of a range by a CSV file, leaves out one withou
     code: 64,
     stderr: expect.stringContaining("column region"),
   });
+  const unknown = await evaluate(...range, "--by", "region");
+  expect(unknown).toMatchObject({ code: 64, stderr: expect.stringContaining("column region") });
+  expect(unknown.stderr).not.toContain("left out");
+  expect(await evaluate("--param", "ds=2026-12-01..2026-12-02")).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining("no night has a run"),
+  });
   const gone = ["evaluate", job.spec, ...one, "--labels", "gone.csv", "--label", "value"];
   expect(await runHere(gone)).toMatchObject({ code: 64, stderr: expect.stringContaining("there is no such file") });
+});
+
+test("evaluate judges the challenger on the same rows, and keeps the champion's figures without it", async () => {
+  const write = async (overrides: SpecOverrides): Promise<string> =>
+    await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
+      commit_rows: 40,
+      model: { outputs },
+      ...overrides,
+    });
+  const challenger = { path: shifted, outputs };
+  const spec = await write({ challenger });
+  const run = async (...args: string[]): Promise<void> => {
+    const { code, stderr } = await runHere(["run", spec, "--quiet", ...args]);
+    expect(code, stderr).toBe(0);
+  };
+  await run();
+  const labels = join(scratch.path, "labels.parquet");
+  await query(`COPY (SELECT id, label AS truth FROM read_parquet('${scratch.path}/out/*.parquet')) TO '${labels}'`);
+  const asked = ["evaluate", spec, "--labels", labels, "--label", "truth", "--prediction", "p"];
+  const both = await runHere(asked);
+  expect([both.code, both.stderr]).toEqual([0, ""]);
+  expect(both.stdout).toMatch(/calibration by decile champion\n[^]*calibration by decile challenger\n/);
+
+  const expectAlone = async (reason: RegExp): Promise<void> => {
+    const found = await runHere([...asked, "--json"]);
+    expect(found.code, found.stderr).toBe(0);
+    expect(found.stderr).toMatch(/^warning: the challenger is left out: .*\n$/);
+    expect(found.stderr).toMatch(reason);
+    expect(lastJson(found)).toMatchObject({ nights: [{ models: [{ model: "champion", auc: 1 }] }] });
+  };
+  const folder = join(scratch.path, "out/_challenger");
+  const part = join(folder, (await readdir(folder)).find((name) => name.endsWith(".compared")) ?? "");
+  const bytes = await readFile(part);
+  await writeFile(part, bytes.subarray(0, 100));
+  await expectAlone(/out\/_challenger/);
+  await writeFile(part, bytes);
+
+  // The challenger has not scored the rows of the new run.
+  await write({});
+  expect(lastJson(await runHere([...asked, "--json"]))).toMatchObject({
+    nights: [{ models: [{ model: "champion" }] }],
+  });
+  await write({ input: { where: "id <> 7" } });
+  await run("--new-run");
+  await write({ input: { where: "id <> 7" }, challenger });
+  await expectAlone(/is of other rows/);
+
+  await rm(join(scratch.path, "out"), { recursive: true });
+  await write({ challenger: { path: shifted, outputs: { label: "label", q: "probabilities[1]" } } });
+  await run();
+  await expectAlone(/no column p/);
 });
 
 const postgres = usePostgres();

@@ -194,6 +194,6 @@ test("columns of the labels may have any name", async () => {
   const date = { column: "v", value: "2026-11-20" };
   const { all, bySlice, repeated } = await judgeRows(predictions, labels, { label: "true_one", by: "slice", date });
   expect([all.values["auc"], [...bySlice.keys()], repeated]).toEqual([1, ["north", "south"], 0]);
-  const { all: turned } = await judgeRows(predictions, labels, { label: "y", by: "n" });
-  expect(turned.values["auc"]).toBe(0);
+  const { all: turned, bySlice: fives } = await judgeRows(predictions, labels, { label: "y", by: "k0" });
+  expect([turned.values["auc"], [...fives.keys()]]).toEqual([0, ["5"]]);
 });
