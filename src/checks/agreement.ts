@@ -157,6 +157,8 @@ export interface MatchedRows {
 /** Which rows are joined, and when two values count as equal. */
 export interface JoinRequest {
   readonly key: readonly string[];
+  /** Whether the key is the number of a row, which no other row of its side has. */
+  readonly isNumbered: boolean;
   readonly columns: readonly string[];
   /** Columns of A that are shown of the rows that differ most. */
   readonly shown: readonly string[];

@@ -117,7 +117,7 @@ export async function loadSpans(
   for (const [side, name, spans] of [["a", "placed", a] as const, ["b", "b", b] as const]) {
     let isFirst = true;
     for await (const { path, rowStart } of spans) {
-      const rows = `SELECT *, ${rowStart}::BIGINT AS _span FROM read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
+      const rows = `SELECT *, ${rowStart}::BIGINT AS _span_of_run FROM read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
       if (isFirst) {
         columns[side] = await readColumns(connection, path);
       }
@@ -129,12 +129,12 @@ export async function loadSpans(
     return; // there are no spans
   }
   const placed = await countOf(join, "placed");
-  const moved = "b WHERE _row <> _span + file_row_number UNION ALL SELECT 1 FROM rejected_a";
+  const moved = "b WHERE _row <> _span_of_run + file_row_number UNION ALL SELECT 1 FROM rejected_a";
   const [[isMoved] = []] = await rowsOf(join, `SELECT count(*) > 0 FROM (SELECT 1 FROM ${moved})`);
   if (isMoved === false && placed === (await countOf(join, "b"))) {
     // No row was rejected or filtered out.
     await connection.run(
-      "CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), _span + file_row_number AS _row FROM placed",
+      "CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span_of_run, file_row_number), _span_of_run + file_row_number AS _row FROM placed",
     );
     await connection.run("DROP TABLE placed");
     return;
@@ -142,15 +142,15 @@ export async function loadSpans(
   // A span begins at its row, so that a rejected row is of the last span that begins before it.
   await connection.run(
     `CREATE OR REPLACE TEMP TABLE numbers AS
-      WITH spans AS (SELECT DISTINCT _span FROM placed UNION SELECT DISTINCT _span FROM b),
+      WITH spans AS (SELECT DISTINCT _span_of_run AS _span FROM placed UNION SELECT DISTINCT _span_of_run FROM b),
         rejected AS (SELECT _span, _row FROM rejected_b AS r ASOF JOIN spans ON r._row >= spans._span)
       SELECT _span, _row, row_number() OVER (PARTITION BY _span ORDER BY _row) - 1 AS place
-      FROM (SELECT _span, _row FROM b UNION ALL SELECT _span, _row FROM rejected) AS n
+      FROM (SELECT _span_of_run AS _span, _row FROM b UNION ALL SELECT _span, _row FROM rejected) AS n
       ANTI JOIN rejected_a AS r ON r._row = n._row`,
   );
   await connection.run(
-    `CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span, file_row_number), numbers._row
-      FROM placed JOIN numbers ON numbers._span = placed._span AND numbers.place = placed.file_row_number`,
+    `CREATE OR REPLACE TEMP TABLE a AS SELECT placed.* EXCLUDE (_span_of_run, file_row_number), numbers._row
+      FROM placed JOIN numbers ON numbers._span = placed._span_of_run AND numbers.place = placed.file_row_number`,
   );
   const numbered = await countOf(join, "numbers");
   if (placed !== numbered || (await countOf(join, "a")) !== placed) {
@@ -186,8 +186,9 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
   const keys = await sharedKey(connection, request.key);
   const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
   const tables = await keyTables(join, keys, request);
-  const isUnique = isNumbered(request);
-  await convertingKeys(keys, () => joinPasses(join, tables, { compared, shown: request.shown, isUnique }));
+  await convertingKeys(keys, () =>
+    joinPasses(join, tables, { compared, shown: request.shown, isUnique: request.isNumbered }),
+  );
   const rows = await countRows(join, tables.names);
   const beyond = compared.map((column) =>
     beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], request.tolerance),
@@ -212,21 +213,13 @@ function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" |
   return { a: typeIn("a"), b: typeIn("b") };
 }
 
-/** The column with the number of a row, where rows are joined by it. */
-const rowNumberColumn = "_row";
-
-/** Whether rows are joined by number: none is there twice. */
-function isNumbered({ key }: Pick<JoinRequest, "key">): boolean {
-  return key.length === 1 && key[0] === rowNumberColumn;
-}
-
 /**
  * How joined rows are told apart. By key: 53 bits of the hash of the key, so that what is chosen by number depends on the
  * rows alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number.
  */
-function rowNames({ key, shown }: JoinRequest): RowNames {
+function rowNames({ key, isNumbered, shown }: JoinRequest): RowNames {
   return {
-    number: isNumbered({ key }) ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
+    number: isNumbered ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
     shown: shown.map((name, index) => ({
       name,
       sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}`,

@@ -118,7 +118,7 @@ export function choosePruned(
 }
 
 /**
- * Makes a function that says for a group of another job, such as kept predictions, whether the run of `groups` with its
+ * Makes a function that says for a group of the challenger's runs, whether the run of `groups` with its
  * params is over: no attempt continues it.
  */
 export function overWith(groups: readonly RunGroup[]): (group: RunGroup) => boolean {

@@ -118,7 +118,7 @@ export async function compareModels(job: JobContext, joiner: RowJoiner, options:
     ...about,
     one: ofOne.speed,
     other: ofOther.speed,
-    ...(await joiner.compare({ key: [rowNumber], columns: compared, shown, tolerance })),
+    ...(await joiner.compare({ key: [rowNumber], isNumbered: true, columns: compared, shown, tolerance })),
   };
 }
 
@@ -149,10 +149,9 @@ function placesIn({ input: { shards } }: Plan): Comparison["placeOf"] {
  * turn.
  */
 function comparingContext(job: JobContext): JobContext {
-  const { checks: _checks, reuse: _reuse, ...spec } = job.spec;
+  const { checks: _checks, reuse: _reuse, challenger: _challenger, ...spec } = job.spec;
   return {
     ...job,
-    openSecondJob: undefined,
     spec: {
       ...spec,
       on_bad_row: "reject",

@@ -49,7 +49,7 @@ export async function diffRows(
   refuseTextsAsNumbers([a, b], key);
   const left = new Set([...key, ...ignored]);
   const { compared, apart } = matchColumns(typed(ofA, left), typed(ofB, left));
-  const agreement = await joiner.compare({ key, columns: compared, shown: key, tolerance });
+  const agreement = await joiner.compare({ key, isNumbered: false, columns: compared, shown: key, tolerance });
   return { a: a.name, b: b.name, key, apart, ...agreement };
 }
 

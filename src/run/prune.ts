@@ -18,6 +18,7 @@ import {
   type Pruning,
   type Removed,
 } from "../publish/pruned-run.js";
+import { stripVerdicts } from "./erasing/copy-run.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
@@ -75,11 +76,11 @@ async function pruneSecond(
   { groups }: Series,
 ): Promise<SeriesReport | undefined> {
   await using second = await openSecondJob(context);
-  if (second === undefined) {
-    return undefined;
-  }
   // What is missing once the run that it is compared with is over, is missing for good.
   const series = { ...(await seriesOf(second)), isOver: overWith(groups) };
+  if (context.spec.challenger === undefined && series.groups.length === 0) {
+    return undefined;
+  }
   return await pruneSeries({ ...second, log: context.log }, request, series);
 }
 
@@ -153,6 +154,9 @@ async function pruneRun(
   );
   if (outcome.kind === "retained") {
     return { ...about, removed: nothingRemoved, retained: outcome.why };
+  }
+  if (!dryRun && context.sink.table === undefined) {
+    await stripVerdicts(context.sink, runId);
   }
   return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
 }

@@ -1,3 +1,4 @@
+import { rowNumberColumn } from "../binding/lineage.js";
 import { matchColumns, type NumberedSpan } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
@@ -13,10 +14,9 @@ import { JobError, messageOf, reworded } from "../util/errors.js";
 import { countCommitted } from "./attempt.js";
 import { predictedColumns } from "./timed-scorer.js";
 
-/** Opens the job that scores the same rows with the challenger, into a place beside the output; undefined: there is none. */
-export async function openSecondJob(context: JobContext): Promise<(JobContext & AsyncDisposable) | undefined> {
-  const opened = await context.openSecondJob?.();
-  return opened && { ...context, ...opened, openSecondJob: undefined, newRun: false };
+/** Opens the job that scores the same rows with the challenger, into a place beside the output. */
+export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
+  return { ...context, ...(await context.openSecondJob()), newRun: false };
 }
 
 /** Runs `work` for a challenger and rewrites its errors: keys such as `model.path` become `challenger.path`. */
@@ -44,7 +44,7 @@ export async function scoreWithSecond(
   const { sink, signal, log } = context;
   const { plan } = stored;
   const { runId } = plan;
-  if (context.openSecondJob === undefined || run.state.kind !== "unfinished") {
+  if (context.spec.challenger === undefined || run.state.kind !== "unfinished") {
     return;
   }
   try {
@@ -54,12 +54,10 @@ export async function scoreWithSecond(
       return;
     }
     await using job = await openSecondJob(context);
-    if (job !== undefined) {
-      const isWhole = countCommitted(run) === spanCount(plan);
-      log.info("scoring the same rows with the challenger");
-      await forSecond(() => scoreRows({ ...job, steal: isWhole }, plan));
-      await (isWhole ? storeResult(context, { plan, run }, job) : undefined);
-    }
+    const isWhole = countCommitted(run) === spanCount(plan);
+    log.info("scoring the same rows with the challenger");
+    await forSecond(() => scoreRows({ ...job, steal: isWhole }, plan));
+    await (isWhole ? storeResult(context, { plan, run }, job) : undefined);
   } catch (error) {
     signal.throwIfAborted();
     if ((await sink.ledger.read(runId, comparisonDocument).catch(() => undefined)) !== undefined) {
@@ -74,17 +72,24 @@ async function scoreRows(job: JobContext, plan: Plan): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
   const run = async (newRun: boolean): Promise<unknown> => await job.runOther?.({ ...job, spec, newRun });
   const last = await job.sink.find(runIdOf(spec.name, spec.params, job.sha256));
-  const isGone = last?.pruned !== undefined || last?.plan.erasure !== undefined;
-  const isOther = last !== undefined && (isGone || !hasSameRows(last.plan, plan));
-  const isOver = last !== undefined && !isOther && (await job.sink.open(last)).state.kind === "published";
   try {
-    await run(isOther);
+    await run(last !== undefined && (await isOutdated(job, last, plan)));
   } catch (error) {
-    if (!isOver || !(error instanceof JobError) || error.exitCode !== 66) {
+    if (last === undefined || !(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
     }
     await run(true);
   }
+}
+
+/** Whether a run of the challenger has no predictions of it for the rows of a plan. */
+async function isOutdated(job: JobContext, { plan: last, pruned }: StoredPlan, plan: Plan): Promise<boolean> {
+  if (pruned !== undefined || last.erasure !== undefined || !hasSameRows(last, plan)) {
+    return true;
+  }
+  // A run that is complete asks neither a registry nor a server.
+  const { model, version } = await job.resolveModel(undefined);
+  return model.sha256 !== last.model.sha256 || version !== last.model.version;
 }
 
 /** Whether two runs are of the same rows, in the same spans. */
@@ -140,7 +145,8 @@ async function compareRuns(
   );
   const copied = champion.plan.contract.passthrough.map(({ column }) => column);
   const usual = usualKey(spec).filter((name) => copied.includes(name));
-  const key = sink.table === undefined ? ["_row"] : usual;
+  const isNumbered = sink.table === undefined;
+  const key = isNumbered ? [rowNumberColumn.name] : usual;
   if (key.length === 0) {
     throw new Error("no column of the table tells one row from another: name one in output.columns");
   }
@@ -155,7 +161,7 @@ async function compareRuns(
     await joiner.load("b", b);
   }
   const shown = (usual.length > 0 ? usual : copied).slice(0, mostShown);
-  const { rows, columns } = await joiner.compare({ key, columns: compared, shown, tolerance });
+  const { rows, columns } = await joiner.compare({ key, isNumbered, columns: compared, shown, tolerance });
   const missed = Object.fromEntries(await joiner.missed());
   return { tolerance, compared: rows.matched, missed, repeated: rows.repeated, columns: [...columns], apart };
 }

@@ -86,8 +86,11 @@ export interface JobContext extends ScoringContext {
   readonly pathOf: (uri: string) => string;
   readonly source: Source;
   readonly sink: Sink;
-  /** The job that scores the same rows with a second model, and opens its own target; undefined: the spec has none. */
-  readonly openSecondJob?: (() => Promise<SecondJob & AsyncDisposable>) | undefined;
+  /**
+   * Opens the job that scores the same rows with the challenger, and its target; without a challenger, that of an earlier
+   * one.
+   */
+  readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;
   /** Carries out a run of another job in the course of this one's; undefined: no run is under way. */
   readonly runOther?: ((job: JobContext) => Promise<unknown>) | undefined;
   /** Opens a DuckDB that joins files of these folders. */

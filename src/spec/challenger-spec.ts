@@ -10,6 +10,12 @@ export interface ChallengerSpec
   readonly tolerance: number;
 }
 
+/** The challenger as a model of its own: what says how a registry or a store is reached holds for both. */
+export function challengerModel(model: ModelSpec, challenger: ChallengerSpec): ModelSpec {
+  const { path, server, sha256, inputs, outputs, cast = model.cast, missing = model.missing } = challenger;
+  return { ...model, path, server, sha256, inputs, outputs, cast, missing };
+}
+
 export const challenger = z
   .strictObject({
     path: modelPath

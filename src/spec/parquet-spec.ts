@@ -101,6 +101,11 @@ export function parquetProblems(output: ParquetOutputSpec): Problem[] {
   if (found !== undefined) {
     return [{ path: [...at, "path"], message: found }];
   }
+  if (/\/_challenger\/*$/.test(`/${path}`)) {
+    return [
+      { path: [...at, "path"], message: "_challenger is the folder of a challenger's predictions: name another one" },
+    ];
+  }
   const problems: Problem[] = needlessKeys(keys, [path]).map(({ key, message }) => ({ path: [...at, key], message }));
   if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
     problems.push({ path: [...at, "sse"], message: "kms_key and bucket_key go with algorithm: aws:kms" });

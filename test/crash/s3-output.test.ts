@@ -121,7 +121,7 @@ function killsOf(server: () => StoreServer): void {
     );
     expect(failures).toEqual([]);
     expect(killed).toBeGreaterThan(count / 3);
-  }, 1_200_000);
+  }, 3_600_000);
 }
 
 /** Reads what is there again and again: each part whole and right, and no row twice, at any moment. */

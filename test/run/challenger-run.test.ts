@@ -1,4 +1,4 @@
-import { chmod, copyFile, mkdir, readdir, rm } from "node:fs/promises";
+import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
@@ -141,6 +141,49 @@ describe("the run of a challenger", () => {
     expect((await runHere(["discard", spec, "--reason", "too few"])).code).toBe(0);
     expect(lastJson(await runHere(["status", spec, "--json"]))["challenger"]).toEqual(status["challenger"]);
   }, 240_000);
+
+  test("the keys of the model that name and bind it are not those of the challenger", async () => {
+    const { sha256 } = lastJson(await runHere(["plan", await writeSpec(scratch.path, fixture), "--json"]))["model"] as {
+      sha256: string;
+    };
+    const model = { sha256, inputs: undefined, outputs: { p: "probabilities[1]" } };
+    const done = await run(await writeSpec(scratch.path, fixture, jobOf({ model, challenger: { path: shifted } })));
+    expect(done.code, done.stderr).toBe(0);
+    expect(lastJson(done)["challenger"]).toMatchObject({ model: shifted, rows_compared: 569 });
+  });
+
+  test("erase and prune find the predictions of a challenger that the spec does not name any more", async () => {
+    const dated = { params: { ds: "2026-01-01" }, output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } } };
+    const spec = await writeSpec(scratch.path, fixture, jobOf(dated));
+    for (const day of ["2026-01-01", "2026-01-02"]) {
+      expect((await run(spec, "--param", `ds=${day}`)).code).toBe(0);
+    }
+    const [first, second] = ["2026-01-01", "2026-01-02"].map((day) => join(scratch.path, `out/dt=${day}`)) as [
+      string,
+      string,
+    ];
+    const stored = async (at: string): Promise<string[]> =>
+      (await query(`SELECT id FROM read_parquet('${at}/_challenger/part-*.compared')`)).map(({ id }) => String(id));
+    const [key = ""] = await stored(first);
+    await writeSpec(scratch.path, fixture, jobOf({ ...dated, challenger: undefined }));
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, key);
+
+    const erased = await runHere(["erase", spec, "--keys", keys, "--key", "id"]);
+    expect(erased.code, erased.stderr).toBe(0);
+    expect(erased.stdout).toContain("erased 4 rows");
+    expect(await stored(first)).not.toContain(key);
+    expect(await stored(second)).not.toContain(key);
+    const pruned = await runHere(["prune", spec, "--keep", "1"]);
+    expect(pruned.code, pruned.stderr).toBe(0);
+    expect(await readdir(join(first, "_challenger"))).toEqual(["_infer-batch"]);
+    expect(await stored(second)).toHaveLength(568);
+    // What is left of a pruned run says nothing of single rows.
+    const names = await readdir(join(first, "_infer-batch"), { recursive: true });
+    const comparisons = names.filter((name) => name.endsWith("comparison.json"));
+    const texts = await Promise.all(comparisons.map((name) => readFile(join(first, "_infer-batch", name), "utf8")));
+    expect(texts.join("\n")).not.toContain(`"keys"`);
+  });
 
   test("predictions that cannot be written cost no row of the run, and it says that they are not compared", async () => {
     const spec = await writeSpec(scratch.path, fixture, jobOf());

@@ -1,4 +1,4 @@
-import { copyFile, readdir, readFile, writeFile } from "node:fs/promises";
+import { copyFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import {
@@ -127,17 +127,21 @@ describe("a run with a challenger", () => {
     expect(shown.p["largest_difference"]).toBeGreaterThan(0.3);
   });
 
-  test("a challenger that changes while its run is under way leaves the run without a comparison, and the next run has one", async () => {
+  test("a challenger that changes while its run is under way, or afterwards, scores all rows anew; one that is gone leaves the run without a comparison", async () => {
     const model = join(scratch.path, "challenger.onnx");
     await copyFile(shifted, model);
     const spec = await write(scratch.path, { challenger: { path: model, inputs: undefined } });
     expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
-    await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
-    const changed = await runHere(["run", spec, "--json"]);
-    expect([changed.code, changed.stderr]).toEqual([0, expect.stringMatching(/challenger: not whole.*its sha256 is/)]);
-    expect(lastJson(changed)).toMatchObject({ status: "complete", rows_scored: 269 });
-    expect(lastJson(changed)).not.toHaveProperty("challenger");
+    await rm(model);
+    const gone = await runHere(["run", spec, "--json"]);
+    expect([gone.code, gone.stderr]).toEqual([0, expect.stringMatching(/challenger: not whole.*no such file/)]);
+    expect(lastJson(gone)).toMatchObject({ status: "complete", rows_scored: 269 });
+    expect(lastJson(gone)).not.toHaveProperty("challenger");
     expect(await command("stats", spec)).not.toHaveProperty("challenger");
+    // Half of the rows have been scored with the other one.
+    await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
+    const changed = (await command("run", spec, "--new-run"))["challenger"];
+    expect(changed).toMatchObject({ rows_compared: 569, outputs: { p: { largest_difference: 0 } } });
     await copyFile(shifted, model);
     expect((await runHere(["run", spec, "--new-run"])).code).toBe(0);
     // Another model in place of the one of a run that is over is compared, too.

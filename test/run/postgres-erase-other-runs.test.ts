@@ -1,4 +1,4 @@
-import { copyFile, writeFile } from "node:fs/promises";
+import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
@@ -51,7 +51,7 @@ async function incompleteKept(folder: string, database: Database): Promise<Incom
   const spec = await write();
   await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
   expect((await runHere(["run", spec, ...night, "--worker", "1/2"])).code).toBe(0);
-  await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx"), path);
+  await rm(path);
   expect((await runHere(["run", spec, ...night])).code).toBe(0);
   const [row] = await database.query("SELECT run_id FROM infer_batch.runs WHERE job LIKE '%.challenger'");
   const keys = await writeKeys(folder, "5\n441\n");
@@ -159,7 +159,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
     ]);
   });
 
-  test("neither a dry run of erase nor a role that may not delete spans takes back spans of incomplete kept predictions", async () => {
+  test("neither a dry run of erase nor a role that may not delete spans takes back spans of a challenger's run that is not complete", async () => {
     await using database = await postgres.server().createDatabase();
     const { erase, use } = await incompleteKept(scratch.path, database);
     const before = await keptSpans(database);

@@ -1,4 +1,4 @@
-import { copyFile, writeFile } from "node:fs/promises";
+import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runHere } from "../support/cli.js";
@@ -112,7 +112,7 @@ postgres.describe("erase in Postgres", () => {
       const job = await jobIn(scratch.path, database, { mode, key }, challenger);
       await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
       expect((await job.night("run", "2026-01-01", "--worker", "1/2")).code).toBe(0);
-      await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx"), path);
+      await rm(path);
       const done = await job.night("run", "2026-01-01");
       expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("challenger: not whole")]);
       const [row] = await database.query(
@@ -127,6 +127,7 @@ postgres.describe("erase in Postgres", () => {
       const erased = await job.erase();
       expect(erased.code, erased.stderr).toBe(0);
       expect([await idsOf(database), await idsOf(database, table)]).toEqual([0, 0]);
+      await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
       const again = await job.night("run", "2026-01-01", "--new-run", "--allow-duplicates");
       expect(again.code, again.stderr).toBe(0);
     },

@@ -2,6 +2,7 @@ import { constants } from "node:fs";
 import { copyFile, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { EarlierModels, ScoringContext } from "../../scoring/context.js";
+import { challengerModel } from "../../spec/challenger-spec.js";
 import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { modelUri } from "../../spec/model-spec.js";
@@ -101,8 +102,7 @@ export function challengerTools(
   spec: JobSpec,
   options: ModelToolsOptions,
 ): Pick<ModelTools, "resolveModel" | "openEngine"> {
-  const { path, server, sha256, outputs } = spec.challenger ?? {};
-  const model = { ...spec.model, path, server, sha256, outputs };
+  const model = spec.challenger === undefined ? spec.model : challengerModel(spec.model, spec.challenger);
   return toolsOf({ model, engine: engineOfSecondModel(spec) }, { ...options, profileFolder: undefined });
 }
 

@@ -47,12 +47,12 @@ export async function eraseRows(context: JobContext, request: EraseRequest): Pro
   warnOfUnsearched(context, { runsFound, others, paramsOfTable });
   const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
   await using second = await openSecondJob(context);
-  if (second === undefined) {
-    return published;
+  if (second.sink.table === undefined) {
+    return [...published, ...(await eraseSeconds(groups, request))];
   }
-  const predictions =
-    (await eraseFromTables(second, request, overParams(groups))) ?? (await eraseSeconds(groups, request));
-  return [...published, ...predictions];
+  const isThere = (await second.sink.history({ job: second.spec.name, last: 1 })).length > 0;
+  const predictions = isThere ? await eraseFromTables(second, request, overParams(groups)) : undefined;
+  return [...published, ...(predictions ?? [])];
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
@@ -110,16 +110,19 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
     }
     await using context = await request.openJob(plan.params);
     await using job = await openSecondJob(context);
-    if (job !== undefined) {
-      const latest = await job.sink.find(runIdOf(job.spec.name, plan.params, job.sha256));
-      if (latest !== undefined) {
-        const about = { runId: latest.plan.runId, params: plan.params, place: job.sink.target };
-        const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
-        const outcome = isAbandoned
-          ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
-          : await orRetained(() => eraseLatest(job, latest, request));
-        erased.push({ ...about, ...outcome });
+    const runId = runIdOf(job.spec.name, plan.params, job.sha256);
+    const outcome = await orRetained(async () => {
+      const latest = await job.sink.find(runId);
+      if (latest === undefined) {
+        return undefined;
       }
+      const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
+      return isAbandoned
+        ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
+        : await eraseLatest(job, latest, request);
+    });
+    if (outcome !== undefined) {
+      erased.push({ runId, params: plan.params, place: job.sink.target, ...outcome });
     }
   }
   return erased;
@@ -136,7 +139,7 @@ type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
 const retained = (why: string): GroupOutcome => ({ ...nothingErased, retained: why });
 
 /** What keeps the rows of one folder does not keep those of others from being erased. */
-async function orRetained(work: () => Promise<GroupOutcome>): Promise<GroupOutcome> {
+async function orRetained<T>(work: () => Promise<T>): Promise<T | GroupOutcome> {
   try {
     return await work();
   } catch (error) {

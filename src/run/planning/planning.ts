@@ -103,10 +103,10 @@ async function planSecond(
   input: Omit<PlanningInput, "resolved" | "engine">,
   bind: (takenElsewhere: ReadonlySet<string>) => Promise<Contract>,
 ): Promise<Plan | undefined> {
-  await using job = await openSecondJob(context);
-  if (job === undefined) {
+  if (context.spec.challenger === undefined) {
     return undefined;
   }
+  await using job = await openSecondJob(context);
   try {
     return await forSecond(async () => {
       const resolved = await openPinnedModel(job);

@@ -254,7 +254,7 @@ function withoutAttempt(text: string | undefined): string | undefined {
 
 /**
  * Returns how many seconds the attempt that judged the run has scored; of a run without checks, the one that finished it.
- * null: that attempt scored no row. Kept predictions have no `scoring_seconds`.
+ * null: that attempt scored no row.
  */
 export function secondsOf({ attempt }: Pick<Manifest, "attempt">): number | null {
   const { seconds, rows_scored: rows, scoring_seconds: scored } = attempt ?? {};

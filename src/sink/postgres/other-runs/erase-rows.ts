@@ -336,8 +336,7 @@ async function plannedKeyTypes(
   return columns.map(() => "text");
 }
 
-/** A profile is 64 KiB at most. */
-/** Removes what the verdicts on the target's runs, and their comparisons with second models, say of single rows. */
+/** Removes what the verdicts on the target's runs, and their comparisons with challengers, say of single rows. */
 async function stripRecords(
   session: Session,
   { control: { table }, planTarget: { table: target } }: RunTools,
