@@ -12,8 +12,8 @@ export interface ChallengerSpec
 
 /** The challenger as a model of its own: what says how a registry or a store is reached holds for both. */
 export function challengerModel(model: ModelSpec, challenger: ChallengerSpec): ModelSpec {
-  const { path, server, sha256, inputs, outputs, cast = model.cast, missing = model.missing } = challenger;
-  return { ...model, path, server, sha256, inputs, outputs, cast, missing };
+  const { path, sha256, inputs, outputs, cast, missing } = challenger;
+  return { ...model, path, server: challenger.server, sha256, inputs, outputs, cast, missing };
 }
 
 export const challenger = z
