@@ -28,7 +28,7 @@ const canaries = {
   "src/scoring/canary.ts": { code: 'import "../formats/parquet/decoder.js";\n', rule: "scoring-knows-ports-only" },
   "src/scoring/canary-node.ts": { code: 'import "node:fs";\n', rule: "run-knows-no-library-or-node" },
   "src/scoring/workers/canary.ts": {
-    code: 'import "../../formats/parquet/unit-reader.js";\n',
+    code: 'import "../../formats/parquet/units.js";\n',
     rule: "scoring-knows-ports-only",
   },
   "src/scoring/workers/canary-node.ts": {

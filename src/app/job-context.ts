@@ -229,7 +229,7 @@ function openDecoder(
     },
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
-      const { openShards } = await import("../formats/arrow/ipc/shards.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
       return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
     },
   });

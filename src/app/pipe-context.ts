@@ -1,6 +1,6 @@
 import { dirname, resolve } from "node:path";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
-import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
+import { openArrowPipe } from "../formats/arrow/pipe.js";
 import { problemOfPipe } from "../spec/prompt/prompt-keys.js";
 import { JobError } from "../util/errors.js";
 import { silentProgress } from "../report/progress/progress.js";

@@ -1,6 +1,5 @@
 import type { ColumnType } from "../columnar/types.js";
-import { exactText } from "../columnar/json-text.js";
-import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
+import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
 import { type Scalar, shown, valueAt } from "../checks/row-values.js";
 import { assertNever } from "../util/errors.js";

@@ -1,7 +1,7 @@
 import { assertNever } from "../util/errors.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import {
   type BytesColumn,
   type Column,

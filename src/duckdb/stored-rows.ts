@@ -1,6 +1,6 @@
 import { StreamEndedError } from "./stream-ended.js";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
-import { filterColumn } from "../columnar/column-builder.js";
+import { filterColumn } from "../columnar/columns.js";
 import type { DuckDBConnection } from "./instance.js";
 import { csvRows } from "./csv-rows.js";
 import { readColumns } from "./parquet-schema.js";

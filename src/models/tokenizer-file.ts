@@ -1,6 +1,5 @@
 import { readFile, stat } from "node:fs/promises";
-import { unknownTraits } from "../binding/served-model.js";
-import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
+import { unknownTraits, type TokenizerFacts } from "../binding/model-facts.js";
 import { noTexts } from "../onnx/text-names.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";

@@ -1,6 +1,5 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { orderInMetadata } from "../binding/feature-order.js";
-import type { ModelTraits } from "../binding/model-traits.js";
+import { orderInMetadata, type ModelTraits } from "../binding/model-facts.js";
 import { endOfMessage, type OnnxProto, readFields } from "./proto.js";
 
 /** Operators of ONNX and ONNX Runtime that quantise an input by its smallest and largest value. */

@@ -1,4 +1,4 @@
-import { showTensor } from "../binding/side-by-side.js";
+import { showTensor } from "../binding/signatures.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import { table } from "./table.js";
 

@@ -1,4 +1,4 @@
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { RecordBatch, RejectedRow } from "../columnar/types.js";
 import type { Decoder, RowStream } from "../formats/port.js";

@@ -1,4 +1,4 @@
-import { rowNumberColumn } from "../binding/lineage.js";
+import { rowNumberColumn } from "../binding/contract.js";
 import { matchColumns, type NumberedSpan } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";

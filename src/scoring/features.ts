@@ -12,7 +12,7 @@ import { tensorElement } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { ElementType } from "../columnar/values.js";
 import type { RowRange } from "../packing/input-target.js";
-import type { ScoredBatch } from "../packing/scored-batch.js";
+import type { ScoredBatch } from "../packing/packer.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenSpan } from "./open-span.js";

@@ -1,7 +1,6 @@
 import type { Tensor } from "../columnar/tensor.js";
 import type { RowRange } from "../packing/input-target.js";
-import { type FeatureBatch, sliceRows } from "../packing/packer.js";
-import type { Predictions } from "../packing/scored-batch.js";
+import { type FeatureBatch, sliceRows, type Predictions } from "../packing/packer.js";
 
 /** Predicted rows of one call of a model, as `SpanRows.predict` takes them. */
 export interface PredictedPart extends Omit<FeatureBatch, "inputs"> {

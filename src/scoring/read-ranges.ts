@@ -1,5 +1,5 @@
 import { valuesPerRow, type Projection } from "../binding/contract.js";
-import type { ScoredBatch } from "../packing/scored-batch.js";
+import type { ScoredBatch } from "../packing/packer.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";

@@ -1,13 +1,11 @@
-import { type Contract, outputTensors } from "../binding/contract.js";
+import { type Contract, outputTensors, type Lineage, withLineage, withRowNumbers } from "../binding/contract.js";
 import type { Aggregates } from "../checks/aggregates.js";
 import type { FeaturePlan } from "../checks/profile/features.js";
 import type { SlicePlan } from "../checks/profile/slices.js";
-import { createReusingPacker } from "../packing/reusing-packer.js";
+import { createReusingPacker, type Reuse, type RowReuse } from "../packing/row-reuse.js";
 import type { RowFault } from "../packing/input-target.js";
-import { type Lineage, withLineage, withRowNumbers } from "../binding/lineage.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
-import type { Reuse, RowReuse } from "../packing/row-reuse.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";

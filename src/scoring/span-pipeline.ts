@@ -1,7 +1,6 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
-import { type FeatureBatch, type Packer } from "../packing/packer.js";
+import type { FeatureBatch, Packer, Predictions, ScoredBatch } from "../packing/packer.js";
 import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
-import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
 import {
   mergeProfiles,
   type ProfiledOutput,

@@ -1,6 +1,6 @@
 import { JobError } from "../util/errors.js";
-import { mixedRows } from "../binding/batch-rows.js";
-import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/column-builder.js";
+import { mixedRows } from "../binding/model-facts.js";
+import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/columns.js";
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
 import type { RowFault } from "../packing/input-target.js";
 import type { RowReuse } from "../packing/row-reuse.js";

@@ -1,6 +1,5 @@
 import { z } from "../util/zod.js";
-import { lineageColumns } from "../binding/lineage.js";
-import { reuseColumn } from "../binding/reuse-column.js";
+import { lineageColumns, reuseColumn } from "../binding/contract.js";
 import { challenger, type ChallengerSpec } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";

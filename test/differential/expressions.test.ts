@@ -4,7 +4,7 @@ import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { showType } from "#src/columnar/types.js";
 import { columnTypeOf } from "#src/duckdb/types.js";
-import { withMicroseconds } from "#src/formats/sql/nanoseconds.js";
+import { withMicroseconds } from "#src/formats/sql/expressions.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

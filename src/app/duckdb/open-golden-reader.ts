@@ -1,5 +1,5 @@
-import { readKeyValues } from "../../formats/parquet/footer/key-values.js";
-import type { ParquetOptions } from "../../formats/parquet/duckdb/decoder.js";
+import { readKeyValues } from "../../formats/parquet/footer.js";
+import type { ParquetOptions } from "../../formats/parquet/duckdb.js";
 import type { GoldenReader } from "../../scoring/context.js";
 
 /** The key of a Parquet file's metadata that names the model which computed its predictions. */

@@ -1,4 +1,4 @@
-import { reuseColumn } from "../../binding/reuse-column.js";
+import { reuseColumn } from "../../binding/contract.js";
 import type { FixedColumn } from "../../columnar/types.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { readStored } from "../../duckdb/stored-rows.js";

@@ -1,4 +1,4 @@
-import { unknownTraits } from "../../binding/served-model.js";
+import { unknownTraits } from "../../binding/model-facts.js";
 import type { Engine } from "../../engine/port.js";
 import { openPromptEngine, promptSignature } from "../../engine/prompts/engine.js";
 import type { PromptTask } from "../../engine/prompts/prompt.js";

@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import { resolve } from "node:path";
 import { createSecureContext } from "node:tls";
-import type { ServedModel } from "../../binding/served-model.js";
+import type { ServedModel } from "../../binding/model-facts.js";
 import type { Engine } from "../../engine/port.js";
 import { openServedEngine } from "../../engine/served/engine.js";
 import { findServedModel } from "../../engine/served/find-model.js";

@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
+import { blankBatch, tensorOutputs } from "../../columnar/tensor.js";
 import { ProviderFault } from "../../engine/devices/device-faults.js";
 import { listGpus } from "../../engine/devices/gpus.js";
 import { thisMachine } from "../../engine/devices/machine.js";

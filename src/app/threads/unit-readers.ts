@@ -1,5 +1,5 @@
-import { openArrowUnitReader } from "../../formats/arrow/unit-reader.js";
-import { openParquetUnitReader } from "../../formats/parquet/unit-reader.js";
+import { openArrowUnitReader } from "../../formats/arrow/units.js";
+import { openParquetUnitReader } from "../../formats/parquet/units.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
 
 const readers = { parquet: openParquetUnitReader, arrow: openArrowUnitReader } as const;

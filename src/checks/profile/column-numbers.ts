@@ -1,5 +1,4 @@
-import { withPoint } from "../../columnar/decimals.js";
-import { unscaled } from "../../columnar/json-text.js";
+import { withPoint, unscaled } from "../../columnar/value-text.js";
 import type { ColumnType, FixedColumn } from "../../columnar/types.js";
 import { isElementType } from "../../columnar/values.js";
 

@@ -1,5 +1,5 @@
 import { numberTexts } from "../../columnar/numbered-texts.js";
-import { rowsOf } from "../../columnar/column-rows.js";
+import { rowsOf } from "../../columnar/columns.js";
 import {
   type BytesColumn,
   type Column,

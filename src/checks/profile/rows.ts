@@ -1,4 +1,4 @@
-import { rowsOf } from "../../columnar/column-rows.js";
+import { rowsOf } from "../../columnar/columns.js";
 import type { Column, NamedColumn } from "../../columnar/types.js";
 import { keyOfBytes, type KeyTable } from "./histogram.js";
 import { blockValues, profileLoops } from "./profile-loops.js";

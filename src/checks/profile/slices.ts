@@ -1,4 +1,4 @@
-import { takeRows } from "../../columnar/column-take.js";
+import { takeRows } from "../../columnar/columns.js";
 import { numberTexts } from "../../columnar/numbered-texts.js";
 import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
 import { printable } from "../../util/printable.js";

@@ -1,8 +1,7 @@
 import { stat } from "node:fs/promises";
 import { budgetOf, openLoaded } from "../../app/job-context.js";
 import { parquetFolder } from "../../app/parquet-folder.js";
-import { lineageColumns } from "../../binding/lineage.js";
-import { reuseColumn } from "../../binding/reuse-column.js";
+import { lineageColumns, reuseColumn } from "../../binding/contract.js";
 import { openRowJoin } from "../../app/duckdb/open-row-join.js";
 import { defaultMemory, usableCores } from "../../app/process-limits.js";
 import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";

@@ -2,10 +2,9 @@ import { access, open, readdir, readFile, stat, unlink, writeFile } from "node:f
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
 import { fileError } from "../../app/reading/given-files.js";
-import type { DeclaredSignature } from "../../binding/declared-signature.js";
-import { type FeatureOrder, parseFeatureNames } from "../../binding/feature-order.js";
+import { type DeclaredSignature, showTensor } from "../../binding/signatures.js";
+import { type FeatureOrder, parseFeatureNames } from "../../binding/model-facts.js";
 import { proposeBinding } from "../../binding/propose.js";
-import { showTensor } from "../../binding/side-by-side.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { isInputFile } from "../../formats/by-format.js";
 import { parseMlModel } from "../../models/mlflow/mlmodel.js";

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { MessagePort } from "node:worker_threads";
 import type * as OnnxRuntime from "onnxruntime-node";
-import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
+import { type ModelSignature, numericBuffers, blankBatch, tensorOutputs } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
@@ -14,7 +14,6 @@ import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js"
 import { withTokens } from "../tokens/run-tokens.js";
 import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
 import { openTreeSession, type TreeSession } from "../trees/session.js";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
 import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
 import { type OnnxSession, openSession, type Runtime } from "./session.js";
 import { openSmallestModel } from "./smallest-model.js";

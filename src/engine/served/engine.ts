@@ -1,6 +1,6 @@
 import { constants } from "node:buffer";
-import type { ServedFacts, ServedModel } from "../../binding/served-model.js";
-import { blankRows } from "../../columnar/blank-rows.js";
+import type { ServedFacts, ServedModel } from "../../binding/model-facts.js";
+import { blankRows } from "../../columnar/tensor.js";
 import { readText } from "../../net/http.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { assertNever, JobError } from "../../util/errors.js";

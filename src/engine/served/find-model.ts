@@ -1,5 +1,5 @@
 import { sha256Of } from "../../util/sha256.js";
-import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
+import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/model-facts.js";
 import { BrokenTransfer } from "../../net/http-failures.js";
 import { JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";

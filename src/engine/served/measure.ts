@@ -1,6 +1,6 @@
-import type { ServedModel } from "../../binding/served-model.js";
+import type { ServedModel } from "../../binding/model-facts.js";
 import type { Engine } from "../port.js";
-import { blankRows } from "../../columnar/blank-rows.js";
+import { blankRows } from "../../columnar/tensor.js";
 
 /** The time of requests with so many rows. */
 export interface BatchTime {

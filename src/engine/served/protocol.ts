@@ -1,4 +1,4 @@
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import type { NamedTensor, Tensor, TensorSignature } from "../../columnar/tensor.js";
 import type { ResponseHeaders } from "../../net/request.js";
 import type { ModelServer } from "./server.js";

@@ -1,5 +1,5 @@
 import { parse } from "yaml";
-import type { DeclaredField, DeclaredSignature } from "../../binding/declared-signature.js";
+import type { DeclaredField, DeclaredSignature } from "../../binding/signatures.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import { isRecord } from "../../util/checks.js";
 

@@ -1,5 +1,5 @@
 import type { DifferentRow, Measures } from "../../checks/agreement.js";
-import { timeText, withNanos } from "../../columnar/dates-and-times.js";
+import { timeText, withNanos } from "../../columnar/value-text.js";
 import { assertNever } from "../../util/errors.js";
 import { count, showCount } from "../report.js";
 import { fitTable, sameValueFirst } from "../table.js";

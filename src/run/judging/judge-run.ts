@@ -1,5 +1,4 @@
-import type { Contract } from "../../binding/contract.js";
-import { withUsedExpressions } from "../../binding/used-expressions.js";
+import { type Contract, withUsedExpressions } from "../../binding/contract.js";
 import type { Verdict } from "../../checks/check.js";
 import { asksForPrevious, type Judged, judge, judgeWithPrevious, type PreviousModel } from "../../checks/checks.js";
 import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";

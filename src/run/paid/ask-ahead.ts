@@ -14,8 +14,7 @@ import { createEvent } from "../../util/condition.js";
 import { JobError } from "../../util/errors.js";
 import { sampleRows } from "./sample-rows.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
-import { blankRows } from "../../columnar/blank-rows.js";
-import type { Tensor } from "../../columnar/tensor.js";
+import { blankRows, type Tensor } from "../../columnar/tensor.js";
 import type { Source } from "../../storage/port.js";
 import { rowsOf } from "../../publish/span-record.js";
 

@@ -10,7 +10,7 @@ import { tokenizersOf } from "../model.js";
 import { refuseUnreadable } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { SeenSchema } from "./read-shards.js";
-import { mixedRows } from "../../binding/batch-rows.js";
+import { mixedRows } from "../../binding/model-facts.js";
 import { blankInputs } from "../../packing/packer.js";
 
 export interface BindingInput {

@@ -1,4 +1,4 @@
-import { textsOf } from "../../binding/prompt-columns.js";
+import { textsOf } from "../../binding/bind-contract.js";
 import { type Expression, type Expressions, folderColumns } from "../../binding/contract.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import type { BoundExpression, Decoder } from "../../formats/port.js";

@@ -1,7 +1,12 @@
-import { computedColumns, withUsedExpressions } from "../../binding/used-expressions.js";
-import { type Contract, outputColumns, usedColumns } from "../../binding/contract.js";
-import { signatureDifferences } from "../../binding/declared-signature.js";
-import { lostOutputs } from "../../binding/model-traits.js";
+import {
+  computedColumns,
+  withUsedExpressions,
+  type Contract,
+  outputColumns,
+  usedColumns,
+} from "../../binding/contract.js";
+import { signatureDifferences } from "../../binding/signatures.js";
+import { lostOutputs } from "../../binding/model-facts.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Engine } from "../../engine/port.js";

@@ -1,5 +1,5 @@
 import { type ColumnRef, type Contract, featureColumns } from "../../binding/contract.js";
-import { jsonOf } from "../../columnar/json-text.js";
+import { jsonOf } from "../../columnar/value-text.js";
 import type { OutputRows, RejectedRow } from "../../columnar/types.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";

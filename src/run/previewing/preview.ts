@@ -1,5 +1,5 @@
 import type { Contract } from "../../binding/contract.js";
-import { batchDependence, type ModelTraits } from "../../binding/model-traits.js";
+import { batchDependence, type ModelTraits } from "../../binding/model-facts.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import type { Decoder } from "../../formats/port.js";

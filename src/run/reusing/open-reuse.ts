@@ -1,6 +1,13 @@
-import { type Contract, scoredColumns } from "../../binding/contract.js";
-import { reuseColumn } from "../../binding/reuse-column.js";
-import { combineHashes, type HashSeeds } from "../../packing/feature-hasher.js";
+import { type Contract, scoredColumns, reuseColumn } from "../../binding/contract.js";
+import {
+  combineHashes,
+  type HashSeeds,
+  createKeyHasher,
+  addStored,
+  createStoredTable,
+  type StoredTable,
+  tableRowBytes,
+} from "../../packing/feature-hasher.js";
 import type { PinnedRun, Plan } from "../../plan/plan.js";
 import { spansOf } from "../../plan/spans.js";
 import { count } from "../../report/report.js";
@@ -11,11 +18,9 @@ import type { Reuse } from "../../packing/row-reuse.js";
 import type { RunSink } from "../../sink/port.js";
 import { exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { mebibytes, storedShare } from "../../util/memory-budget.js";
-import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { createColumnBuilder } from "../../columnar/columns.js";
 import { createRowHasher, hashWords } from "../../columnar/row-hash.js";
 import { bytesPerValue, type Column } from "../../columnar/types.js";
-import { createKeyHasher } from "../../packing/key-hasher.js";
-import { addStored, createStoredTable, type StoredTable, tableRowBytes } from "../../packing/stored-table.js";
 
 /** A run whose predictions may be those of an earlier one. */
 export interface ReuseInput {

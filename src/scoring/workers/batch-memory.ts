@@ -1,6 +1,6 @@
 import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { bytesPerElement, type Values, viewOf } from "../../columnar/values.js";
-import type { TakeValues } from "../../packing/direct/matrix.js";
+import type { TakeValues } from "../../packing/direct.js";
 import type { BatchMemory } from "./batch-transfer.js";
 
 /** Sizes are rounded up, so that released buffers fit again. */

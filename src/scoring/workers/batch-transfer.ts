@@ -2,8 +2,8 @@ import { areSurelyFinite } from "../../packing/input-target.js";
 import type { Column, DecodedInput, Matrix, RecordBatch } from "../../columnar/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
-import type { TakeValues } from "../../packing/direct/matrix.js";
-import { rowsOf, sliceColumn } from "../../columnar/column-rows.js";
+import type { TakeValues } from "../../packing/direct.js";
+import { rowsOf, sliceColumn } from "../../columnar/columns.js";
 
 /** A batch whose arrays are the only ones in their buffers, so that these can be sent to another thread. */
 export interface Parcel {

@@ -1,5 +1,5 @@
 import type { Projection } from "../../binding/contract.js";
-import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { createColumnBuilder } from "../../columnar/columns.js";
 import type { Column } from "../../columnar/types.js";
 import type { UnitRequest } from "./protocol.js";
 

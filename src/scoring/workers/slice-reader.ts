@@ -1,9 +1,9 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
 import type { FeaturePlan } from "../../checks/profile/features.js";
 import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
-import { directPlan } from "../../packing/direct/plan.js";
+import { directPlan } from "../../packing/direct.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
+import type { ScoredBatch } from "../../packing/packer.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";

@@ -1,9 +1,8 @@
 import { type Contract, decodedInputs } from "../../binding/contract.js";
 import type { RecordBatch } from "../../columnar/types.js";
-import { createFeatureHasher, type FeatureHashing, type HashedRows } from "../../packing/feature-hasher.js";
+import { createFeatureHasher, type FeatureHashing, type HashedRows, noPlace } from "../../packing/feature-hasher.js";
 import { selectInputs } from "../../packing/select-rows.js";
-import { createStage } from "../../packing/stage.js";
-import { noPlace } from "../../packing/stored-table.js";
+import { createStage } from "../../packing/row-reuse.js";
 import { inPlace, isGood } from "./in-place.js";
 
 /**

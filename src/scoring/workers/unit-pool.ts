@@ -1,5 +1,5 @@
 import type { Unit } from "../../formats/port.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
+import type { ScoredBatch } from "../../packing/packer.js";
 import { messageOf } from "../../util/errors.js";
 import { type Condition, createCondition } from "../../util/condition.js";
 import { openRpcClient, type RpcClient } from "../../util/rpc/client.js";

@@ -1,6 +1,5 @@
-import { createPacker } from "../../packing/packer.js";
+import { createPacker, type Predictions, type ScoredBatch } from "../../packing/packer.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
 import type { RecordBatch } from "../../columnar/types.js";
 import type { RunModel } from "../../engine/port.js";
 import type { UnitScoring } from "./protocol.js";

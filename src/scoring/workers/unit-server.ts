@@ -4,12 +4,12 @@
  * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
  */
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
-import { rowsWithin } from "../../columnar/column-bytes.js";
+import { rowsWithin } from "../../columnar/columns.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
 import { doWithoutVectors } from "../../columnar/memory/vectors.js";
 import type { HashedRows } from "../../packing/feature-hasher.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
+import type { Predictions, ScoredBatch } from "../../packing/packer.js";
 import { createCondition } from "../../util/condition.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { createLimit } from "../../util/limit.js";
@@ -17,7 +17,7 @@ import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
 import type { WorkerPort } from "../../util/worker-port.js";
 import { partBuffers } from "../../checks/profile/features.js";
 import { batchFeatures } from "../features.js";
-import { directPlan } from "../../packing/direct/plan.js";
+import { directPlan } from "../../packing/direct.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";

@@ -1,6 +1,6 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { ScoredBatch } from "#src/packing/scored-batch.js";
+import type { ScoredBatch } from "#src/packing/packer.js";
 import type { ReadCall, SentRows, ReleasedRows } from "#src/scoring/workers/protocol.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";

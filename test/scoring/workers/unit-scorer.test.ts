@@ -2,8 +2,13 @@ import { describe, expect, test } from "vitest";
 import type { Contract, InputBinding } from "#src/binding/contract.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "#src/columnar/types.js";
-import { createKeyHasher } from "#src/packing/key-hasher.js";
-import { addStored, createStoredTable, noPlace, type StoredTable } from "#src/packing/stored-table.js";
+import {
+  createKeyHasher,
+  addStored,
+  createStoredTable,
+  noPlace,
+  type StoredTable,
+} from "#src/packing/feature-hasher.js";
 import { scorer } from "#src/scoring/workers/unit-scorer.js";
 import { emptyContract } from "../../support/batches.js";
 

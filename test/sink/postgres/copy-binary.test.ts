@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from "vitest";
 import * as fc from "fast-check";
-import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import { createColumnBuilder } from "#src/columnar/columns.js";
 import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/read-vector.js";

@@ -1,8 +1,16 @@
-import { asFixed, jsonOf, splitZoned, unscaled } from "../../../columnar/json-text.js";
+import {
+  asFixed,
+  jsonOf,
+  splitZoned,
+  unscaled,
+  floorThousands,
+  infiniteDay,
+  infiniteMicros,
+  isInfinite,
+} from "../../../columnar/value-text.js";
 import { assertNever } from "../../../util/errors.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ListColumn, NamedColumn } from "../../../columnar/types.js";
 import { oidOf, type PgType } from "../types.js";
-import { floorThousands, infiniteDay, infiniteMicros, isInfinite } from "../../../columnar/dates-and-times.js";
 import type { Values } from "../../../columnar/values.js";
 
 /** Before and behind all rows: `PGCOPY\n\377\r\n\0`, no flags, no header extension. */

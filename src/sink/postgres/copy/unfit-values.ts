@@ -1,6 +1,6 @@
 import type { BytesColumn, Column, ColumnType, OutputRows, RejectedRow } from "../../../columnar/types.js";
 import type { UnfitValue } from "../../port.js";
-import { microsPerDay } from "../../../columnar/dates-and-times.js";
+import { microsPerDay } from "../../../columnar/value-text.js";
 import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
 import type { TargetColumn } from "../table.js";
 import type { PgType } from "../types.js";
