@@ -46,8 +46,8 @@ interface HashLoops {
 
 let opened: { readonly loops: HashLoops | undefined } | undefined;
 
-/** undefined: this thread does without WebAssembly. */
-function hashLoops(): HashLoops | undefined {
+/** undefined: this thread does without WebAssembly. @public so that tests see it */
+export function hashLoops(): HashLoops | undefined {
   opened ??= { loops: open() };
   return opened.loops;
 }
