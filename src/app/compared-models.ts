@@ -1,8 +1,7 @@
 import { openPinnedModel, openTokenizers } from "../run/model.js";
 import type { ComparedModel } from "../run/planning/compared-model.js";
 import type { JobContext } from "../scoring/context.js";
-import { modelUriProblem } from "../spec/model-uri.js";
-import { isObjectUri, objectUriProblem } from "../spec/object-uri.js";
+import { isObjectUri, modelUriProblem, objectUriProblem } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
 import { attemptServices } from "./attempt-services.js";
 import { requireModelPath } from "./models/model-path.js";

@@ -1,7 +1,7 @@
 import { silentProgress } from "../report/progress/progress.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { JobContext, Log } from "../scoring/context.js";
-import { challengerModel, challengerPlaces } from "../spec/challenger-spec.js";
+import { challengerModel, challengerPlaces } from "../spec/model-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { challengerTools, type ModelToolsOptions } from "./models/model-tools.js";

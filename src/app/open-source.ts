@@ -1,5 +1,5 @@
 import type { InputSpec } from "../spec/input-spec.js";
-import { isObjectUri } from "../spec/object-uri.js";
+import { isObjectUri } from "../spec/uri.js";
 import { combineSources } from "../storage/combined-source.js";
 import { diskSource } from "../storage/local/disk.js";
 import type { OutputFolder, Source } from "../storage/port.js";

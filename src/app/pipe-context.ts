@@ -1,12 +1,12 @@
 import { dirname, resolve } from "node:path";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
-import { problemOfPipe } from "../spec/prompt/prompt-keys.js";
+import { problemOfPipe } from "../spec/prompt-spec.js";
 import { JobError } from "../util/errors.js";
 import { silentProgress } from "../report/progress/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
-import { pipeName } from "../spec/pipe-spec.js";
+import { pipeName } from "../spec/load.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { usableCores } from "./process-limits.js";
 import { attemptServices } from "./attempt-services.js";

@@ -539,7 +539,7 @@ function addSchema(program: Command, io: SafeIo): void {
     .command("schema")
     .description("Print the JSON Schema of the job spec, for editors")
     .action(async () => {
-      const { editorSchema } = await import("../spec/editor-schema.js");
+      const { editorSchema } = await import("../spec/job-spec.js");
       io.stdout.write(`${JSON.stringify(editorSchema(), undefined, 2)}\n`);
     });
 }

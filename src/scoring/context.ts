@@ -17,7 +17,7 @@ import type { Sink } from "../sink/port.js";
 import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { LimitedRun } from "../spec/limited-spec.js";
+import type { LimitedRun } from "../spec/load.js";
 import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/worker-shares.js";

@@ -2,11 +2,10 @@ import { constants } from "node:fs";
 import { copyFile, stat } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import type { EarlierModels, ScoringContext } from "../../scoring/context.js";
-import { challengerModel } from "../../spec/challenger-spec.js";
+import { challengerModel, modelUri } from "../../spec/model-spec.js";
 import { listedProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { modelUri } from "../../spec/model-spec.js";
-import { isHttpUri, isModelUri, isServedUri } from "../../spec/model-uri.js";
+import { isHttpUri, isModelUri, isServedUri } from "../../spec/uri.js";
 import { type EngineOptions, openEngine } from "../open-engine.js";
 import { type ModelOptions, openCache, resolveModel } from "../open-model.js";
 

@@ -14,8 +14,8 @@ import {
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import type { DiagnosedServer } from "../../report/server-diagnosis.js";
 import type { ModelSpec } from "../../spec/model-spec.js";
-import type { ServerSpec } from "../../spec/server/server-spec.js";
-import { parseTemplate, type PromptTemplate } from "../../text/prompt-template.js";
+import type { ServerSpec } from "../../spec/server-spec.js";
+import { parseTemplate, type PromptTemplate } from "../../text/prompt.js";
 import { JobError } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
 import { type ServedOptions, type ServersFound, serversOf } from "./served-model.js";

@@ -7,7 +7,8 @@ import { reportText } from "../../report/report-text.js";
 import { decidingTexts, reportFields, type RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { isPlainUrl, type ReportSpec } from "../../spec/report-spec.js";
+import type { ReportSpec } from "../../spec/report-spec.js";
+import { isPlainUrl } from "../../spec/uri.js";
 import { messageOf } from "../../util/errors.js";
 import { readSecret } from "../reading/given-files.js";
 

@@ -7,7 +7,7 @@ import type { Worker } from "../../plan/worker-shares.js";
 import { makeFolder, nodeFileSystem, replaceFile } from "../../stores/disk.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { isObjectUri } from "../../spec/object-uri.js";
+import { isObjectUri } from "../../spec/uri.js";
 import { isWorkerFile, workerFile } from "../../report/worker-file.js";
 
 /** Absolute paths. */

@@ -17,7 +17,7 @@ import { memoryBudget } from "../../util/memory-budget.js";
 import { differenceJson, differenceText } from "../texts/diff-text.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
-import { usualKey } from "../../spec/usual-key.js";
+import { usualKey } from "../../spec/output-spec.js";
 
 export interface DiffCommandOptions extends RunOptions {
   readonly against: readonly string[];

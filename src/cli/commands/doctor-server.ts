@@ -5,7 +5,7 @@ import { diagnosePrompted } from "../../app/models/prompted-model.js";
 import { programVersion } from "../../app/version.js";
 import { serverDiagnosisJson, serverDiagnosisText } from "../../report/server-diagnosis.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import type { ServerSpec } from "../../spec/server/server-spec.js";
+import type { ServerSpec } from "../../spec/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -8,11 +8,10 @@ import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { keyOfValues, splitTable } from "../../spec/output-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
-import { keyOfValues } from "../../spec/usual-key.js";
 
 export interface EraseOptions extends JobOptions {
   readonly keys: string;

@@ -17,7 +17,7 @@ import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { evaluationJson, evaluationText } from "../texts/evaluate-text.js";
-import { usualKey } from "../../spec/usual-key.js";
+import { usualKey } from "../../spec/output-spec.js";
 
 export interface EvaluateOptions extends JobOptions {
   readonly labels: string;

@@ -16,7 +16,7 @@ import { type Preview, type PreviewedPlan, previewPlan } from "../../run/preview
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { isObjectUri } from "../../spec/object-uri.js";
+import { isObjectUri } from "../../spec/uri.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import { checkSpool, nearestExisting, requireWritableFolder, type SpoolOptions, spoolRoot } from "../../util/spool.js";
 import { forPerson, foundText } from "../dry-run.js";

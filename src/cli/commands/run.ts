@@ -11,8 +11,8 @@ import { reportFields, reportJson, type RunReport } from "../../report/report.js
 import { runJob } from "../../run/run.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
-import { isObjectUri } from "../../spec/object-uri.js";
+import { type LimitedRun, limitedSpec } from "../../spec/load.js";
+import { isObjectUri } from "../../spec/uri.js";
 import { JobError } from "../../util/errors.js";
 import { chooseProgress } from "../choose-progress.js";
 import type { SafeIo } from "../io.js";

@@ -1,5 +1,5 @@
 import type { JobSpec } from "../../spec/job-spec.js";
-import { bucketName, isObjectUri, parseObjectUri } from "../../spec/object-uri.js";
+import { bucketName, isObjectUri, parseObjectUri } from "../../spec/uri.js";
 
 /** A dataset as OpenLineage names it: https://openlineage.io/docs/spec/naming */
 export interface DatasetName {

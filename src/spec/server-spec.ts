@@ -1,9 +1,81 @@
-import type { ModelSignature } from "../../columnar/tensor.js";
-import { z } from "../../util/zod.js";
-import { isPlainUrl } from "../model-uri.js";
-import { autoOrCount, count, text } from "../values.js";
-import { requestForm, type RequestTemplate, templateOf, templateProblem } from "./request-template.js";
-import { signature } from "./signature.js";
+import { isTensorType, type ModelSignature, numericTensorTypes, type TensorSignature } from "../columnar/tensor.js";
+import { z } from "../util/zod.js";
+import { isPlainUrl } from "./uri.js";
+import { autoOrCount, count, text } from "./values.js";
+
+/** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
+type RequestTemplate = Readonly<Record<string, unknown>>;
+
+/** Names of layouts that contain all inputs. */
+const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
+const requestError = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
+
+/** A layout by its name, or a template. */
+const requestForm = z.union([z.enum(["instances", "inputs", "dataframe_split"]), z.record(z.string(), z.unknown())], {
+  error: requestError,
+});
+
+/** The template that a form of requests stands for. */
+export function templateOf(form: string | RequestTemplate): RequestTemplate {
+  return typeof form === "string" ? { [form]: `{{${form}}}` } : form;
+}
+
+/** What is wrong with a template; undefined: nothing. @param inputs names of the model's inputs */
+function templateProblem(template: RequestTemplate, inputs: readonly string[]): string | undefined {
+  const known: readonly string[] = [...layouts, ...inputs];
+  const { names, isKey } = placeholdersIn(template);
+  const unknown = names.find((name) => !known.includes(name));
+  if (isKey) {
+    return "expected placeholders as values, not as keys";
+  }
+  if (unknown !== undefined) {
+    return `\`{{${unknown}}}\` is no placeholder; they are ${known.map((name) => `{{${name}}}`).join(", ")}`;
+  }
+  return names.length === 0 ? `expected a placeholder in it, such as "{{instances}}"` : undefined;
+}
+
+function placeholdersIn(value: unknown): { readonly names: readonly string[]; readonly isKey: boolean } {
+  const texts: string[] = [];
+  let isKey = false;
+  // Visits each value; a placeholder is a text of its own.
+  JSON.stringify(value, (key, one: unknown) => {
+    isKey ||= /^\{\{.*\}\}$/.test(key);
+    if (typeof one === "string") {
+      texts.push(one);
+    }
+    return one;
+  });
+  const names = texts.flatMap((text) => /^\{\{([^{}"\\]+)\}\}$/.exec(text)?.[1] ?? []);
+  return { names, isKey };
+}
+
+const types = [...numericTensorTypes, "string"].join(", ");
+const tensorError = `expected a type such as float32, "float32[10]" for 10 values in a row, or "float32[]" for any number; types are ${types}`;
+
+/** A tensor as a spec describes it: its type, and the values of a row. */
+const tensor = z
+  .string({ error: tensorError })
+  .regex(/^[a-z0-9]+(\[\d{0,7}\])?$/, tensorError)
+  .transform(tensorOf)
+  .refine(({ dtype }) => isTensorType(dtype), { error: tensorError, params: { showFound: true } });
+
+function tensorOf(given: string): Omit<TensorSignature, "name"> {
+  const [, dtype = "", isList, width = ""] = /^([a-z0-9]+)(\[(\d*)\])?$/.exec(given) ?? [];
+  return { dtype, shape: isList === undefined ? [null] : [null, width === "" ? null : Number(width)] };
+}
+
+const tensors = z
+  .record(z.string().min(1), tensor)
+  .refine((given) => Object.keys(given).length > 0, "expected at least one entry")
+  .transform((given) => Object.entries(given).map(([name, { dtype, shape }]) => ({ name, dtype, shape })));
+
+/** The inputs and outputs of a model whose server does not describe them. */
+export const signature = z.strictObject({
+  inputs: tensors.describe(
+    "Inputs by name, in the model's order, each with the type of a row's value: float32, string, or \"float32[10]\" for a list of 10 values.",
+  ),
+  outputs: tensors.describe('Outputs by name, written as inputs are; "float32[]" is a list of any length.'),
+}) satisfies z.ZodType<ModelSignature>;
 
 export interface ServerTlsSpec {
   readonly ca?: string | undefined;
