@@ -10,9 +10,9 @@ import {
   type AttemptRecord,
   createAttemptRecord,
   type RecordOptions,
+  workerFile,
 } from "../report/attempt-record.js";
-import { type Progress, silentProgress, withRecord } from "../report/progress/progress.js";
-import { workerFile } from "../report/worker-file.js";
+import { type Progress, silentProgress, withRecord } from "../report/progress.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";

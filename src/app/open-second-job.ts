@@ -1,4 +1,4 @@
-import { silentProgress } from "../report/progress/progress.js";
+import { silentProgress } from "../report/progress.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import { challengerModel, challengerPlaces } from "../spec/model-spec.js";

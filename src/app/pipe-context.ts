@@ -3,7 +3,7 @@ import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openArrowPipe } from "../formats/arrow/pipe/pipe.js";
 import { problemOfPipe } from "../spec/prompt-spec.js";
 import { JobError } from "../util/errors.js";
-import { silentProgress } from "../report/progress/progress.js";
+import { silentProgress } from "../report/progress.js";
 import type { PipeContext } from "../run/pipe.js";
 import { openArrowStream } from "../sink/arrow/stream.js";
 import { pipeName } from "../spec/load.js";

@@ -1,4 +1,4 @@
-import { barProgress, lineProgress, type Progress, silentProgress } from "../report/progress/progress.js";
+import { barProgress, lineProgress, type Progress, silentProgress } from "../report/progress.js";
 import type { Output } from "./io.js";
 
 /** Shows progress as a bar on a terminal, else as lines of a log. @param log logs a line */

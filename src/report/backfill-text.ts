@@ -15,7 +15,7 @@ export interface BackfillRun extends ValueEnd {
   readonly modelSha256?: string | undefined;
 }
 
-export interface BackfillFailure {
+interface BackfillFailure {
   /** The code of a JobError, or BUG. */
   readonly code: string;
   readonly message: string;

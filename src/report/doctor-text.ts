@@ -17,7 +17,7 @@ export interface Diagnosis {
 }
 
 /** A library, driver or device that a provider needs. */
-export interface DiagnosisPart {
+interface DiagnosisPart {
   readonly name: string;
   readonly state: string;
   readonly found: string;
@@ -25,7 +25,7 @@ export interface DiagnosisPart {
 }
 
 /** A batch on one provider. */
-export interface DiagnosisTrial {
+interface DiagnosisTrial {
   readonly provider: string;
   readonly state: string;
   /** The processor or GPU, as its driver names it; undefined: the driver does not say. */
@@ -38,7 +38,7 @@ export interface DiagnosisTrial {
 }
 
 /** Rows per second with sessions of so many threads each. */
-export interface DiagnosisSpeed {
+interface DiagnosisSpeed {
   readonly sessions: number;
   readonly threads: number;
   readonly batchRows: number;

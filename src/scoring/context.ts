@@ -12,7 +12,7 @@ import type { ListedShard } from "../plan/compare.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import type { Progress } from "../report/progress/progress.js";
+import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
 import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
 import type { Source } from "../storage/port.js";

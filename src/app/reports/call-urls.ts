@@ -1,10 +1,14 @@
-import { attemptJson } from "../../report/attempt-json.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
-import type { Lateness } from "../../report/calls/deadline.js";
-import { ping } from "../../report/calls/ping.js";
-import { exitCodeOfOutcome, failureFields, type Outcome } from "../../report/outcome.js";
-import { reportText } from "../../report/report-text.js";
-import { decidingTexts, reportFields, type RunReport } from "../../report/report.js";
+import { attemptJson, type AttemptRecord } from "../../report/attempt-record.js";
+import { type Lateness, ping } from "../../report/calls.js";
+import {
+  decidingTexts,
+  exitCodeOfOutcome,
+  failureFields,
+  type Outcome,
+  reportFields,
+  reportText,
+  type RunReport,
+} from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import type { ReportSpec } from "../../spec/report-spec.js";

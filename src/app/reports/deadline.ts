@@ -1,6 +1,5 @@
-import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls/deadline.js";
-import { exitCodeOfOutcome, type Outcome } from "../../report/outcome.js";
-import type { DueCall } from "../../report/report.js";
+import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls.js";
+import { type DueCall, exitCodeOfOutcome, type Outcome } from "../../report/report.js";
 import { exitCodes, messageOf } from "../../util/errors.js";
 import { type CallContext, callLate } from "./call-urls.js";
 

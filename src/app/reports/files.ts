@@ -8,7 +8,7 @@ import { makeFolder, nodeFileSystem, replaceFile } from "../../stores/disk.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isObjectUri } from "../../spec/uri.js";
-import { isWorkerFile, workerFile } from "../../report/worker-file.js";
+import { isWorkerFile, workerFile } from "../../report/attempt-record.js";
 
 /** Absolute paths. */
 export interface ReportFiles {

@@ -1,10 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { resolve } from "node:path";
-import { ping } from "../../report/calls/ping.js";
-import { type DatasetName, filesDataset, inputDatasets, tableDataset } from "../../report/lineage/datasets.js";
-import { type CarriedOut, decidedEvent, endEvent, type LineageRun, startEvent } from "../../report/lineage/events.js";
-import { parentRun } from "../../report/lineage/parent.js";
-import type { Outcome } from "../../report/outcome.js";
+import { ping } from "../../report/calls.js";
+import {
+  type CarriedOut,
+  type DatasetName,
+  decidedEvent,
+  endEvent,
+  filesDataset,
+  inputDatasets,
+  type LineageRun,
+  parentRun,
+  startEvent,
+  tableDataset,
+} from "../../report/lineage.js";
+import type { Outcome } from "../../report/report.js";
 import type { OpenLineageSpec } from "../../spec/report-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { readSecret } from "../reading/given-files.js";

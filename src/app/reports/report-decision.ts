@@ -1,5 +1,5 @@
 import { byChecks } from "../../publish/decision.js";
-import { decidedMetrics } from "../../report/metrics/metrics-text.js";
+import { decidedMetrics } from "../../report/metrics.js";
 import { decidedPage, rolledBackPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";
 import { messageOf } from "../../util/errors.js";

@@ -1,13 +1,12 @@
 import type { AttemptRecord } from "../../report/attempt-record.js";
-import type { MetricsServer } from "../../report/metrics/metrics-server.js";
 import {
+  type MetricsServer,
   type MetricsState,
   metricsText,
   parsePreviousMetrics,
   type PreviousMetrics,
-} from "../../report/metrics/metrics-text.js";
-import type { FailedOutcome, Outcome } from "../../report/outcome.js";
-import type { RunReport } from "../../report/report.js";
+} from "../../report/metrics.js";
+import type { FailedOutcome, Outcome, RunReport } from "../../report/report.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { errnoOf, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
@@ -114,7 +113,7 @@ async function listen(
     return undefined;
   }
   try {
-    const { serveMetrics } = await import("../../report/metrics/metrics-server.js"); // and Node's HTTP with it
+    const { serveMetrics } = await import("../../report/metrics.js"); // and Node's HTTP with it
     return await serveMetrics(port, text);
   } catch (error) {
     log.warn(

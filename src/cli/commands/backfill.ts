@@ -18,8 +18,8 @@ import {
   valuesText,
 } from "../../report/backfill-text.js";
 import { modelName } from "../../report/plan-text.js";
-import { type Progress, silentProgress } from "../../report/progress/progress.js";
-import { reportText } from "../../report/report-text.js";
+import { type Progress, silentProgress } from "../../report/progress.js";
+import { reportText } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
 import { modelUri } from "../../spec/model-spec.js";

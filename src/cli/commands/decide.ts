@@ -9,7 +9,7 @@ import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import { printable } from "../../util/printable.js";
-import { rowsOfRunText } from "../../report/report-text.js";
+import { rowsOfRunText } from "../../report/report.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

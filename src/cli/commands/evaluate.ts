@@ -5,7 +5,7 @@ import { parquetFolder } from "../../app/parquet-folder.js";
 import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-spec.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { modelNames } from "../../report/agreement/fields.js";
+import { modelNames } from "../../report/agreement.js";
 import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import type { StoredTable, LocalParts } from "../../publish/published-files.js";
 import { type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";

@@ -8,8 +8,14 @@ import { tokenOf } from "../../app/reports/lineage.js";
 import { findWorker } from "../../app/worker.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { secondPlanOf, secondPlanFields, type SecondPlan, planText, targetText } from "../../report/plan-text.js";
-import { estimateFields } from "../../report/spending/estimate-text.js";
+import {
+  estimateFields,
+  planText,
+  type SecondPlan,
+  secondPlanFields,
+  secondPlanOf,
+  targetText,
+} from "../../report/plan-text.js";
 import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";

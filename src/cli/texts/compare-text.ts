@@ -1,6 +1,11 @@
 import type { Measures } from "../../checks/agreement.js";
-import { agreementFields } from "../../report/agreement/fields.js";
-import { agreementTables, apartTable, differentRowTables, type ShownAgreement } from "../../report/agreement/tables.js";
+import {
+  agreementFields,
+  agreementTables,
+  apartTable,
+  differentRowTables,
+  type ShownAgreement,
+} from "../../report/agreement.js";
 import { showBytes } from "../../report/plan-text.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";

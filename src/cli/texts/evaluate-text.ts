@@ -1,5 +1,5 @@
 import { changesOf, type Figures } from "../../checks/evaluation.js";
-import { figure } from "../../report/agreement/tables.js";
+import { figure } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import type { JudgedModel, JudgedNight } from "../../run/evaluate.js";

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { watchDeadline } from "#src/app/reports/deadline.js";
 import { readSpec } from "#src/app/reading/read-spec.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
-import type { Outcome } from "#src/report/outcome.js";
+import type { Outcome } from "#src/report/report.js";
 import { type Call, listen } from "../../support/listener.js";
 import { failed, partly, recordOf } from "../../support/records.js";
 import { inScratch } from "../../support/telling.js";

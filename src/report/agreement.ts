@@ -1,8 +1,99 @@
-import type { DifferentRow, Measures } from "../../checks/agreement.js";
-import { timeText, withNanos } from "../../columnar/dates-and-times.js";
-import { assertNever } from "../../util/errors.js";
-import { count, showCount } from "../report.js";
-import { fitTable, sameValueFirst } from "../table.js";
+import type { DifferentRow, Measures } from "../checks/agreement.js";
+import { timeText, withNanos } from "../columnar/dates-and-times.js";
+import type { RunComparison } from "../publish/run-comparison.js";
+import { assertNever } from "../util/errors.js";
+import { count, withSeparators as showCount } from "../util/shown-numbers.js";
+import { fitTable, sameValueFirst } from "./table.js";
+
+function finite(value: number): number | null {
+  return Number.isFinite(value) ? value : null;
+}
+
+/**
+ * The figures of a column under their JSON names; those that cannot be computed are null.
+ * @param rowFields what is known of a row besides its predictions
+ */
+export function agreementFields(
+  found: Measures,
+  [a, b]: readonly [one: string, other: string],
+  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
+): object {
+  const most = found.most.map((row) => ({
+    ...rowFields(row),
+    [a]: row.one,
+    [b]: row.other,
+    distance: finite(row.distance),
+  }));
+  switch (found.kind) {
+    case "numbers":
+      return {
+        kind: "numbers",
+        mean_difference: finite(found.meanDifference),
+        median_difference: finite(found.medianDifference),
+        p90_difference: finite(found.p90Difference),
+        p99_difference: finite(found.p99Difference),
+        largest_difference: finite(found.largestDifference),
+        rows_beyond_tolerance: found.beyond,
+        rank_correlation: finite(found.rankCorrelation),
+        psi: finite(found.psi),
+        most_different: most,
+      };
+    case "labels": {
+      const flips = found.flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows }));
+      return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
+    }
+    case "vectors":
+      return {
+        kind: "vectors",
+        mean_cosine: finite(found.meanCosine),
+        lowest_cosine: finite(found.lowestCosine),
+        rows_without_cosine: found.without,
+        most_different: most,
+      };
+    case "times":
+      return {
+        kind: "times",
+        rows_equal: found.equal,
+        largest_shift_seconds: found.largestShift,
+        most_different: most,
+      };
+    default:
+      return assertNever(found);
+  }
+}
+
+/** How both models of a run are called. */
+export const modelNames = ["champion", "challenger"] as const;
+
+/** A result under its JSON name; nothing if the run has none. @param withKeys whether rows come with their keys */
+export function comparisonFields(
+  result: RunComparison | undefined,
+  withKeys: boolean,
+): { readonly challenger?: object } {
+  if (result === undefined) {
+    return {};
+  }
+  const { model, sha256, version, place, tolerance, compared, missed, repeated, columns, apart } = result;
+  const fieldsOf = (found: Measures): object =>
+    agreementFields(found, modelNames, ({ row, keys }) => ({
+      row,
+      ...(withKeys && keys !== undefined ? { keys } : {}),
+    }));
+  return {
+    challenger: {
+      model,
+      sha256,
+      version: version ?? null,
+      place,
+      tolerance,
+      rows_compared: compared,
+      rows_missed: missed,
+      keys_repeated: repeated,
+      outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
+      not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    },
+  };
+}
 
 /** How the two models are called. */
 export type Names = readonly [one: string, other: string];
@@ -234,4 +325,43 @@ function share(rows: number, of: number): string {
   const digits = percent.toFixed(2);
   const shown = rows > 0 && digits === "0.00" ? "<0.01" : rows < of && digits === "100.00" ? ">99.99" : digits;
   return of === 0 ? "" : `${shown}%`;
+}
+
+/** How a second model agrees: a line about its rows, then one for each output. No keys are in it. */
+export function comparisonLines(result: RunComparison): string[] {
+  const { model, columns, apart, tolerance } = result;
+  return [
+    `${modelNames[1]} ${model}: ${comparedRows(result)}`,
+    ...columns.map(([name, found]) => `  ${name}: ${agreementLine(found, tolerance)}`),
+    ...apart.map(({ name, reason }) => `  ${name}: not compared, ${reason}`),
+  ];
+}
+
+/** How many rows were compared, and why others were not. */
+export function comparedRows({ compared, missed, repeated }: RunComparison): string {
+  const reasons = Object.entries(missed);
+  const rows = reasons.reduce((sum, [, missing]) => sum + missing, 0);
+  const why = reasons.map(([reason, missing]) => `${reason.replaceAll("_", " ")} ${missing}`).join(", ");
+  const several = repeated === 0 ? "" : `, ${count(repeated, "key")} with several rows left out`;
+  return `${count(compared, "row")} compared${rows === 0 ? "" : `, ${count(rows, "row")} that it did not score (${why})`}${several}`;
+}
+
+/**
+ * How a second model agrees, as tables, with the keys of the rows that differ most.
+ * @param width characters in a line of the terminal; undefined: there is none
+ */
+export function comparisonTables(result: RunComparison, width?: number): string[] {
+  const { model, apart } = result;
+  const shown = { ...shownAgreement(result), width };
+  return [
+    `${modelNames[1]} ${model}: ${comparedRows(result)}`,
+    ...agreementTables(shown),
+    ...apartTable(apart, width),
+    ...differentRowTables(shown),
+  ];
+}
+
+/** The agreement as tables show it. */
+function shownAgreement({ columns, tolerance }: RunComparison): ShownAgreement {
+  return { columns: new Map(columns), tolerance, names: modelNames, keysOf: ({ keys }) => keys };
 }
