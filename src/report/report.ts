@@ -225,7 +225,7 @@ export function checksText(verdict: VerdictReport | null): string {
 }
 
 /** Rows for each second. */
-export function rate({ rowsScored, seconds }: RunReport): number {
+function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 

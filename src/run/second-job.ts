@@ -9,7 +9,7 @@ import type { JobContext, RowJoiner } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { challengerKeys } from "../spec/model-spec.js";
-import { usualKey } from "../spec/output-spec.js";
+import { usualKey } from "../spec/job-spec.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";
 import { countCommitted } from "./attempt.js";
 import { predictedColumns } from "./timed-scorer.js";

@@ -164,9 +164,9 @@ function problemsAt(key: string, place: StoreSpec, paths: readonly Given[]): Pro
   if (wrong.length > 0) {
     return wrong;
   }
-  const keys = Object.keys(storeKeys).filter((name) => place[name as keyof StoreSpec] !== undefined);
+  const keys = Object.keys(storeKeys).filter((one) => place[one as keyof StoreSpec] !== undefined);
   const given = paths.flatMap(({ text: path }) => (typeof path === "string" ? [path] : []));
-  return needlessKeys(keys, given).map(({ key: name, message }) => ({ path: [key, name], message }));
+  return needlessKeys(keys, given).map((needless) => ({ path: [key, needless.key], message: needless.message }));
 }
 
 export interface InputSpec extends StoreSpec {

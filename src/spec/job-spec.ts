@@ -1,5 +1,6 @@
 import { lineageColumns } from "../binding/lineage.js";
 import { reuseColumn } from "../binding/reuse-column.js";
+import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
@@ -23,7 +24,7 @@ interface ReuseSpec {
   readonly key: readonly string[];
 }
 
-export const reuse = z.strictObject({
+const reuse = z.strictObject({
   key: z
     .array(z.string())
     .min(1)
@@ -410,4 +411,45 @@ function eachValue(properties: unknown): unknown {
   return typeof properties !== "object" || properties === null
     ? properties
     : Object.fromEntries(Object.entries(properties).map(([name, value]) => [name, withTemplates(value)]));
+}
+
+type KeySpec = Pick<JobSpec, "checks" | "output" | "reuse">;
+
+interface Candidate {
+  readonly from: string;
+  readonly columns: readonly string[];
+}
+
+/** The row keys that the spec declares, each with the setting that declares it. */
+function candidates(spec: KeySpec): readonly Candidate[] {
+  return [
+    { from: "output.postgres.key", columns: spec.output.postgres?.key ?? [] },
+    { from: "checks.unique", columns: spec.checks?.unique ?? [] },
+    { from: "reuse.key", columns: spec.reuse?.key ?? [] },
+  ].filter(({ columns }) => columns.length > 0);
+}
+
+/**
+ * Returns the columns that identify a row of the output. The key of the table comes first because the database enforces
+ * it; the other keys are only declared. Without a key, returns `output.columns`, which may be empty.
+ */
+export function usualKey(spec: KeySpec): readonly string[] {
+  return candidates(spec)[0]?.columns ?? spec.output.columns;
+}
+
+/**
+ * Returns the key column for a text file of values: the only single-column key in the spec. Without one, returns
+ * `usualKey`. Two different candidates are an error, because erased rows cannot be recovered.
+ * @throws JobError USAGE if the spec has different single-column keys
+ */
+export function keyOfValues(spec: KeySpec): readonly string[] {
+  const single = candidates(spec).filter(({ columns }) => columns.length === 1);
+  const names = [...new Set(single.map(({ columns }) => String(columns[0])))];
+  if (names.length > 1) {
+    const found = single.map(({ columns, from }) => `${columns.join()} (${from})`).join(" or ");
+    throw new JobError("USAGE", `reading the keys: they may be values of ${found}`, {
+      hint: `name the column: ${names.map((column) => `--key ${column}`).join(" or ")}`,
+    });
+  }
+  return names.length === 1 ? names : usualKey(spec);
 }

@@ -198,7 +198,7 @@ const bindingKeys = {
 };
 
 /** Hex digest of a model. */
-export const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
+const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
 
 export const model = z
   .strictObject({
@@ -292,9 +292,9 @@ export interface ChallengerSpec
 }
 
 /** The challenger as a model of its own: what says how a registry or a store is reached holds for both. */
-export function challengerModel(model: ModelSpec, challenger: ChallengerSpec): ModelSpec {
+export function challengerModel(champion: ModelSpec, challenger: ChallengerSpec): ModelSpec {
   const { path, sha256, inputs, outputs, cast, missing } = challenger;
-  return { ...model, path, server: challenger.server, sha256, inputs, outputs, cast, missing };
+  return { ...champion, path, server: challenger.server, sha256, inputs, outputs, cast, missing };
 }
 
 export const challenger = z
@@ -334,6 +334,9 @@ export function challengerPlaces<T>(where: (path: readonly string[]) => T): (pat
 }
 
 /** Rewrites keys of a model in a text as those of the challenger: `model.outputs.p` becomes `challenger.outputs.p`. */
-export function challengerKeys(text: string): string {
-  return text.replaceAll(/(?<![\w./-])model\.(?=(?:path|server|sha256|inputs|outputs|cast|missing)\b)/g, "challenger.");
+export function challengerKeys(message: string): string {
+  return message.replaceAll(
+    /(?<![\w./-])model\.(?=(?:path|server|sha256|inputs|outputs|cast|missing)\b)/g,
+    "challenger.",
+  );
 }

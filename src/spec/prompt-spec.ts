@@ -1,7 +1,5 @@
 import { columnsIn, parseTemplate, type ResponseColumn, type ResponseColumns } from "../text/prompt.js";
-import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
-import type { JobSpec } from "./job-spec.js";
 import type { ServerSpec } from "./server-spec.js";
 import { anyNumber, count, name, text, tokenizerPath } from "./values.js";
 
@@ -65,7 +63,7 @@ const template = text.superRefine((given, context) => {
   }
 });
 
-export const prompt = z
+const prompt = z
   .strictObject({
     system: template.optional().describe("Text of the system message. It may have {{column}}, too."),
     user: template
@@ -133,7 +131,7 @@ const ownKeys = new Set(["model", "messages", "input", "stream", "stream_options
 
 const mostTokens = count(1, 10_000_000);
 
-export const sampling = z
+const sampling = z
   .looseObject({
     max_tokens: mostTokens
       .optional()
@@ -167,7 +165,7 @@ export const sampling = z
 
 const money = anyNumber.refine((given) => given >= 0, "expected a number from 0");
 
-export const budget = z
+const budget = z
   .strictObject({
     max_tokens: count(1, Number.MAX_SAFE_INTEGER)
       .optional()
@@ -197,7 +195,7 @@ export const budget = z
     "What a run may spend. A request whose worst case does not fit is not sent: exit code 67, and what is answered is kept.",
   ) satisfies z.ZodType<BudgetSpec>;
 
-const column = z
+const responseColumn = z
   .strictObject({
     type: z
       .enum(["string", "number", "integer", "boolean"])
@@ -230,8 +228,8 @@ const column = z
     }
   }) satisfies z.ZodType<ResponseColumn>;
 
-export const response = z
-  .record(name, column)
+const response = z
+  .record(name, responseColumn)
   .refine((given) => Object.keys(given).length > 0, "expected at least one column, or leave it out for one text column")
   .describe(
     "Output columns, which answers fill: { label: { enum: [billing, bug] }, confidence: { type: number, minimum: 0, maximum: 1 } }. The server is asked for JSON of this form, and each answer is checked. Default: one text column `response`.",
@@ -345,40 +343,4 @@ export function problemOfPipe({ budget: limits = {} }: GivenKeys): KeyProblem | 
   const { max_tokens: tokens, max_cost: cost } = limits;
   const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
   return tokens === undefined && cost === undefined ? undefined : { path: ["model", "budget"], message };
-}
-
-/** The key that names a file with a prompt. */
-export const promptFile = ["model", "prompt", "file"];
-
-interface FileTools {
-  /** The key as messages name it. */
-  readonly place: string;
-  readonly readFile: ((path: string, place: string) => string) | undefined;
-}
-
-/**
- * Puts the text of `model.prompt.file` in its place.
- * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
- */
-export function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec {
-  const { file, system, ...others } = spec.model.prompt ?? {};
-  if (file === undefined || readFile === undefined) {
-    return spec;
-  }
-  const { truncate } = others;
-  const user = readFile(file, place);
-  const parsed = parseTemplate(user);
-  const problem =
-    "problem" in parsed
-      ? parsed.problem
-      : parsed.columns.length === 0
-        ? "expected a {{column}} in it: all rows would have the same prompt"
-        : truncate !== undefined && !columnsIn([system, user]).includes(truncate.column)
-          ? `the prompt has no {{${truncate.column}}}, which model.prompt.truncate names`
-          : undefined;
-  if (problem !== undefined) {
-    throw new JobError("SPEC_INVALID", `reading ${place}: ${file}: ${problem}`);
-  }
-  // In the order of the schema, as a stored plan has them.
-  return { ...spec, model: withPromptInputs({ ...spec.model, prompt: { system, user, ...others } }) };
 }

@@ -45,7 +45,7 @@ function placeholdersIn(value: unknown): { readonly names: readonly string[]; re
     }
     return one;
   });
-  const names = texts.flatMap((text) => /^\{\{([^{}"\\]+)\}\}$/.exec(text)?.[1] ?? []);
+  const names = texts.flatMap((given) => /^\{\{([^{}"\\]+)\}\}$/.exec(given)?.[1] ?? []);
   return { names, isKey };
 }
 
@@ -70,7 +70,7 @@ const tensors = z
   .transform((given) => Object.entries(given).map(([name, { dtype, shape }]) => ({ name, dtype, shape })));
 
 /** The inputs and outputs of a model whose server does not describe them. */
-export const signature = z.strictObject({
+const signature = z.strictObject({
   inputs: tensors.describe(
     "Inputs by name, in the model's order, each with the type of a row's value: float32, string, or \"float32[10]\" for a list of 10 values.",
   ),

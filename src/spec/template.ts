@@ -170,7 +170,7 @@ type Step = { readonly add: number; readonly unit: Unit } | { readonly startOf: 
 /** The limit of characters of an expression, so that the recursion is bounded. */
 const longest = 200;
 const sum = /^(.*\S)\s+([+-])\s+(\d{1,5})(d|w|mo|y)$/s;
-const start = /^start_of_(week|month|year)\((.*)\)$/s;
+const startOfUnit = /^start_of_(week|month|year)\((.*)\)$/s;
 const plainName = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /**
@@ -186,7 +186,7 @@ export function parseDateExpression(body: string): DateExpression | undefined {
   if (unit !== undefined) {
     return withStep(before, { add: sign === "-" ? -Number(count) : Number(count), unit: unit as Unit });
   }
-  const [, startOf, inner = ""] = start.exec(text) ?? [];
+  const [, startOf, inner = ""] = startOfUnit.exec(text) ?? [];
   if (startOf !== undefined) {
     return withStep(inner, { startOf });
   }
@@ -205,12 +205,12 @@ function withStep(inner: string, step: Step): DateExpression | undefined {
  */
 export function computeDate(date: string, { steps }: DateExpression): string | undefined {
   const [year = 0, month = 1, day = 1] = date.split("-").map(Number);
-  const last = steps.reduce(after, utcDay(year, month - 1, day));
+  const last = steps.reduce(afterStep, utcDay(year, month - 1, day));
   const found = last.getUTCFullYear();
   return found >= 1 && found <= 9999 ? last.toISOString().slice(0, 10) : undefined;
 }
 
-function after(date: Date, step: Step): Date {
+function afterStep(date: Date, step: Step): Date {
   const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()];
   if ("startOf" in step) {
     return step.startOf === "year"

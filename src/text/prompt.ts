@@ -106,7 +106,7 @@ export function readAnswer(answer: string, columns: ResponseColumns | undefined)
       ? { values: new Map([[wholeAnswer, answer]]) }
       : { problem: `the answer ${halfCharacter}`, column: undefined };
   }
-  const found = parsed(answer);
+  const found = objectIn(answer);
   if (found === undefined) {
     return { problem: "the answer is no object in JSON", column: undefined };
   }
@@ -127,7 +127,7 @@ const halfCharacter = "has half of a character, which no text can hold";
 
 const fenced = /^\s*```(?:json)?\s*\n([\s\S]*?)\n?\s*```\s*$/;
 
-function parsed(answer: string): Readonly<Record<string, unknown>> | undefined {
+function objectIn(answer: string): Readonly<Record<string, unknown>> | undefined {
   const [, inside = answer] = fenced.exec(answer) ?? [];
   try {
     const value: unknown = JSON.parse(inside);

@@ -1,8 +1,8 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { attemptServices } from "../../app/attempt-services.js";
-import { resolveModel } from "../../app/open-model.js";
-import { fileError } from "../../app/reading/given-files.js";
+import { attemptServices } from "../../app/attempt.js";
+import { resolveModel } from "../../app/open.js";
+import { fileError } from "../../app/reading.js";
 import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { signatureDifferences } from "../../binding/declared-signature.js";
 import { batchDependence, lostOutputs, type ModelTraits } from "../../binding/model-traits.js";

@@ -18,10 +18,9 @@ import { timeOfDayAt } from "../../report/calls.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { openJob, openLoaded } from "../../app/job-context.js";
-import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
+import { openJob, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
 
-export interface StatusOptions extends RunOptions {
+interface StatusOptions extends RunOptions {
   readonly json?: boolean;
   readonly held?: boolean;
   readonly failed?: boolean;

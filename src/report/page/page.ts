@@ -45,7 +45,7 @@ function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): s
 </head>
 <body>
 ${stateSection(record, outcome)}
-${predictions(record)}
+${predictionSections(record)}
 ${attemptDetails(record, outcome, endedMs)}
 </body>
 </html>
@@ -161,7 +161,7 @@ function withStatus(
     .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
 }
 
-function predictions(record: AttemptRecord): Html {
+function predictionSections(record: AttemptRecord): Html {
   const { review } = record;
   const columns = pageColumns(record);
   const compared =
@@ -372,7 +372,7 @@ function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
 function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
   const { info, timeline, rejectReasons, counts } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;
-  return html`${rejectReasons.size === 0 ? nothing : html`<section><h2>Rejected rows by reason</h2>${rejects(record)}</section>`}
+  return html`${rejectReasons.size === 0 ? nothing : html`<section><h2>Rejected rows by reason</h2>${rejectBars(record)}</section>`}
 <details><summary>${counts.spansCommitted === 0 ? "Inputs of this attempt, which scored no row" : "Speed, engine and inputs of this attempt"}</summary>
 <p>${utc(record.startedMs)} to ${utc(endedMs)}${worker}</p>
 ${tiles(record, outcome)}
@@ -413,7 +413,7 @@ function stageBars({ stages: times }: AttemptRecord): Html {
   );
 }
 
-function rejects({ rejectReasons }: AttemptRecord): Html {
+function rejectBars({ rejectReasons }: AttemptRecord): Html {
   const rows = [...rejectReasons].map(([name, value]) => ({ name, value }));
   return bars(rows.toSorted((one, other) => other.value - one.value));
 }
@@ -466,7 +466,7 @@ function modelFacts({ modelVersion, modelOrigin: origin }: RunInfo): [string, st
   return [...version, ...trained, ...tags];
 }
 
-/** The style sheet of the page, for wide and narrow windows, light and dark. */
+/** The style sheet of the page, for wide and narrow windows, light and dark. @public so that tests reach it */
 export const style = `
 :root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --quiet: #59636e; --line: #d1d9e0; --now: #6a96d5; --was: #6e2800;
   --good: #1a7f37; --warned: #9a6700; --bad: #cf222e; --shade: #f6f8fa; }

@@ -312,8 +312,8 @@ function scale(low: number, high: number, from: number, to: number): (value: num
 
 /** A histogram as bars, over the outline of an earlier run's; shares of the values, in percent. */
 function histogram(column: string, { range, now, before }: NumberDistribution): Html {
-  const shares = now.bins.map((count) => count / now.total);
-  const sharesBefore = before?.bins.map((count) => count / before.total) ?? [];
+  const shares = now.bins.map((rows) => rows / now.total);
+  const sharesBefore = before?.bins.map((rows) => rows / before.total) ?? [];
   const most = Math.max(...shares, ...sharesBefore);
   const x = scale(0, shares.length, area.left, area.right);
   const y = scale(0, most, area.bottom, area.top);
@@ -378,7 +378,7 @@ function emptyBars(shares: readonly EmptyShare[]): Html {
   return lines.length === 0 ? nothing : html`<dl class="values">${lines}</dl>`;
 }
 
-/** A bar for each value, with its share and count; a mark shows its share in an earlier run. */
+/** A bar for each value, with its share and count; a mark shows its share in an earlier run. @public so that tests reach it */
 export function valueBars({ values, others, total, totalBefore }: ValueDistribution): Html {
   const all = others === undefined ? values : [...values, others];
   const nowOf = ({ now }: ValueCount): number => (total === 0 ? 0 : now / total);
@@ -447,7 +447,7 @@ function markAt(level: Level, x: string, y: string): Html {
 
 /** Rows per second over time. */
 export function throughputChart({ rows, widthMs }: Timeline): Html {
-  const rates = rows.map((count) => (count * 1000) / widthMs);
+  const rates = rows.map((done) => (done * 1000) / widthMs);
   const highest = Math.max(...rates, 1);
   const x = scale(0, rates.length, 0, 640);
   const y = scale(0, highest, 80, 2);

@@ -1,12 +1,12 @@
 import { createRequire } from "node:module";
-import type { CountTokens } from "../../engine/paid-engine.js";
-import { loadTokenCounter, refusedTokenizer, TokenizerError } from "../../engine/tokens/tokenizer.js";
-import type { TokenizerFile } from "../../models/port.js";
-import type { PinnedTokenizer } from "../../plan/plan.js";
-import type { ModelSpec } from "../../spec/model-spec.js";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { type ModelOptions, resolveModel } from "../open-model.js";
-import { tokenizersVersion } from "../version.js";
+import type { CountTokens } from "../engine/paid-engine.js";
+import { loadTokenCounter, refusedTokenizer, TokenizerError } from "../engine/tokens/tokenizer.js";
+import type { TokenizerFile } from "../models/port.js";
+import type { PinnedTokenizer } from "../plan/plan.js";
+import type { ModelSpec } from "../spec/model-spec.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { tokenizersVersion } from "./attempt.js";
+import { type ModelOptions, resolveModel } from "./open.js";
 
 /** Finds a tokenizer of a model's inputs. @param planned the same one, as the plan of an unfinished run pins it */
 export async function findTokenizer(
@@ -14,7 +14,7 @@ export async function findTokenizer(
   options: ModelOptions,
   planned?: PinnedTokenizer,
 ): Promise<TokenizerFile> {
-  const { readTokenizerFacts, tokenizerKind } = await import("../../models/tokenizer-file.js");
+  const { readTokenizerFacts, tokenizerKind } = await import("../models/tokenizer-file.js");
   const place = { ...model, path: uri, sha256: undefined };
   const { file, version } = await resolveModel(place, { ...options, kind: tokenizerKind }, planned);
   const { path, sha256 } = file;

@@ -1,5 +1,49 @@
-import { JobError } from "../util/errors.js";
+import { createRequire } from "node:module";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Worker } from "../plan/worker-shares.js";
+import type { Log } from "../scoring/context.js";
+import type { JobSpec } from "../spec/job-spec.js";
+import { tokenizerUris } from "../spec/model-spec.js";
+import { JobError } from "../util/errors.js";
+import type { RetryTools } from "../util/retry.js";
+import { isDeadWriter, newWriter } from "../util/writers.js";
+
+/** What the adapters of an attempt share. */
+interface AttemptServices {
+  /** Identifies this process among all processes on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly retry: RetryTools;
+  readonly warn: (message: string) => void;
+  readonly signal: AbortSignal;
+}
+
+export function attemptServices(
+  { retry: { max_seconds: maxSeconds } }: Pick<JobSpec, "retry">,
+  log: Log,
+  signal: AbortSignal,
+): AttemptServices {
+  const warn = (message: string): void => {
+    log.warn(message);
+  };
+  const retry = {
+    maxSeconds,
+    nowMs: () => performance.now(),
+    random: Math.random,
+    sleep: (ms: number) => interruptibleSleep(ms, signal),
+    warn,
+    warnedMs: new Map(),
+  };
+  return { writer: newWriter(), isDead: isDeadWriter, retry, warn, signal };
+}
+
+/** Sleeps until the time is over. @throws the signal's reason if the job is stopped first */
+async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw error;
+  });
+}
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -80,4 +124,31 @@ export function checkSeveral({ worker, newRun }: NewRunOptions, clock: readonly 
       },
     );
   }
+}
+
+const manifest = createRequire(import.meta.url)("../../package.json") as {
+  readonly version: string;
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly peerDependencies: Readonly<Record<"tokenizers" | "onnxruntime-node", string>>;
+};
+
+export const programVersion: string = manifest.version;
+
+/** The version of the package that makes tokens of texts. Users install it if their jobs need it. */
+export const tokenizersVersion: string = manifest.peerDependencies.tokenizers;
+
+/**
+ * Versions of everything that predictions may depend on. package.json pins the packages, so these are the installed
+ * ones.
+ */
+export const componentVersions: Readonly<Record<string, string>> = {
+  "infer-batch": programVersion,
+  node: process.versions.node,
+  ...manifest.dependencies,
+  "onnxruntime-node": manifest.peerDependencies["onnxruntime-node"],
+};
+
+/** Versions of everything that a job's predictions may depend on. */
+export function versionsFor({ model }: Pick<JobSpec, "model">): Readonly<Record<string, string>> {
+  return tokenizerUris(model).size === 0 ? componentVersions : { ...componentVersions, tokenizers: tokenizersVersion };
 }

@@ -2,6 +2,14 @@ import { basename, isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
+import type { FileKind, ModelCache } from "../models/cache.js";
+import { fileModels } from "../models/model-file.js";
+import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
+import type { RemoteOptions } from "../models/remote.js";
+import { proxiesOf } from "../net/proxy.js";
+import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
+import type { RequestOptions } from "../objects/requests.js";
+import type { ObjectStore } from "../objects/store.js";
 import { runIdOf, type Sha256 } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { OpenKeyDuckDb } from "../sink/parquet/key-counts.js";
@@ -9,21 +17,103 @@ import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
 import { openParquetSink } from "../sink/parquet/sink.js";
 import { commitConcurrency, type Sink } from "../sink/port.js";
 import type { Secrets } from "../sink/postgres/connect.js";
+import type { InputSpec, StoreSpec } from "../spec/input-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
-import { isObjectUri, objectFolder, objectUriText, parseObjectUri } from "../spec/uri.js";
-import type { ParquetOutputSpec, PostgresOutputSpec, TargetSpecs } from "../spec/output-spec.js";
+import type { ModelSpec } from "../spec/model-spec.js";
+import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "../spec/output-spec.js";
 import { secretFile } from "../spec/secrets.js";
 import { anyValue } from "../spec/template.js";
-import type { OutputFolder } from "../storage/port.js";
+import {
+  isHttpUri,
+  isHubUri,
+  isMlflowUri,
+  isObjectUri,
+  objectFolder,
+  objectUriText,
+  parseObjectUri,
+} from "../spec/uri.js";
+import { combineSources } from "../storage/combined-source.js";
+import { diskSource } from "../storage/local/disk.js";
+import type { OutputFolder, Source } from "../storage/port.js";
 import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
+import { cacheFolder } from "../util/cache-folder.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { RetryTools } from "../util/retry.js";
 import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
-import { openStore, urlOfStore } from "./open-store.js";
-import { readSecret } from "./reading/given-files.js";
-import { programVersion } from "./version.js";
+import { programVersion } from "./attempt.js";
+import { refuseSmallAddressSpace } from "./machine.js";
+import { readSecret } from "./reading.js";
+
+interface SourceOptions {
+  /** The folder of the spec. */
+  readonly folder: string;
+  readonly output: OutputFolder | undefined;
+  /** A file that is read in addition to the shards. */
+  readonly golden: string | undefined;
+  readonly retry: RetryTools;
+  /** Identifies this process among all processes on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly signal: AbortSignal;
+}
+
+/** Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then. */
+export async function openSource(input: InputSpec, options: SourceOptions): Promise<Source> {
+  const { folder, output, golden = "", writer, isDead } = options;
+  const inStore = output !== undefined && isObjectUri(output.folder);
+  const disk = diskSource({ folder, output: inStore ? undefined : output });
+  const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
+  if (uri === undefined) {
+    return disk;
+  }
+  refuseSmallAddressSpace();
+  const { openReaderThread } = await import("../storage/objects/reader-thread.js");
+  const { place, requests } = placeOf(uri, input, options);
+  const reader = openReaderThread(place, requests); // first: it takes longest to start
+  const { objectSource } = await import("../storage/objects/source.js");
+  const { path, max_mb: maxMb } = input.spool;
+  const root = spoolRoot(folder, path);
+  const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
+  return combineSources({ disk, objects: objectSource({ reader, spool, output: inStore ? output : undefined }) });
+}
+
+type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;
+
+/** The store that a URI of a part of the spec is in. */
+interface PlaceInStore {
+  readonly place: StorePlace;
+  readonly requests: RequestOptions;
+}
+
+/** Returns how to reach the store that `uri` is in, as a part of the spec says. */
+function placeOf(uri: string, spec: PlaceSpec, { retry, signal }: StoreOptions): PlaceInStore {
+  const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse: encryption } = spec;
+  const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
+  const settings = { endpoint, region, pathStyle, requestPayer, encryption };
+  return {
+    place: { scheme: parseObjectUri(uri).scheme, settings },
+    requests: {
+      timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },
+      retry,
+      signal,
+    },
+  };
+}
+
+type StoreOptions = Pick<RequestOptions, "retry" | "signal">;
+
+/** Opens the store that `uri` is in. */
+async function openStore(uri: string, spec: PlaceSpec, options: StoreOptions): Promise<ObjectStore> {
+  const { place, requests } = placeOf(uri, spec, options);
+  return await openStoreAt(place, requests);
+}
+
+/** Identifies the store that `uri` is in: its URL; empty for the one of AWS, Google or Azure. */
+function urlOfStore(uri: string, { endpoint }: StoreSpec): string {
+  return storeUrl({ scheme: parseObjectUri(uri).scheme, settings: { endpoint } });
+}
 
 /** What an attempt is allowed to do that is refused by default. */
 export interface Permissions {
@@ -263,4 +353,98 @@ export function shortPath(path: string): string {
  */
 function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "threads" | "memoryBytes"> {
   return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
+}
+
+export interface ModelOptions {
+  /** The folder of the spec. */
+  readonly folder: string;
+  readonly retry: RetryTools;
+  /** Identifies this process among all processes on all machines. */
+  readonly writer: string;
+  readonly isDead: (writer: string) => boolean;
+  readonly signal: AbortSignal;
+  /** What is resolved. Default: models. */
+  readonly kind?: FileKind | undefined;
+}
+
+interface SourceKind {
+  readonly owns: (uri: string) => boolean;
+  readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
+}
+
+/** The kinds of model URIs. The first one that owns a URI resolves it. */
+const kinds: readonly SourceKind[] = [
+  { owns: isObjectUri, open: openObjectModels },
+  { owns: isHttpUri, open: openHttpModels },
+  { owns: isHubUri, open: openHubModels },
+  { owns: isMlflowUri, open: openMlflowModels },
+  { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
+];
+
+/** The keys of `model` that say where it is. */
+interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof StoreSpec> {
+  readonly path: string;
+}
+
+/** Resolves a model URI. @param planned the model that the plan of an unfinished run pins */
+export async function resolveModel(
+  model: ModelPlace,
+  options: ModelOptions,
+  planned?: ModelPin,
+): Promise<ResolvedModel> {
+  const kind = kinds.find(({ owns }) => owns(model.path));
+  if (kind === undefined) {
+    throw new Error(`no source of models for ${model.path}`);
+  }
+  using source = await kind.open(model, options);
+  const { path, sha256 } = model;
+  return await source.resolve(path, planned ?? (sha256 === undefined ? undefined : { sha256 }));
+}
+
+async function openObjectModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { objectModels } = await import("../models/objects.js");
+  const cache = await openCache(options);
+  return objectModels({
+    store: await openStore(model.path, model, options),
+    endpoint: urlOfStore(model.path, model),
+    cache,
+  });
+}
+
+async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { httpModels } = await import("../models/https.js");
+  return httpModels(await remoteOptions(options));
+}
+
+async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { hubModels, hubSettings } = await import("../models/huggingface.js");
+  return hubModels({ ...(await remoteOptions(options)), ...(await hubSettings(process.env)) });
+}
+
+async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { mlflowModels } = await import("../models/mlflow/source.js");
+  return mlflowModels({
+    ...(await remoteOptions(options)),
+    registryUrl: model.registry?.url,
+    env: process.env,
+    async openStore(uri, name) {
+      const { objectArtifacts } = await import("../models/objects.js");
+      const ofMlflow = uri.startsWith("s3:") ? process.env["MLFLOW_S3_ENDPOINT_URL"] : undefined;
+      const place = { ...model, endpoint: model.endpoint ?? ofMlflow };
+      const artifacts = { store: await openStore(uri, place, options), endpoint: urlOfStore(uri, place) };
+      return objectArtifacts(artifacts, uri, `model ${name}`);
+    },
+  });
+}
+
+async function remoteOptions(options: ModelOptions): Promise<RemoteOptions> {
+  const { retry, signal } = options;
+  return { cache: await openCache(options), retry, signal, findProxy: proxiesOf(process.env) };
+}
+
+/** Opens the cache of this machine's models. */
+export async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
+  const { openModelCache } = await import("../models/cache.js");
+  const folder = cacheFolder(kind === undefined ? "models" : `${kind.noun}s`);
+  return openModelCache({ folder, writer, isDead, ...(kind === undefined ? {} : { kind }) });
 }
