@@ -7,7 +7,8 @@ import { connectionOf } from "../dist/sink/postgres/connect.js";
 import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
 import { pgTypeOf } from "../dist/sink/postgres/types.js";
-import { noRows, spanProfileText } from "../dist/checks/span-profile.js";
+import { noRows } from "../dist/checks/profile/profile.js";
+import { spanProfileText } from "../dist/checks/span-profile.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
 import { commitConcurrency } from "../dist/sink/port.js";
 

@@ -1,5 +1,5 @@
 import { isCalendarDate } from "../plan/series.js";
-import { computeDate } from "../spec/params/date-arithmetic.js";
+import { computeDate } from "../spec/template.js";
 import { JobError } from "../util/errors.js";
 
 /** The time between two values of a range. */

@@ -5,7 +5,7 @@ import { homedir } from "node:os";
 import { join, normalize } from "node:path";
 import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
 import { downloadTo, headOf, readJson } from "../net/http.js";
-import { type HubUri, parseHubUri } from "../spec/model-uri.js";
+import { type HubUri, parseHubUri } from "../spec/uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
 import type { ModelSource } from "./port.js";

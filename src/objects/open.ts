@@ -1,6 +1,6 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
 import type { S3Settings } from "../s3/store.js";
-import type { StoreScheme } from "../spec/object-uri.js";
+import type { StoreScheme } from "../spec/uri.js";
 import { assertNever } from "../util/errors.js";
 import type { RequestOptions } from "./requests.js";
 import { type ObjectStore, openObjectStore } from "./store.js";

@@ -1,7 +1,7 @@
 import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { modelUri, type ModelSpec } from "../spec/model-spec.js";
-import { isModelUri, isServedUri } from "../spec/model-uri.js";
+import { isModelUri, isServedUri } from "../spec/uri.js";
 import { bindingRequest } from "./make-plan.js";
 import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget } from "./plan.js";
 

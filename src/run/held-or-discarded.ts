@@ -4,8 +4,7 @@ import { prunedError, type Pruning } from "../publish/pruned-run.js";
 import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import type { RunState } from "../publish/lifecycle.js";
 import { columnNotes, countsText, knownText, resultLines, toCorrect, warningsText } from "../publish/verdict-text.js";
-import { attemptJson } from "../report/attempt-json.js";
-import { idleReport } from "../report/idle-report.js";
+import { attemptJson, idleReport } from "../report/attempt-record.js";
 import {
   type DecidingCommands,
   type DueCall,

@@ -5,7 +5,7 @@ import type { Decoder, RowStream } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
-import type { PipeReport } from "../report/pipe-report.js";
+import type { PipeReport } from "../report/report.js";
 import type { RowWriter } from "../sink/row-writer.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";

@@ -7,7 +7,7 @@ import { limitsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import type { RunVerdict } from "../publish/run-verdict.js";
-import type { RunReview } from "../report/run-review.js";
+import type { RunReview } from "../report/attempt-record.js";
 import type { JobContext } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";

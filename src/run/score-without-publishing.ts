@@ -3,7 +3,7 @@ import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress/progress.js";
+import { silentProgress } from "../report/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";

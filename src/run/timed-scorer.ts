@@ -5,7 +5,7 @@ import type { Decoder } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { type Spans, spansOf } from "../plan/spans.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress/progress.js";
+import { silentProgress } from "../report/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { type BatchSizer, fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";

@@ -1,6 +1,6 @@
 import { classifyUnanswered, type ObjectCall, type ObjectFailure, permanent } from "../objects/protocol.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { objectUriText } from "../spec/object-uri.js";
+import { objectUriText } from "../spec/uri.js";
 
 /** The actions of calls, as IAM names the permissions for them. */
 const actions = { list: "ListBucket", read: "GetObject", write: "PutObject", remove: "DeleteObject" } as const;

@@ -26,8 +26,8 @@ import type {
 } from "../objects/protocol.js";
 import { maxConcurrentRequests, type RequestOptions } from "../objects/requests.js";
 import { type ObjectStore, openObjectStore } from "../objects/store.js";
-import { objectUriText } from "../spec/object-uri.js";
-import type { StoreOutputSpec } from "../spec/parquet-spec.js";
+import { objectUriText } from "../spec/uri.js";
+import type { StoreOutputSpec } from "../spec/output-spec.js";
 import { JobError } from "../util/errors.js";
 import { credentialsFrom } from "./credentials.js";
 import { classify } from "./failures.js";

@@ -11,7 +11,7 @@ import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
 import { commitConcurrency } from "../sink/port.js";
-import type { Progress } from "../report/progress/progress.js";
+import type { Progress } from "../report/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
 import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";

@@ -1,5 +1,5 @@
 import type { ListedShard } from "../plan/compare.js";
-import { isObjectUri } from "../spec/object-uri.js";
+import { isObjectUri } from "../spec/uri.js";
 import type { Listing, Source } from "./port.js";
 
 /** Combines a disk source and one of a store of objects: each URI and pattern goes to the one that it names. */

@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { openStoreAt, type StorePlace } from "#src/objects/open.js";
 import type { RequestOptions } from "#src/objects/requests.js";
 import type { ObjectStore } from "#src/objects/store.js";
-import { parseObjectUri } from "#src/spec/object-uri.js";
+import { parseObjectUri } from "#src/spec/uri.js";
 import { openReaderThread } from "#src/storage/objects/reader-thread.js";
 import { objectSource } from "#src/storage/objects/source.js";
 import type { Source } from "#src/storage/port.js";

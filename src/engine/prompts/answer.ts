@@ -1,5 +1,5 @@
 import type { AnswerFault } from "../../columnar/types.js";
-import { readAnswer, type ResponseValue } from "../../text/response.js";
+import { readAnswer, type ResponseValue } from "../../text/prompt.js";
 import { fieldsOf, isCount } from "../../util/checks.js";
 import { strictText } from "../../util/strict-text.js";
 import type { TokenCount } from "../paid-engine.js";

@@ -1,6 +1,5 @@
 import { sha256Of } from "../../util/sha256.js";
-import { fillPrompt, type PromptTemplate } from "../../text/prompt-template.js";
-import { type ResponseColumns, responseSchema } from "../../text/response.js";
+import { fillPrompt, type PromptTemplate, type ResponseColumns, responseSchema } from "../../text/prompt.js";
 
 /** What a language model is asked for each row. */
 export interface PromptTask {

@@ -1,7 +1,7 @@
 import { type HttpEndpoint } from "../../net/http-endpoint.js";
 import { readJson } from "../../net/http.js";
 import type { ModelOrigin } from "../../plan/plan.js";
-import type { MlflowUri } from "../../spec/model-uri.js";
+import type { MlflowUri } from "../../spec/uri.js";
 import { isRecord } from "../../util/checks.js";
 import { assertNever, JobError } from "../../util/errors.js";
 

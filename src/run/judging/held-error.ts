@@ -9,10 +9,8 @@ import { count, type DecidingCommands, decidingTexts } from "../../report/report
 import type { JobContext } from "../../scoring/context.js";
 import type { RunSink } from "../../sink/port.js";
 import { modelUri } from "../../spec/model-spec.js";
-import { isModelUri } from "../../spec/model-uri.js";
-import { isObjectUri } from "../../spec/object-uri.js";
-import { JobError } from "../../util/errors.js";
-import { messageOf } from "../../util/errors.js";
+import { isModelUri, isObjectUri } from "../../spec/uri.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import { withSeparators } from "../../util/shown-numbers.js";
 import { listInput } from "../planning/input.js";
 import { lostSpans } from "./lost-spans.js";

@@ -2,7 +2,7 @@ import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Plan } from "../../plan/plan.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "../../publish/published-run.js";
 import type { RunVerdict } from "../../publish/run-verdict.js";
-import type { RunReview } from "../../report/run-review.js";
+import type { RunReview } from "../../report/attempt-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";

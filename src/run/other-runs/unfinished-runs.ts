@@ -5,7 +5,7 @@ import { replacedBy } from "../../publish/readers-view.js";
 import { compare, type RecordedRun } from "../../publish/recorded-run.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
-import { limitParam } from "../../spec/limited-spec.js";
+import { limitParam } from "../../spec/load.js";
 import { decidingCommands, eraseAgain, finishingCommand } from "../judging/readers.js";
 
 export interface UnfinishedText {

@@ -2,7 +2,7 @@ import { costOf, type CountTokens, type PaidEngine } from "../../engine/paid-eng
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
-import type { PlanEstimate } from "../../report/spending/estimate-text.js";
+import type { PlanEstimate } from "../../report/plan-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";

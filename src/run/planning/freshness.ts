@@ -4,7 +4,7 @@ import type { Decoder } from "../../formats/port.js";
 import { partitionsOf } from "../../plan/partitions.js";
 import type { PlannedShard } from "../../plan/plan.js";
 import { logicalDateOf } from "../../publish/published-run.js";
-import { instantOf } from "../../report/calls/deadline.js";
+import { instantOf } from "../../report/calls.js";
 import { showDuration } from "../../report/report.js";
 import { atKey, type JobContext } from "../../scoring/context.js";
 import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";

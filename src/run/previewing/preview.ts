@@ -9,7 +9,7 @@ import { JobError } from "../../util/errors.js";
 import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { ListedShard } from "../../plan/compare.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import type { PlanEstimate } from "../../report/spending/estimate-text.js";
+import type { PlanEstimate } from "../../report/plan-text.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { StoredPlan } from "../../sink/port.js";
 import { checkGolden } from "../golden/golden.js";

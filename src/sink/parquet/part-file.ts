@@ -3,7 +3,7 @@ import { createTable } from "../../duckdb/write-vector.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { quotePaths, quoteText } from "../../duckdb/sql.js";
-import type { Compression } from "../../spec/parquet-spec.js";
+import type { Compression } from "../../spec/output-spec.js";
 import { parseLabel, type PartFacts, type PartLabel } from "./part-label.js";
 import { assertNever } from "../../util/errors.js";
 

@@ -8,7 +8,7 @@ import { type CommittedBy, rowsOf } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/decision.js";
 import type { SpanFile } from "../../publish/published-files.js";
-import type { Compression } from "../../spec/parquet-spec.js";
+import type { Compression } from "../../spec/output-spec.js";
 import { flush, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { type ClientBase, DatabaseError, Pool, type PoolClient } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
-import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
+import type { PostgresTimeouts } from "../../spec/output-spec.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import type { ConnectionSettings } from "./connect.js";
 

@@ -8,7 +8,7 @@ import type { StoredPlan } from "../port.js";
 import type { SupersededRun } from "../../publish/decision.js";
 import { decisionDocument } from "../ledger.js";
 import { createDocument } from "./control/documents.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import type { Control } from "./control/control.js";
 import { dropLeftovers } from "./other-runs/own-tables.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";

@@ -3,7 +3,7 @@ import type { RolledBack } from "../../publish/readers-view.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
+import { type PostgresOutputSpec, splitTable } from "../../spec/output-spec.js";
 import type { Sink, StoredPlan, TargetTable } from "../port.js";
 import { appendMode } from "./modes/append.js";
 import type { ConnectionSettings } from "./connect.js";

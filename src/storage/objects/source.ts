@@ -1,7 +1,7 @@
 import type { ListedObject } from "../../objects/protocol.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { type LakeTable, lakeTables } from "../../plan/lake-tables.js";
-import { type ObjectUri, objectUriText, parseObjectUri } from "../../spec/object-uri.js";
+import { type ObjectUri, objectUriText, parseObjectUri } from "../../spec/uri.js";
 import { JobError } from "../../util/errors.js";
 import type { Spool } from "../../util/spool.js";
 import { joinListings } from "../combined-source.js";

@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { RunComparison } from "#src/publish/run-comparison.js";
-import type { Outcome } from "#src/report/outcome.js";
+import type { Outcome } from "#src/report/report.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { scratchFolder } from "../../support/job.js";
 import { reviewedRun, scores } from "../../support/reviews.js";

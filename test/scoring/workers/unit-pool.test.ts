@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
 import type { ScoredBatch } from "#src/packing/packer.js";
-import { openUnitReader } from "#src/app/threads/unit-readers.js";
+import { openUnitReader } from "#src/app/threads/serve-units.js";
 import type { SentRows, UnitRequest } from "#src/scoring/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/scoring/workers/unit-pool.js";
 import { readFooter } from "#src/formats/parquet/footer.js";

@@ -1,5 +1,5 @@
 import type { Plan } from "../../../plan/plan.js";
-import type { PostgresMode, PostgresOutputSpec } from "../../../spec/postgres-spec.js";
+import type { PostgresMode, PostgresOutputSpec } from "../../../spec/output-spec.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
 import type { TableName } from "../names.js";

@@ -1,7 +1,7 @@
 import { DatabaseError } from "pg";
 import { parseRunComparison, withoutRows } from "../../../publish/run-comparison.js";
 import { type ErasedTable, type TableErasure, verdictWithoutRows } from "../../../publish/erasure.js";
-import { splitTable } from "../../../spec/postgres-spec.js";
+import { splitTable } from "../../../spec/output-spec.js";
 import { JobError } from "../../../util/errors.js";
 import {
   closedRuns,

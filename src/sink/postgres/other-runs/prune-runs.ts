@@ -9,7 +9,7 @@ import {
   tombstonePrefix,
   tombstoneText,
 } from "../../../publish/pruned-run.js";
-import { splitTable } from "../../../spec/postgres-spec.js";
+import { splitTable } from "../../../spec/output-spec.js";
 import { droppableTables, type PastRun } from "./own-tables.js";
 import type { Session } from "../connections.js";
 import { finishSeconds, retried, retriedWrite, type RunTools } from "../run-tools.js";

@@ -1,7 +1,7 @@
 import type { ColumnType, ScalarType } from "../../../columnar/types.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../../publish/published-files.js";
-import { splitTable } from "../../../spec/postgres-spec.js";
+import { splitTable } from "../../../spec/output-spec.js";
 import { assertNever, JobError } from "../../../util/errors.js";
 import type { Session } from "../connections.js";
 import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
