@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { RetryTools } from "../util/retry.js";
-import { isDeadWriter, newWriter } from "../util/writers.js";
+import { isDeadWriter, newWriter } from "../util/spool.js";
 
 /** What the adapters of an attempt share. */
 export interface AttemptServices {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { z } from "../util/zod.js";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { BatchLimitKey, BatchLimitCache } from "../scoring/batch-limit-cache.js";
+import type { BatchLimitCache, BatchLimitKey } from "../scoring/batch-limit-cache.js";
 import type { Log } from "../scoring/context.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import { componentVersions } from "./version.js";

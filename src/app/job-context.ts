@@ -20,7 +20,7 @@ import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import { sha256Of } from "../util/sha256.js";
-import { shellWord } from "../util/shell-word.js";
+import { shellWord } from "../util/texts.js";
 import { attemptServices } from "./attempt-services.js";
 import { openBatchLimitCache } from "./batch-limit-cache.js";
 import { partReaders } from "./duckdb/open-part-reader.js";

@@ -1,5 +1,5 @@
 import type { FileKind, ModelCache } from "../models/cache.js";
-import { proxiesOf } from "../net/proxy.js";
+import { proxiesOf } from "../net/request.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
 import type { RemoteOptions } from "../models/remote.js";

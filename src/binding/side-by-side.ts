@@ -1,4 +1,4 @@
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
 import { showColumnType, type SourceColumn } from "../columnar/types.js";
 

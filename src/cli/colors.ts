@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { printableLines } from "../util/printable.js";
+import { printableLines } from "../util/texts.js";
 import type { SafeOutput } from "./io.js";
 
 /** Whether to write colours to a stream: https://no-color.org */

@@ -1,4 +1,4 @@
-import { printableLines } from "../util/printable.js";
+import { printableLines } from "../util/texts.js";
 
 /** The part of a process that a command line uses; `process` itself implements it. */
 export interface Io {

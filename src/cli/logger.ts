@@ -1,6 +1,6 @@
 import { destination, type DestinationStream, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
-import { printableLines } from "../util/printable.js";
+import { printableLines } from "../util/texts.js";
 import type { Log } from "../scoring/context.js";
 import { wantsColor, writeMessage } from "./colors.js";
 import type { Output, SafeOutput } from "./io.js";

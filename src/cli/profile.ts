@@ -4,7 +4,7 @@ import { dirname, extname, join, resolve } from "node:path";
 import { z } from "../util/zod.js";
 import { parseProfileName } from "../engine/onnx/protocol.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { type StageTimes, stages } from "../report/stage-times.js";
+import { stages, type StageTimes } from "../report/stage-times.js";
 import { table } from "../report/table.js";
 import { createTrace, otherTids, type Trace, type TraceEvent, tracePid, trackName } from "../report/trace.js";
 import type { Log } from "../scoring/context.js";

@@ -4,7 +4,7 @@ import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { rangeSteps } from "../jobs/date-range.js";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 import { exitCodes } from "../util/errors.js";
-import { timeOfDay } from "../util/time-of-day.js";
+import { timeOfDay } from "../util/texts.js";
 import { type Io, type SafeIo, safeIo } from "./io.js";
 
 /**

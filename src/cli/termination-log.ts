@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
-import { printableLines } from "../util/printable.js";
+import { printableLines } from "../util/texts.js";
 
 /** Kubernetes' default `terminationMessagePath`. */
 const defaultPath = "/dev/termination-log";

@@ -1,8 +1,7 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { lazyResource } from "../util/promises.js";
+import { awaitedLater, lazyResource } from "../util/promises.js";
 import { refuseFewFiles } from "./open-files.js";
 import { quoteText } from "./sql.js";
-import { awaitedLater } from "../util/promises.js";
 
 /** How to open a DuckDB instance. */
 export interface DuckDbOptions {

@@ -1,4 +1,4 @@
-import type { WorkerPort } from "../util/worker-port.js";
+import type { WorkerPort } from "../util/rpc.js";
 import type { ModelSignature, NamedTensor, Tensor } from "../columnar/tensor.js";
 import type { AnswerFault } from "../columnar/types.js";
 import type { PaidEngine } from "./paid-engine.js";

@@ -1,5 +1,4 @@
-import { downloadTo, fileOf, headOf } from "../net/http.js";
-import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
+import { downloadTo, fileOf, headOf, type HttpAnswer, type HttpEndpoint } from "../net/http.js";
 import { JobError } from "../util/errors.js";
 import type { ModelSource } from "./port.js";
 import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";

@@ -1,4 +1,4 @@
-import type { FindProxy } from "../net/proxy.js";
+import type { FindProxy } from "../net/request.js";
 import type { RetryTools } from "../util/retry.js";
 import type { CachedModel, ModelCache } from "./cache.js";
 import type { ModelFile, ModelPin, ResolvedModel } from "./port.js";

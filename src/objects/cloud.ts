@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
-import { startSilenceTimeout } from "../net/http-failures.js";
+import { startSilenceTimeout } from "../net/http.js";
 import { JobError } from "../util/errors.js";
 import {
   ChangedBody,

@@ -1,9 +1,9 @@
 /** How requests to a store of objects are sent: a bounded number at once, again after transient errors, within their time. */
 import { setMaxListeners } from "node:events";
 import type { Exchange, HttpResponse } from "../net/connections.js";
-import { BrokenTransfer, startSilenceTimeout } from "../net/http-failures.js";
+import { BrokenTransfer, startSilenceTimeout } from "../net/http.js";
 import { JobError } from "../util/errors.js";
-import { createLimit } from "../util/limit.js";
+import { createLimit } from "../util/promises.js";
 import { type RetryTools, tryAgain, type Verdict } from "../util/retry.js";
 import type { ObjectCall, ObjectFailure, ObjectProtocol, ReadRequest } from "./protocol.js";
 

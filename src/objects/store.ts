@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createReadStream, writeSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { BrokenTransfer } from "../net/http-failures.js";
+import { BrokenTransfer } from "../net/http.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 import {

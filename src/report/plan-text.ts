@@ -13,7 +13,7 @@ import { showType } from "../columnar/types.js";
 import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 import { modelNames } from "./agreement/fields.js";
 import { estimateText, type PlanEstimate } from "./spending/estimate-text.js";
 import { count, showCount } from "./report.js";

@@ -13,7 +13,7 @@ import {
 } from "@aws-sdk/client-s3";
 import { loadConfig, NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS } from "@smithy/core/config";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
-import { BrokenTransfer } from "../net/http-failures.js";
+import { BrokenTransfer } from "../net/http.js";
 import { percentEncode } from "../objects/cloud.js";
 import type {
   ObjectName,

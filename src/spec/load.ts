@@ -1,6 +1,6 @@
 import { isMap, isNode, isPair, isScalar, isSeq, type YAMLSeq } from "yaml";
 import { JobError } from "../util/errors.js";
-import { type Filled, fillDocument, type SpecContext } from "./fill-document.js";
+import { fillDocument, type Filled, type SpecContext } from "./fill-document.js";
 import { checkSpec, type JobSpec } from "./job-spec.js";
 import { describeIssue, type Problem } from "./problems.js";
 import { promptFile, withPromptFile } from "./prompt/prompt-file.js";

@@ -1,5 +1,5 @@
 import type { SignRequest } from "../../engine/served/server.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/http.js";
 import { CredentialsError } from "../../objects/protocol.js";
 import { createSigner, scopeOfHost, type SigningScope } from "../../s3/credentials.js";
 import { JobError } from "../../util/errors.js";

@@ -19,9 +19,8 @@ import {
 import { v2 } from "../../engine/served/v2.js";
 import type { FoundModel, ModelPin } from "../../models/port.js";
 import { openConnectionPool } from "../../net/connections.js";
-import type { RequestHeaders } from "../../net/http-endpoint.js";
-import { proxiesOf } from "../../net/proxy.js";
-import type { TlsSettings } from "../../net/request.js";
+import type { RequestHeaders } from "../../net/http.js";
+import { proxiesOf, type TlsSettings } from "../../net/request.js";
 import type { DiagnosedServer, MeasuredServer, ServerDiagnosis } from "../../report/server-diagnosis.js";
 import { secretFile, withoutQuery } from "../../spec/secrets.js";
 import { templateOf } from "../../spec/server/request-template.js";

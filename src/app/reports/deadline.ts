@@ -1,4 +1,4 @@
-import { deadlineNear, latenessOf, type Lateness, timeOfDayAt } from "../../report/calls/deadline.js";
+import { deadlineNear, type Lateness, latenessOf, timeOfDayAt } from "../../report/calls/deadline.js";
 import { exitCodeOfOutcome, type Outcome } from "../../report/outcome.js";
 import type { DueCall } from "../../report/report.js";
 import { exitCodes, messageOf } from "../../util/errors.js";

@@ -1,5 +1,5 @@
 import { serveUnits, type UnitModels } from "../../scoring/workers/unit-server.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import { addressSpaceBytes } from "../process-limits.js";
 import { openUnitReader } from "./unit-readers.js";
 

@@ -1,7 +1,7 @@
 import { takeRows } from "../../columnar/column-take.js";
 import { numberTexts } from "../../columnar/numbered-texts.js";
 import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import {
   type ColumnProfile,
   type ColumnsJson,

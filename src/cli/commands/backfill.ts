@@ -24,7 +24,7 @@ import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { type ErrorCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
-import { shellWord } from "../../util/shell-word.js";
+import { shellWord } from "../../util/texts.js";
 import { chooseProgress } from "../choose-progress.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createLog, type LogOptions } from "../logger.js";

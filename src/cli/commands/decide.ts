@@ -8,7 +8,7 @@ import { readRunSpec } from "../../app/reading/read-run-spec.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { rowsOfRunText } from "../../report/report-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";

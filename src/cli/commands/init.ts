@@ -20,7 +20,7 @@ import { isModelUri } from "../../spec/model-uri.js";
 import { otherStoreProblem } from "../../spec/object-uri.js";
 import { hasWildcards } from "../../storage/glob.js";
 import { errnoOf, JobError, reworded } from "../../util/errors.js";
-import { shellWord } from "../../util/shell-word.js";
+import { shellWord } from "../../util/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { quoteThePattern } from "../texts/usage-hint.js";

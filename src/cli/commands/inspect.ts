@@ -20,7 +20,7 @@ import { table } from "../../report/table.js";
 import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
 import { isObjectUri, objectUriProblem } from "../../spec/object-uri.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -8,7 +8,7 @@ import { tokenOf } from "../../app/reports/lineage.js";
 import { findWorker } from "../../app/worker.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { secondPlanOf, secondPlanFields, type SecondPlan, planText, targetText } from "../../report/plan-text.js";
+import { planText, type SecondPlan, secondPlanFields, secondPlanOf, targetText } from "../../report/plan-text.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
 import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";

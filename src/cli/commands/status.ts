@@ -1,4 +1,4 @@
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { comparisonLines } from "../../report/agreement/comparison-text.js";
 import { comparisonFields } from "../../report/agreement/fields.js";
 import { failureFields } from "../../publish/attempt-failure.js";

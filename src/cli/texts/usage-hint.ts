@@ -1,4 +1,4 @@
-import { shellWord } from "../../util/shell-word.js";
+import { shellWord } from "../../util/texts.js";
 import { isInputFile } from "../../formats/by-format.js";
 
 /** What to do about an argument too many in a command line, as a line of stderr; "": nothing is known. */

@@ -1,6 +1,5 @@
 import { Worker } from "node:worker_threads";
-import { notifyServer } from "../../util/rpc/client.js";
-import { untilExit } from "../../util/worker-port.js";
+import { notifyServer, untilExit } from "../../util/rpc.js";
 import { sessionProtocol } from "./protocol.js";
 
 /** Threads that load ONNX Runtime and then wait for a model. */

@@ -1,6 +1,6 @@
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { openSessionClient, type SessionClient } from "./session-client.js";
 import type { TokenizerPlace } from "../tokens/tokenizer.js";

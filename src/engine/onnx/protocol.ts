@@ -2,7 +2,7 @@ import type { MessagePort } from "node:worker_threads";
 import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
-import type { RpcProtocol } from "../../util/rpc/protocol.js";
+import type { RpcProtocol } from "../../util/rpc.js";
 import type { TokenizerPlace } from "../tokens/tokenizer.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
 

@@ -19,7 +19,7 @@ import { messageOf } from "../../util/errors.js";
 import { profilePrefix, type WorkerSettings } from "./protocol.js";
 import { replaceTexts } from "../../onnx/texts.js";
 import type { EngineRequest } from "../port.js";
-import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "../../onnx/text-names.js";
+import { inputIndices, inputValues, noTexts, outputIndices, outputShape, outputValues } from "../../onnx/text-names.js";
 
 /** ONNX Runtime, given by the thread: bundles that contain this module must not load its native library. */
 export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;

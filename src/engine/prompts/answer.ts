@@ -1,7 +1,7 @@
 import type { AnswerFault } from "../../columnar/types.js";
 import { readAnswer, type ResponseValue } from "../../text/response.js";
 import { fieldsOf, isCount } from "../../util/checks.js";
-import { strictText } from "../../util/strict-text.js";
+import { strictText } from "../../util/texts.js";
 import type { TokenCount } from "../paid-engine.js";
 import { MalformedAnswer, ServerFault } from "../served/protocol.js";
 import type { PromptTask } from "./prompt.js";

@@ -1,4 +1,4 @@
-import { createCondition } from "../../util/condition.js";
+import { createCondition } from "../../util/promises.js";
 import { JobError } from "../../util/errors.js";
 import { costOf, type Price, type SpendingLimits, type TokenCount } from "../paid-engine.js";
 

@@ -1,6 +1,6 @@
 import type { AnswerFault } from "../../columnar/types.js";
 import type { ResponseHeaders } from "../../net/request.js";
-import { BrokenTransfer, verdictOf } from "../../net/http-failures.js";
+import { BrokenTransfer, verdictOf } from "../../net/http.js";
 import { errnoOf, type JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";

@@ -1,8 +1,7 @@
 import { constants } from "node:buffer";
 import type { ServedFacts, ServedModel } from "../../binding/served-model.js";
 import { blankRows } from "../../columnar/blank-rows.js";
-import { readText } from "../../net/http.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer, readText } from "../../net/http.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Engine, EngineRequest, ServerTraffic } from "../port.js";
 import { openAsking, type RefusedRows, refuseOverload, UnknownModel } from "./asking.js";

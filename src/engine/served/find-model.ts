@@ -1,6 +1,6 @@
 import { sha256Of } from "../../util/sha256.js";
 import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/http.js";
 import { JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";
 import { answeredVersion } from "./engine.js";

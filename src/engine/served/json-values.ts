@@ -9,8 +9,8 @@ import {
   toFloat16Bits,
 } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
-import { strictText } from "../../util/strict-text.js";
+import { BrokenTransfer } from "../../net/http.js";
+import { strictText } from "../../util/texts.js";
 
 /** A tensor's values as the text of a JSON array; undefined if one of them is NaN or infinite, which JSON lacks. */
 export function tensorJson(tensor: Tensor): string | undefined {

@@ -1,8 +1,7 @@
 import { Readable } from "node:stream";
 import { originOf, requestHead } from "../../net/connections.js";
-import { headersNow, withoutValues } from "../../net/http-endpoint.js";
+import { headersNow, startTimeout, tookTooLong, withoutValues } from "../../net/http.js";
 import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
-import { startTimeout, tookTooLong } from "../../net/http-failures.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import type { ModelServer } from "./server.js";
 

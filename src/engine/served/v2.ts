@@ -11,8 +11,7 @@ import {
   type Texts,
 } from "../../columnar/tensor.js";
 import { bytesPerElement, elementsOf } from "../../columnar/values.js";
-import { readText } from "../../net/http.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer, readText } from "../../net/http.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { parseAnswer, tensorJson, tensorOfJson, UnfitValue } from "./json-values.js";
@@ -28,7 +27,7 @@ import {
   type ServerStatistics,
   type UnfitRequest,
 } from "./protocol.js";
-import { ask, type Json, listIn, modelUrl, type ModelServer, untilReady, urlAt } from "./server.js";
+import { ask, type Json, listIn, type ModelServer, modelUrl, untilReady, urlAt } from "./server.js";
 
 /** The Open Inference Protocol, version 2, over HTTP. */
 export const v2: Protocol = {

@@ -1,7 +1,7 @@
 import type { NamedTensor, Tensor } from "../../columnar/tensor.js";
 import { type OnnxGraph, readGraph, valueOf, writeModelOf } from "../../onnx/graph.js";
 import { assertNever } from "../../util/errors.js";
-import { randomNumbers } from "../../util/random.js";
+import { randomNumbers } from "../../util/sampling.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest } from "../port.js";
 import { neighbourOf } from "./columns.js";

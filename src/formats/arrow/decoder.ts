@@ -2,7 +2,7 @@ import type { RecordBatch } from "../../columnar/types.js";
 import { lazyResource } from "../../util/promises.js";
 import { batchLimits, readPieces } from "./ipc/batches.js";
 import { rowsWithin } from "../../columnar/column-bytes.js";
-import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
+import { mebibytes, type MemoryBudget, memoryBudget } from "../../util/memory-budget.js";
 import type { Piece } from "../../columnar/piece.js";
 import type { ArrowByDuckDb } from "./duckdb/decoder.js";
 import { type Constants, directPlan } from "../../packing/direct/plan.js";
@@ -13,7 +13,7 @@ import { arrowUnits, batchWorkers } from "./units.js";
 import { verifyArrow } from "./verify.js";
 import { arrowWindows } from "./ipc/windows.js";
 import { namingDecoder } from "../naming.js";
-import { hasFolderColumns, plannedColumns, columnsInFile } from "../planned-columns.js";
+import { columnsInFile, hasFolderColumns, plannedColumns } from "../planned-columns.js";
 import type { Decoder, ShardFile, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
 
 export interface ArrowDecoderOptions {

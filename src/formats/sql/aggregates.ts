@@ -8,7 +8,7 @@ import { createConnectionPool } from "../../duckdb/pool.js";
 import { readScalars } from "../../duckdb/read-vector.js";
 import { firstLine, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { type Aggregate, withoutAggregateColumns } from "./aggregate-parts.js";
 import { bindConditions, type BoundCondition, conditionQuery, type OutputColumn } from "./bind-conditions.js";
 

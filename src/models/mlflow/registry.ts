@@ -1,5 +1,4 @@
-import { type HttpEndpoint } from "../../net/http-endpoint.js";
-import { readJson } from "../../net/http.js";
+import { type HttpEndpoint, readJson } from "../../net/http.js";
 import type { ModelOrigin } from "../../plan/plan.js";
 import type { MlflowUri } from "../../spec/model-uri.js";
 import { isRecord } from "../../util/checks.js";

@@ -1,14 +1,13 @@
 import { readFile } from "node:fs/promises";
 import { posix } from "node:path";
-import type { HttpAnswer, HttpEndpoint } from "../../net/http-endpoint.js";
-import { downloadTo, readJson, readText } from "../../net/http.js";
+import { downloadTo, type HttpAnswer, type HttpEndpoint, readJson, readText } from "../../net/http.js";
 import type { TlsSettings } from "../../net/request.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import { isPlainUrl, parseMlflowUri } from "../../spec/model-uri.js";
 import { isObjectUri, objectFolder, objectUriProblem } from "../../spec/object-uri.js";
 import { isRecord } from "../../util/checks.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { sha256Of } from "../../util/sha256.js";
 import { refuseOutside } from "../model-file.js";
 import type { ModelSource } from "../port.js";

@@ -1,4 +1,4 @@
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 
 /** Markup. Only `html` makes it, and escapes all text in it, such as names of files, models and specs. */
 export interface Html {

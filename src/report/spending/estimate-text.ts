@@ -1,4 +1,4 @@
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { count, showCost, showCount } from "../report.js";
 
 /** What a run will take, about. */

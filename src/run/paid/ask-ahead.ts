@@ -10,7 +10,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
-import { createEvent } from "../../util/condition.js";
+import { createEvent } from "../../util/promises.js";
 import { JobError } from "../../util/errors.js";
 import { sampleRows } from "./sample-rows.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";

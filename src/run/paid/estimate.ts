@@ -6,7 +6,7 @@ import type { PlanEstimate } from "../../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";
-import { type SampledSum, samplingError } from "../../util/sampling-error.js";
+import { type SampledSum, samplingError } from "../../util/sampling.js";
 
 /** Rows whose prompts are measured. */
 const measuredRows = 200;

@@ -1,7 +1,7 @@
 import { costOf, type LookAtPaid, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
-import { spentFields, type SpendingReport, type SpentReport } from "../../report/spending/spending-report.js";
+import { type SpendingReport, spentFields, type SpentReport } from "../../report/spending/spending-report.js";
 import { JobError } from "../../util/errors.js";
 
 /** What an engine spent, as reports have it. */

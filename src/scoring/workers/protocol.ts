@@ -5,7 +5,7 @@ import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored-batch.js";
 import { isInteger, isOfKind, isRecord } from "../../util/checks.js";
 import type { ShardFeatures } from "../features.js";
-import type { RpcProtocol } from "../../util/rpc/protocol.js";
+import type { RpcProtocol } from "../../util/rpc.js";
 
 /** What a worker makes of a unit's rows. */
 export interface UnitRequest {

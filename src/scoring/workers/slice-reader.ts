@@ -4,7 +4,7 @@ import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../forma
 import { directPlan } from "../../packing/direct/plan.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/scored-batch.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
 import { openUnitPool, type UnitPool } from "./unit-pool.js";

@@ -1,9 +1,8 @@
 import type { Unit } from "../../formats/port.js";
 import type { ScoredBatch } from "../../packing/scored-batch.js";
 import { messageOf } from "../../util/errors.js";
-import { type Condition, createCondition } from "../../util/condition.js";
-import { openRpcClient, type RpcClient } from "../../util/rpc/client.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import { type Condition, createCondition } from "../../util/promises.js";
+import { openRpcClient, type RpcClient, type WorkerPort } from "../../util/rpc.js";
 import { type SentRows, type UnitFailure, unitProtocol, type UnitRequest } from "./protocol.js";
 
 /** Shares units out among workers, which read them and may score them. */

@@ -1,4 +1,4 @@
-import type { OutputRows, Column, ColumnType, NamedColumn } from "../../columnar/types.js";
+import type { Column, ColumnType, NamedColumn, OutputRows } from "../../columnar/types.js";
 import { createTable } from "../../duckdb/write-vector.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";

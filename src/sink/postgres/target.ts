@@ -1,7 +1,6 @@
 import { compareTargets } from "../../plan/compare.js";
 import type { Plan, PlanTarget } from "../../plan/plan.js";
-import type { PostgresMode, PostgresOutputSpec } from "../../spec/postgres-spec.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { type PostgresMode, type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
 import { JobError } from "../../util/errors.js";
 import { z } from "../../util/zod.js";
 import { showTable } from "./names.js";

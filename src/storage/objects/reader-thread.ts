@@ -3,9 +3,8 @@ import { Worker } from "node:worker_threads";
 import type { ListedObject } from "../../objects/protocol.js";
 import type { StorePlace } from "../../objects/open.js";
 import type { RequestOptions } from "../../objects/requests.js";
-import { untilExit } from "../../util/worker-port.js";
-import { notifyServer, openRpcClient, type RpcCall } from "../../util/rpc/client.js";
-import { readerProtocol, type ReaderSettings, type ObjectReader } from "./reader.js";
+import { notifyServer, openRpcClient, type RpcCall, untilExit } from "../../util/rpc.js";
+import { type ObjectReader, readerProtocol, type ReaderSettings } from "./reader.js";
 
 /** How long a thread may take to end by itself. */
 const endTimeoutMs = 1000;

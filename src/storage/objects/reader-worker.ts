@@ -6,8 +6,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import type { ListedObject } from "../../objects/protocol.js";
 import { openStoreAt } from "../../objects/open.js";
-import { createReader, type ReaderSettings, readerProtocol } from "./reader.js";
-import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
+import { createReader, readerProtocol, type ReaderSettings } from "./reader.js";
+import { type RpcContext, serveRpc } from "../../util/rpc.js";
 
 const port = parentPort;
 if (port === null) {

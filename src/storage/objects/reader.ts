@@ -3,7 +3,7 @@ import type { RequestLimits } from "../../objects/requests.js";
 import type { ListedObject, ObjectName, ReadRequest, StoredObject } from "../../objects/protocol.js";
 import { type ListOptions, type ObjectCalls, type ObjectStore, writeAtOffset } from "../../objects/store.js";
 import { isInteger, isRecord, isUndefined } from "../../util/checks.js";
-import type { RpcProtocol } from "../../util/rpc/protocol.js";
+import type { RpcProtocol } from "../../util/rpc.js";
 
 /** A store as a source of shards needs it: it fetches into files, and may run in another thread. */
 export interface ObjectReader extends AsyncDisposable {

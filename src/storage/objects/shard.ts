@@ -3,7 +3,7 @@ import { type FileHandle, open, unlink } from "node:fs/promises";
 import { JobError } from "../../util/errors.js";
 import type { ListedShard } from "../../plan/compare.js";
 import type { ObjectReader } from "./reader.js";
-import { parseObjectUri, type ObjectUri } from "../../spec/object-uri.js";
+import { type ObjectUri, parseObjectUri } from "../../spec/object-uri.js";
 import type { OpenShard } from "../port.js";
 import type { ObjectRange } from "../../objects/protocol.js";
 import { normalizeRanges, planRequests, subtractRanges } from "./ranges.js";

@@ -2,9 +2,7 @@ import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { isInteger, isUndefined } from "#src/util/checks.js";
 import { JobError } from "#src/util/errors.js";
-import { openRpcClient, type RpcClient } from "#src/util/rpc/client.js";
-import type { RpcProtocol } from "#src/util/rpc/protocol.js";
-import { type RpcHandlers, serveRpc } from "#src/util/rpc/server.js";
+import { openRpcClient, type RpcClient, type RpcHandlers, type RpcProtocol, serveRpc } from "#src/util/rpc.js";
 
 const isText = (value: unknown): value is string => typeof value === "string";
 const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, promises } from "node:fs"; // a thread needs no more of promises
+import { closeSync, fstatSync, openSync, promises } from "node:fs";
 import { errnoOf, JobError } from "../../../util/errors.js";
 import type { ShardFile } from "../../port.js";
 import { rewriteShard } from "../../error-hints.js";

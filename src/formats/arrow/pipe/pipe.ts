@@ -1,7 +1,7 @@
 import { corruptArrow, type ShardBytes } from "../ipc/bytes.js";
 import { encodedFields } from "../ipc/batches.js";
 import type { Block } from "../ipc/metadata.js";
-import { type ByteStream, byteStream, type Held, correctWriter, readMessages } from "./messages.js";
+import { type ByteStream, byteStream, correctWriter, type Held, readMessages } from "./messages.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import {
   type ArrowIndex,
@@ -13,7 +13,7 @@ import {
   walkMessages,
 } from "../ipc/shards.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../../port.js";
-import { createCondition } from "../../../util/condition.js";
+import { createCondition } from "../../../util/promises.js";
 
 /** A stream of Arrow's that another program writes, each of its record batches a shard that is in memory. */
 export interface ArrowPipe extends RowStream {

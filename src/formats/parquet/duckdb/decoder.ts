@@ -10,7 +10,7 @@ import { findDamage, type StreamEnd } from "./damage.js";
 import type { SchemaReader } from "../footer/footers.js";
 import { bindExpression, createExpressionCheck, describeFailure } from "../../sql/expressions.js";
 import { schemaReader } from "./schemas.js";
-import { sliceSql, coalescedSql } from "../../sql/slice-sql.js";
+import { coalescedSql, sliceSql } from "../../sql/slice-sql.js";
 import { streamChunks } from "./stream.js";
 import { type Place, placeIn } from "./coalesced.js";
 import type { Decoder, SliceRequest } from "../../port.js";

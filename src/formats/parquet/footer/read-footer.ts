@@ -11,9 +11,9 @@ import {
   readBinary,
   readI32,
   readI64,
-  readListed,
   readInner,
   readList,
+  readListed,
   readStruct,
 } from "../../../util/thrift.js";
 

@@ -5,7 +5,7 @@
  */
 import { promises } from "node:fs";
 import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
-import { type MemoryBudget } from "../../../util/memory-budget.js";
+import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { SliceRequest } from "../../port.js";
 import { corrupt, type Damage } from "../damage.js";
 import type { ColumnChunk, Footer } from "../footer/footer.js";

@@ -2,10 +2,10 @@ import type { BytesColumn, Column } from "../../../columnar/types.js";
 import {
   allocate,
   bytesPerElement,
-  type ElementType,
-  type Values,
   elementsOf,
+  type ElementType,
   unpackBits,
+  type Values,
 } from "../../../columnar/values.js";
 import { assertNever } from "../../../util/errors.js";
 import { checkTexts } from "../../utf8.js";

@@ -20,3 +20,18 @@ function codeOf(character: string): string {
   const code = character.charCodeAt(0);
   return code < 0x20 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
 }
+
+/** Quotes a text so that a POSIX shell takes it as one word. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** The text in bytes, without a byte order mark. Other decoders put U+FFFD in place of bytes that are no UTF-8. @throws TypeError */
+export function strictText(bytes: Uint8Array): string {
+  return decoder.decode(bytes);
+}
+
+/** A time of day: 06:00. Two of them compare as texts. */
+export const timeOfDay = /^([01]\d|2[0-3]):[0-5]\d$/;
