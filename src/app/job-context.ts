@@ -1,7 +1,7 @@
 import { userInfo } from "node:os";
 import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
-import { filesAtOnce } from "../duckdb/open-files.js";
+import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Claim, claimOf, decoderByFormat } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";

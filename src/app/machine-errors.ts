@@ -1,5 +1,5 @@
 import { errnoOf, firstError, isOutOfFiles, JobError, messageOf } from "../util/errors.js";
-import { openFilesHint } from "../duckdb/open-files.js";
+import { openFilesHint } from "../duckdb/instance.js";
 
 /**
  * Returns the error to end with: the one that came first, if closing what was open failed, too; and what `machineError`

@@ -1,8 +1,7 @@
-import type { FileKind, ModelCache } from "../models/cache.js";
+import type { FileKind, ModelCache, RemoteOptions } from "../models/cache.js";
 import { proxiesOf } from "../net/request.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
-import type { RemoteOptions } from "../models/remote.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { isHttpUri, isHubUri, isMlflowUri } from "../spec/model-uri.js";
 import type { StoreSpec } from "../spec/store-spec.js";
@@ -78,7 +77,7 @@ async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise
 }
 
 async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { mlflowModels } = await import("../models/mlflow/source.js");
+  const { mlflowModels } = await import("../models/mlflow.js");
   return mlflowModels({
     ...(await remoteOptions(options)),
     registryUrl: model.registry?.url,

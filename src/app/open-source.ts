@@ -1,7 +1,7 @@
 import type { InputSpec } from "../spec/input-spec.js";
 import { isObjectUri } from "../spec/object-uri.js";
-import { combineSources } from "../storage/combined-source.js";
-import { diskSource } from "../storage/local/disk.js";
+import { combineSources } from "../storage/listing.js";
+import { diskSource } from "../storage/disk.js";
 import type { OutputFolder, Source } from "../storage/port.js";
 import type { RetryTools } from "../util/retry.js";
 import { openSpool, spoolRoot } from "../util/spool.js";
@@ -31,10 +31,10 @@ export async function openSource(input: InputSpec, options: SourceOptions): Prom
     return disk;
   }
   refuseSmallAddressSpace();
-  const { openReaderThread } = await import("../storage/objects/reader-thread.js");
+  const { openReaderThread } = await import("../storage/reader.js");
   const { place, requests } = placeOf(uri, input, options);
   const reader = openReaderThread(place, requests); // first: it takes longest to start
-  const { objectSource } = await import("../storage/objects/source.js");
+  const { objectSource } = await import("../storage/objects.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });

@@ -1,6 +1,5 @@
 import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
-import type { RequestOptions } from "../objects/requests.js";
-import type { ObjectStore } from "../objects/store.js";
+import type { ObjectStore, RequestOptions } from "../objects/store.js";
 import { parseObjectUri } from "../spec/object-uri.js";
 import type { StoreOutputSpec } from "../spec/parquet-spec.js";
 import type { StoreSpec } from "../spec/store-spec.js";

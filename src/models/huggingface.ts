@@ -8,7 +8,7 @@ import { type HubUri, parseHubUri } from "../spec/model-uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";
+import { cachedOrFetched, findPinned, type RemoteOptions } from "./cache.js";
 
 interface HubModelOptions extends RemoteOptions {
   /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */

@@ -1,7 +1,7 @@
 import { readFile, stat } from "node:fs/promises";
 import { unknownTraits } from "../binding/served-model.js";
 import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
-import { noTexts } from "../onnx/text-names.js";
+import { noTexts } from "../onnx/texts.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { z } from "../util/zod.js";

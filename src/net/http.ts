@@ -259,7 +259,7 @@ export function withoutValues(text: string, headers: Readonly<Record<string, str
     .filter(({ length }) => length >= credentialLength)
     .toSorted((one, other) => other.length - one.length)
     .filter((value) => text.includes(plainest(value)))
-    .reduce((rest, value) => rest.replaceAll(quoted(value), "***"), text);
+    .reduce((rest, value) => rest.replaceAll(quotedForms(value), "***"), text);
 }
 
 /** The longest part of a value that is the same in all texts which quote it. Its search is a thousandth of the value's. */
@@ -269,7 +269,7 @@ function plainest(value: string): string {
 }
 
 /** Matches a value of a header as it is or in a JSON text, also in one that is a string of another JSON text. */
-function quoted(value: string): RegExp {
+function quotedForms(value: string): RegExp {
   const codes = Array.from(value, (character) => (character.codePointAt(0) ?? 0).toString(16).padStart(4, "0"));
   const patterns = codes.map((code) => {
     const digits = code.replaceAll(/[a-f]/g, (digit) => `[${digit}${digit.toUpperCase()}]`);

@@ -16,7 +16,7 @@ import {
   permanent,
   type SentBody,
 } from "./protocol.js";
-import type { RequestOptions } from "./requests.js";
+import type { RequestOptions } from "./store.js";
 
 /** How to reach one store. */
 export interface CloudOptions extends RequestOptions {

@@ -1,7 +1,6 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
-import type { Aggregates } from "../checks/aggregates.js";
+import type { Aggregates, SlicePlan } from "../checks/profile/profile.js";
 import type { FeaturePlan } from "../checks/profile/features.js";
-import type { SlicePlan } from "../checks/profile/slices.js";
 import { createReusingPacker } from "../packing/reusing-packer.js";
 import type { RowFault } from "../packing/input-target.js";
 import { type Lineage, withLineage, withRowNumbers } from "../binding/lineage.js";
@@ -20,7 +19,7 @@ import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from 
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import { featurePlanOf, keyColumns, profiledOutput, takeFeatures, slicePlanOf } from "./features.js";
+import { featurePlanOf, keyColumns, profiledOutput, slicePlanOf, takeFeatures } from "./features.js";
 import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
 import { describeFaults, type RejectOptions } from "./rejects.js";

@@ -85,7 +85,7 @@ function unfit(what: string): Error {
   return new Error(`a message between threads does not fit: ${what}`);
 }
 
-export function own<T>(record: Readonly<Record<string, T>>, name: string): T | undefined {
+function own<T>(record: Readonly<Record<string, T>>, name: string): T | undefined {
   return Object.hasOwn(record, name) ? record[name] : undefined;
 }
 

@@ -3,11 +3,10 @@ import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { openStoreAt, type StorePlace } from "#src/objects/open.js";
-import type { RequestOptions } from "#src/objects/requests.js";
-import type { ObjectStore } from "#src/objects/store.js";
+import type { ObjectStore, RequestOptions } from "#src/objects/store.js";
 import { parseObjectUri } from "#src/spec/object-uri.js";
-import { openReaderThread } from "#src/storage/objects/reader-thread.js";
-import { objectSource } from "#src/storage/objects/source.js";
+import { openReaderThread } from "#src/storage/reader.js";
+import { objectSource } from "#src/storage/objects.js";
 import type { Source } from "#src/storage/port.js";
 import { openSpool } from "#src/util/spool.js";
 import { freePort, untilReady } from "./s3-server.mjs";

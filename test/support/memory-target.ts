@@ -1,6 +1,6 @@
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/checks/profile/profile.js";
-import { valueAt } from "#src/checks/row-values.js";
-import type { KeyCounts } from "#src/checks/rules/unique.js";
+import { valueAt } from "#src/checks/golden-rows.js";
+import type { KeyCounts } from "#src/checks/rules/spec.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";

@@ -1,5 +1,5 @@
 import { JobError, messageOf } from "../../util/errors.js";
-import { StreamEndedError } from "../../duckdb/stream-ended.js";
+import { StreamEndedError } from "../../duckdb/stored-rows.js";
 import { firstLine } from "../../duckdb/sql.js";
 
 /** What DuckDB says where it reaches a limit of the machine. */

@@ -1,7 +1,7 @@
 import type { SignRequest } from "../../engine/served/server.js";
 import { BrokenTransfer } from "../../net/http.js";
 import { CredentialsError } from "../../objects/protocol.js";
-import { createSigner, scopeOfHost, type SigningScope } from "../../s3/credentials.js";
+import { createSigner, scopeOfHost, type SigningScope } from "../../objects/aws-credentials.js";
 import { JobError } from "../../util/errors.js";
 
 export interface SignatureOptions {

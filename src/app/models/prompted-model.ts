@@ -1,7 +1,7 @@
 import { unknownTraits } from "../../binding/served-model.js";
 import type { Engine } from "../../engine/port.js";
 import { openPromptEngine, promptSignature } from "../../engine/prompts/engine.js";
-import type { PromptTask } from "../../engine/prompts/prompt.js";
+import type { PromptTask } from "../../engine/prompts/task.js";
 import {
   ask,
   type ModelServer,

@@ -3,10 +3,8 @@ import { resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import type { ServedModel } from "../../binding/served-model.js";
 import type { Engine } from "../../engine/port.js";
-import { openServedEngine } from "../../engine/served/engine.js";
-import { findServedModel } from "../../engine/served/find-model.js";
+import { findServedModel, measureServer, openServedEngine } from "../../engine/served/engine.js";
 import { json } from "../../engine/served/json.js";
-import { measureServer } from "../../engine/served/measure.js";
 import type { Protocol, ServerStatistics } from "../../engine/served/protocol.js";
 import {
   type ModelServer,

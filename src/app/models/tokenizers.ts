@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
-import type { CountTokens } from "../../engine/paid-engine.js";
-import { loadTokenCounter, refusedTokenizer, TokenizerError } from "../../engine/tokens/tokenizer.js";
+import type { CountTokens } from "../../engine/port.js";
+import { loadTokenCounter, refusedTokenizer, TokenizerError } from "../../engine/tokens.js";
 import type { TokenizerFile } from "../../models/port.js";
 import type { PinnedTokenizer } from "../../plan/plan.js";
 import type { ModelSpec } from "../../spec/model-spec.js";

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { ProviderFault, shortFault } from "../../engine/devices/device-faults.js";
+import { ProviderFault, shortFault } from "../../engine/onnx/faults.js";
 import type { Provider } from "../../spec/engine-spec.js";
 
 /** The file that runs in a process which tries a provider. */

@@ -3,7 +3,7 @@
  * Prints what ONNX Runtime says if that fails. What a driver prints, and a crash in it, stay in this process.
  */
 import * as onnxruntime from "onnxruntime-node";
-import { runSmallestModel } from "../../engine/onnx/smallest-model.js";
+import { runSmallestModel } from "../../engine/onnx/session.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 

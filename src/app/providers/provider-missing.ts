@@ -1,4 +1,4 @@
-import { signsOfFailedGpu } from "../../engine/devices/gpu-parts.js";
+import { signsOfFailedGpu } from "../../engine/devices/parts.js";
 import { type Machine, missingText, type Part } from "../../engine/devices/machine.js";
 import { cpuListedLast, type Provider } from "../../spec/engine-spec.js";
 import { JobError } from "../../util/errors.js";

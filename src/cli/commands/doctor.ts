@@ -13,8 +13,8 @@ import { componentVersions, programVersion, tokenizersVersion } from "../../app/
 import { findWorker } from "../../app/worker.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { libraryFolder, type Machine, packageFolder, type Part, thisMachine } from "../../engine/devices/machine.js";
-import { partsOf, providersOn } from "../../engine/devices/provider-parts.js";
-import { installLocale } from "../../engine/onnx/runtime-text.js";
+import { partsOf, providersOn } from "../../engine/devices/parts.js";
+import { installLocale } from "../../engine/onnx/faults.js";
 import type { ModelFile } from "../../models/port.js";
 import { type Diagnosis, doctorJson, doctorText } from "../../report/doctor-text.js";
 import type { Provider } from "../../spec/engine-spec.js";

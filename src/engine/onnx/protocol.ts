@@ -3,7 +3,7 @@ import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
 import type { RpcProtocol } from "../../util/rpc.js";
-import type { TokenizerPlace } from "../tokens/tokenizer.js";
+import type { TokenizerPlace } from "../tokens.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
 
 /** What a session is opened with. */

@@ -9,13 +9,11 @@ import { messageOf } from "../../util/errors.js";
 import { createLimit, settled } from "../../util/promises.js";
 import { type Sent, serveRpc } from "../../util/rpc.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
-import { withTokens } from "../tokens/run-tokens.js";
-import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
+import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace, withTokens } from "../tokens.js";
 import { openTreeSession, type TreeSession } from "../trees/session.js";
 import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
 import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import { type OnnxSession, openSession, type Runtime } from "./session.js";
-import { openSmallestModel } from "./smallest-model.js";
+import { type OnnxSession, openSession, openSmallestModel, type Runtime } from "./session.js";
 
 interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */

@@ -10,16 +10,18 @@ import {
 import { BrokenTransfer } from "../../net/http.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
-import { elementTexts, parseAnswer, tensorOfJson } from "./json-values.js";
 import {
   type Answer,
   type AnswerMessage,
+  elementTexts,
   encodedRequest,
   type EncodedRequest,
   type Expected,
   type FindRequest,
   MalformedAnswer,
+  parseAnswer,
   type Protocol,
+  tensorOfJson,
   type UnfitRequest,
 } from "./protocol.js";
 import { ask, type Json, type ModelServer, modelUrl, untilReady } from "./server.js";

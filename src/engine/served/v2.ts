@@ -14,7 +14,6 @@ import { bytesPerElement, elementsOf } from "../../columnar/values.js";
 import { BrokenTransfer, readText } from "../../net/http.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
-import { parseAnswer, tensorJson, tensorOfJson, UnfitValue } from "./json-values.js";
 import {
   type Answer,
   type AnswerMessage,
@@ -22,10 +21,14 @@ import {
   type EncodedRequest,
   type FindRequest,
   MalformedAnswer,
+  parseAnswer,
   type Protocol,
   type RequestParts,
   type ServerStatistics,
+  tensorJson,
+  tensorOfJson,
   type UnfitRequest,
+  UnfitValue,
 } from "./protocol.js";
 import { ask, type Json, listIn, type ModelServer, modelUrl, untilReady, urlAt } from "./server.js";
 

@@ -1,4 +1,4 @@
-import { type AggregateName, aggregateNames } from "../../checks/aggregates.js";
+import { type AggregateName, aggregateNames } from "../../checks/profile/profile.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { quoteText } from "../../duckdb/sql.js";
 import { JobError } from "../../util/errors.js";

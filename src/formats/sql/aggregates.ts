@@ -1,11 +1,9 @@
-import { aggregateBins, type AggregateProfile, type Aggregates, aggregateValue } from "../../checks/aggregates.js";
+import { aggregateBins, type AggregateProfile, type Aggregates, aggregateValue } from "../../checks/profile/profile.js";
 import { profileColumn } from "../../checks/profile/column.js";
 import type { Finding } from "../../checks/check.js";
 import type { OutputRows } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
-import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { createConnectionPool } from "../../duckdb/pool.js";
-import { readScalars } from "../../duckdb/read-vector.js";
+import { createTable, readScalars } from "../../duckdb/vectors.js";
+import { createConnectionPool, type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
 import { firstLine, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { printable } from "../../util/texts.js";

@@ -1,6 +1,6 @@
-import type { AggregateName } from "../../checks/aggregates.js";
+import type { AggregateName } from "../../checks/profile/profile.js";
 import type { ColumnType, FixedColumn } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
+import { createTable } from "../../duckdb/vectors.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";

@@ -13,7 +13,7 @@ import {
   type Matrix,
   type RecordBatch,
 } from "../../columnar/types.js";
-import { type ChunkTexts, openTexts, readColumn, readMatrix, readScalars } from "../../duckdb/read-vector.js";
+import { type ChunkTexts, openTexts, readColumn, readMatrix, readScalars } from "../../duckdb/vectors.js";
 import { JobError } from "../../util/errors.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { SliceRequest } from "../port.js";

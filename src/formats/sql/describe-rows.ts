@@ -1,8 +1,7 @@
 import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
 import { exactText, jsonOf } from "../../columnar/json-text.js";
 import type { ColumnType } from "../../columnar/types.js";
-import { readColumn } from "../../duckdb/read-vector.js";
-import { columnTypeOf } from "../../duckdb/types.js";
+import { columnTypeOf, readColumn } from "../../duckdb/vectors.js";
 import { columnSql } from "./cast-sql.js";
 import type { ExpressionCheck } from "./expressions.js";
 import { fromRows, rowNumberColumn, someRows } from "./slice-sql.js";

@@ -1,8 +1,8 @@
 import { type Contract, folderColumns } from "../../binding/contract.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { columnTypeOf } from "../../duckdb/types.js";
+import type { ConnectionPool } from "../../duckdb/instance.js";
+import { columnTypeOf } from "../../duckdb/vectors.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { didYouMean } from "../../util/suggest.js";
 import { checkExpression } from "./check-expression.js";

@@ -1,6 +1,6 @@
 import type { Column } from "../../columnar/types.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { readColumn } from "../../duckdb/read-vector.js";
+import type { ConnectionPool } from "../../duckdb/instance.js";
+import { readColumn } from "../../duckdb/vectors.js";
 import { columnSql } from "./cast-sql.js";
 import type { SliceRequest } from "../port.js";
 

@@ -1,5 +1,4 @@
-import { openDuckDbLazily } from "../../duckdb/instance.js";
-import { type ConnectionPool, createConnectionPool } from "../../duckdb/pool.js";
+import { type ConnectionPool, createConnectionPool, openDuckDbLazily } from "../../duckdb/instance.js";
 import { quoteText } from "../../duckdb/sql.js";
 
 export interface DuckDbReader extends AsyncDisposable {

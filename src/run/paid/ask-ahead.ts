@@ -1,6 +1,5 @@
 import { outputTensors } from "../../binding/contract.js";
-import { costOf, type PaidEngine } from "../../engine/paid-engine.js";
-import type { Engine, EngineResponse } from "../../engine/port.js";
+import { costOf, type Engine, type EngineResponse, type PaidEngine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
 import type { Plan } from "../../plan/plan.js";

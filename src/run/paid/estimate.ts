@@ -1,5 +1,4 @@
-import { costOf, type CountTokens, type PaidEngine } from "../../engine/paid-engine.js";
-import type { Engine } from "../../engine/port.js";
+import { costOf, type CountTokens, type Engine, type PaidEngine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/spending/estimate-text.js";

@@ -1,4 +1,4 @@
-import { costOf, type LookAtPaid, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
+import { costOf, type LookAtPaid, type Price, type Spending, type Spent } from "../../engine/port.js";
 import type { PaidReport } from "../../report/spending/paid-text.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
 import { type SpendingReport, spentFields, type SpentReport } from "../../report/spending/spending-report.js";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { providerMissing } from "#src/app/providers/provider-missing.js";
-import { gpuParts } from "#src/engine/devices/gpu-parts.js";
+import { gpuParts } from "#src/engine/devices/parts.js";
 import type { JobError } from "#src/util/errors.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 

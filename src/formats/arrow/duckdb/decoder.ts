@@ -1,5 +1,5 @@
 import type { Column, RecordBatch } from "../../../columnar/types.js";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { batchLimits, readPieces } from "../ipc/batches.js";
 import { appendPiece, arrowTables, createTable, rowsTableName, tableColumns } from "./tables.js";

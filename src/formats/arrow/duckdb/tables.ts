@@ -1,10 +1,8 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType } from "../../../columnar/types.js";
-import type { DuckDBConnection } from "../../../duckdb/instance.js";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
-import { duckDbTypeOf } from "../../../duckdb/types.js";
+import type { ConnectionPool, DuckDBConnection } from "../../../duckdb/instance.js";
+import { duckDbTypeOf, writeColumn } from "../../../duckdb/vectors.js";
 import { quoteName, sqlTypeOf } from "../../../duckdb/sql.js";
-import { writeColumn } from "../../../duckdb/write-vector.js";
 import { JobError } from "../../../util/errors.js";
 import { readPieces } from "../ipc/batches.js";
 import type { Piece } from "../../../columnar/piece.js";

@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { hasIntegerType, readScalars } from "../../../duckdb/read-vector.js";
+import { hasIntegerType, readScalars } from "../../../duckdb/vectors.js";
 import type { SliceRequest } from "../../port.js";
 
 /** The position in whole shards that are read as one table. */

@@ -1,4 +1,4 @@
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import { plannedColumns } from "../../planned-columns.js";
 import type { SliceRequest } from "../../port.js";

@@ -1,6 +1,6 @@
 import { boundColumns, type ColumnRef } from "../../../binding/contract.js";
 import { firstLine } from "../../../duckdb/sql.js";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import { columnSql } from "../../sql/cast-sql.js";
 import { corrupt, type Damage } from "../damage.js";

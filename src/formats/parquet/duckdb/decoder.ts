@@ -1,6 +1,6 @@
 import type { MemoryBudget } from "../../../util/memory-budget.js";
 import type { Column, RecordBatch } from "../../../columnar/types.js";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import { JobError } from "../../../util/errors.js";
 import { describeRows } from "../../sql/describe-rows.js";
 import { checkRowNumbers, recordBatches } from "../../sql/chunks.js";

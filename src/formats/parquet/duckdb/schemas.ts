@@ -1,7 +1,6 @@
 import type { SourceColumn } from "../../../columnar/types.js";
-import type { DuckDBConnection } from "../../../duckdb/instance.js";
+import type { ConnectionPool, DuckDBConnection } from "../../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../../duckdb/parquet-schema.js";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
 import { firstLine } from "../../../duckdb/sql.js";
 import { JobError, messageOf } from "../../../util/errors.js";
 import { rewriteShard } from "../../error-hints.js";

@@ -1,5 +1,5 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import { awaitedLater, settled } from "../../../util/promises.js";
 
 /**

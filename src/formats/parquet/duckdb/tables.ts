@@ -1,4 +1,4 @@
-import type { ConnectionPool } from "../../../duckdb/pool.js";
+import type { ConnectionPool } from "../../../duckdb/instance.js";
 import type { ShardTables } from "../../sql/shard-tables.js";
 import { boundsOf } from "../../sql/slice-sql.js";
 import { readFooter } from "../footer/read-footer.js";
