@@ -1,6 +1,6 @@
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { TextTensors } from "../columnar/tensor.js";
-import { fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./graph.js";
+import { elementTypeOf, fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./graph.js";
 import type { OnnxProto } from "./proto.js";
 
 // Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;
@@ -49,9 +49,9 @@ function textsOf(bytes: Uint8Array): TextTensors {
     for (const { field, content } of fieldsIn(graph)) {
       if (content !== undefined && field === graphFields.initializer) {
         constants.push(content);
-      } else if (content !== undefined && field === graphFields.input && isText(content)) {
+      } else if (content !== undefined && field === graphFields.input && elementTypeOf(content) === types.string) {
         inputs.add(textIn(content, valueFields.name));
-      } else if (content !== undefined && field === graphFields.output && isText(content)) {
+      } else if (content !== undefined && field === graphFields.output && elementTypeOf(content) === types.string) {
         outputs.add(textIn(content, valueFields.name));
       }
     }
@@ -143,25 +143,6 @@ function vectorOf(name: string, type: number): Uint8Array {
     writeMessage(tensor, tensorFields.shape, shape).finish(),
   ).finish();
   return writeMessage(writeText(new BinaryWriter(), valueFields.name, name), valueFields.type, valueInfo).finish();
-}
-
-/** Whether a ValueInfoProto describes a tensor of strings. */
-function isText(value: Uint8Array): boolean {
-  let element = 0;
-  for (const type of messagesIn(value, valueFields.type)) {
-    for (const tensor of messagesIn(type, tensorType)) {
-      for (const { field, raw, content } of fieldsIn(tensor)) {
-        element = field === tensorFields.elemType && content === undefined ? numberIn(raw) : element;
-      }
-    }
-  }
-  return element === types.string;
-}
-
-function numberIn(field: Uint8Array): number {
-  const reader = new BinaryReader(field);
-  reader.tag();
-  return reader.int32();
 }
 
 /** The value of a model without text tensors. */

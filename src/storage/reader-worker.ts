@@ -7,7 +7,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { openStoreAt } from "../objects/open.js";
 import type { ListedObject } from "../objects/protocol.js";
 import { type RpcContext, serveRpc } from "../util/rpc.js";
-import { createReader, readerProtocol, type ReaderSettings } from "./reader.js";
+import { createReader, type ReaderProtocol, type ReaderSettings } from "./reader.js";
 
 const port = parentPort;
 if (port === null) {
@@ -42,7 +42,7 @@ function signalOf(context: RpcContext<never>): AbortSignal {
   return stop.signal;
 }
 
-const server = serveRpc(port, readerProtocol, {
+const server = serveRpc<ReaderProtocol>(port, {
   calls: {
     async list({ bucket, prefix, options }, { send }) {
       let objects: ListedObject[] = [];

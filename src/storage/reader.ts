@@ -10,7 +10,6 @@ import {
   type RequestOptions,
   writeAtOffset,
 } from "../objects/store.js";
-import { isInteger, isRecord, isUndefined } from "../util/checks.js";
 import { notifyServer, openRpcClient, type RpcCall, type RpcProtocol, untilExit } from "../util/rpc.js";
 
 /** A store as a source of shards needs it: it fetches into files, and may run in another thread. */
@@ -74,33 +73,23 @@ interface FetchCall extends ReadCall {
   readonly fd: number;
 }
 
-const isListCall = (value: unknown): value is ListCall =>
-  isRecord(value) && typeof value["bucket"] === "string" && typeof value["prefix"] === "string";
-const isUri = (value: unknown): value is ObjectName => isRecord(value) && typeof value["key"] === "string";
-const isReadCall = (value: unknown): value is ReadCall => isRecord(value) && isRecord(value["request"]);
-const isFetchCall = (value: unknown): value is FetchCall => isReadCall(value) && "fd" in value && isInteger(value.fd);
-const isListed = (value: unknown): value is ListedObject[] => Array.isArray(value);
-const isStat = (value: unknown): value is StoredObject | undefined => value === undefined || isRecord(value);
-const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
-const isText = (value: unknown): value is string => typeof value === "string";
-
 /** The calls between the main thread and the reader thread, one for each method of `ObjectReader`. */
-export const readerProtocol = {
+export interface ReaderProtocol extends RpcProtocol {
   calls: {
     /** The items are pages of the listing. */
-    list: { request: isListCall, item: isListed, result: isUndefined },
-    stat: { request: isUri, result: isStat },
-    fetchIntoFile: { request: isFetchCall, result: isUndefined },
-    readBytes: { request: isReadCall, result: isBytes },
-  },
+    list: { request: ListCall; item: ListedObject[]; result: undefined };
+    stat: { request: ObjectName; result: StoredObject | undefined };
+    fetchIntoFile: { request: FetchCall; result: undefined };
+    readBytes: { request: ReadCall; result: Uint8Array<ArrayBuffer> };
+  };
   toServer: {
     /** The job is stopped: all calls end, also in the pause before a retry. */
-    stop: isUndefined,
+    stop: undefined;
     /** The main thread makes no more calls: the thread ends. */
-    end: isUndefined,
-  },
-  toClient: { warning: isText },
-} satisfies RpcProtocol;
+    end: undefined;
+  };
+  toClient: { warning: string };
+}
 
 /** How long a thread may take to end by itself. */
 const endTimeoutMs = 1000;
@@ -111,7 +100,7 @@ const endedThreadId = -1;
 export function openReaderThread(place: StorePlace, { timeouts, retry, signal }: RequestOptions): ObjectReader {
   const settings: ReaderSettings = { place, timeouts, retrySeconds: retry.maxSeconds };
   const worker = new Worker(new URL("./reader-worker.js", import.meta.url), { workerData: settings, name: "reader" });
-  const client = openRpcClient(worker, readerProtocol, {
+  const client = openRpcClient<ReaderProtocol>(worker, {
     doing: "reading from the store",
     onNotice: {
       warning(message) {
@@ -163,7 +152,7 @@ async function endWorker(worker: Worker): Promise<void> {
     return;
   }
   const ended = untilExit(worker);
-  notifyServer(worker, readerProtocol, "end", { body: undefined });
+  notifyServer<ReaderProtocol>(worker, "end");
   const timeout = setTimeout(() => void worker.terminate(), endTimeoutMs);
   await ended;
   clearTimeout(timeout);

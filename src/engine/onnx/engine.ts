@@ -9,7 +9,7 @@ import { openRpcClient, untilExit, type WorkerPort } from "../../util/rpc.js";
 import type { Engine, EngineRequest, EngineResponse, LocalEngine, Operators, TreesState } from "../port.js";
 import { refusedTokenizer, type TokenizerPlace } from "../tokens.js";
 import { openingFault, ProviderFault, refusalOf, runningFault, shortFault, withoutSource } from "./faults.js";
-import { sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import type { SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
 
 /** An ONNX file to be loaded. */
 interface OnnxModel {
@@ -269,7 +269,7 @@ async function openSessionClient(
   { name, onTrees }: ClientOptions,
 ): Promise<SessionClient> {
   const ended = untilExit(worker);
-  const client = openRpcClient(worker, sessionProtocol, {
+  const client = openRpcClient<SessionProtocol>(worker, {
     doing: `scoring with ${name}`,
     onNotice: { trees: onTrees },
   });

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { MessagePort } from "node:worker_threads";
 import type * as OnnxRuntime from "onnxruntime-node";
+import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
 import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
@@ -11,8 +12,7 @@ import { type Sent, serveRpc } from "../../util/rpc.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
 import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace, withTokens } from "../tokens.js";
 import { openTreeSession, type TreeSession } from "../trees/session.js";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
-import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import type { Opened, SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
 import { type OnnxSession, openSession, openSmallestModel, type Runtime } from "./session.js";
 
 interface SessionServerOptions {
@@ -33,7 +33,7 @@ export function serveSession(port: MessagePort, options: SessionServerOptions): 
   void settled(openSmallestModel(runtime));
   let opened: ServedSession | undefined;
   const inTurn = createLimit(1);
-  const server = serveRpc(port, sessionProtocol, {
+  const server = serveRpc<SessionProtocol>(port, {
     calls: {
       open: (settings) =>
         inTurn(async (): Promise<Sent<Opened>> => {

@@ -1,35 +1,31 @@
 import { MessageChannel, type MessagePort } from "node:worker_threads";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { isInteger, isUndefined } from "#src/util/checks.js";
 import { JobError } from "#src/util/errors.js";
 import { openRpcClient, type RpcClient, type RpcHandlers, type RpcProtocol, serveRpc } from "#src/util/rpc.js";
 
-const isText = (value: unknown): value is string => typeof value === "string";
-const isBytes = (value: unknown): value is Uint8Array<ArrayBuffer> => value instanceof Uint8Array;
-
-const protocol = {
+interface Protocol extends RpcProtocol {
   calls: {
     /** The numbers below the one that is asked for, and their sum. */
-    count: { request: isInteger, item: isInteger, result: isInteger },
-    bytes: { request: isInteger, result: isBytes },
-    fail: { request: isText, result: isUndefined },
-    wait: { request: isUndefined, result: isText },
-  },
-  toServer: { hello: isText },
-  toClient: { welcome: isText },
-} satisfies RpcProtocol;
+    count: { request: number; item: number; result: number };
+    bytes: { request: number; result: Uint8Array<ArrayBuffer> };
+    fail: { request: string; result: undefined };
+    wait: { request: undefined; result: string };
+  };
+  toServer: { hello: string };
+  toClient: { welcome: string };
+}
 
-type Server = RpcHandlers<typeof protocol>;
+type Server = RpcHandlers<Protocol>;
 
 /** Serves in this thread, over real ports. */
 function connect(changes: Partial<Server["calls"]> = {}): {
-  client: RpcClient<typeof protocol>;
+  client: RpcClient<Protocol>;
   welcomes: string[];
   broken: string[];
   port: MessagePort;
 } {
   const { port1, port2 } = new MessageChannel();
-  const server = serveRpc(port2, protocol, {
+  const server = serveRpc<Protocol>(port2, {
     calls: {
       count: (limit, { send }) => {
         for (let number = 0; number < limit; number += 1) {
@@ -59,7 +55,7 @@ function connect(changes: Partial<Server["calls"]> = {}): {
   });
   const welcomes: string[] = [];
   const broken: string[] = [];
-  const client = openRpcClient(port1, protocol, {
+  const client = openRpcClient<Protocol>(port1, {
     doing: "counting",
     onNotice: {
       welcome(name) {
@@ -169,61 +165,4 @@ test("calls under way, and later ones, are rejected once the other end is gone",
     pending: 0,
     broken: ["counting: the worker thread has ended"],
   });
-});
-
-test.each<{ what: string; message: unknown; says: string }>([
-  { what: "is none of the protocol", message: "hello", says: "an answer" },
-  { what: "has a result of another type", message: { rpc: "result", id: 0, body: 3 }, says: "a result" },
-  { what: "has an item where there should be none", message: { rpc: "item", id: 0, body: 3 }, says: "an item" },
-  { what: "has an error that is none", message: { rpc: "error", id: 0, error: "no" }, says: "an answer" },
-  {
-    what: "has an error of an unknown code",
-    message: { rpc: "error", id: 0, error: { message: "no", job: { code: "toString" } } },
-    says: "an answer",
-  },
-  { what: "answers another call", message: { rpc: "result", id: 9, body: "" }, says: "an answer to call 9" },
-  { what: "is a notice of an unknown name", message: { rpc: "notice", name: "bye", body: "" }, says: "the notice bye" },
-  {
-    what: "is a notice of another type",
-    message: { rpc: "notice", name: "welcome", body: 1 },
-    says: "the notice welcome",
-  },
-])("an answer that $what ends all calls", async ({ message, says }) => {
-  const { client, broken, port } = connect();
-  const call = client.call("wait", { body: undefined });
-
-  port.postMessage(message);
-
-  await expect(call.result).rejects.toThrow(`a message between threads does not fit: ${says}`);
-  expect(broken).toHaveLength(1);
-});
-
-function unused(): never {
-  throw new Error("nothing is called");
-}
-
-test.each<{ what: string; message: unknown; says: string }>([
-  { what: "is none of the protocol", message: 3, says: "a call" },
-  {
-    what: "asks for what there is not",
-    message: { rpc: "call", id: 0, name: "toString", body: 1 },
-    says: "a call of toString",
-  },
-  { what: "takes another type", message: { rpc: "call", id: 0, name: "count", body: "1" }, says: "a call of count" },
-  { what: "is a notice of another type", message: { rpc: "notice", name: "hello", body: 1 }, says: "the notice hello" },
-  { what: "is a notice of an unknown name", message: { rpc: "notice", name: "bye", body: "" }, says: "the notice bye" },
-])("a call that $what ends the server's thread", ({ message, says }) => {
-  let hear: ((message: unknown) => void) | undefined;
-  const port = {
-    postMessage() {},
-    on(event: string, listener: (message: unknown) => void) {
-      hear = event === "message" ? listener : hear;
-    },
-  };
-  serveRpc(port, protocol, {
-    calls: { count: unused, bytes: unused, fail: unused, wait: unused },
-    onNotice: { hello: unused },
-  });
-
-  expect(() => hear?.(message)).toThrow(`a message between threads does not fit: ${says}`);
 });
