@@ -58,7 +58,10 @@ const canaries = {
   },
   "src/stores/canary.ts": { code: 'import "../sink/port.js";\n', rule: "stores-imports-its-own" },
   "src/stores/canary-s3.ts": { code: 'import "./disk.js";\n', rule: "no-store-imports-another" },
-  "src/sink/postgres/canary.ts": { code: 'import "../../duckdb/instance.js";\n', rule: "sink-postgres-imports-its-own" },
+  "src/sink/postgres/canary.ts": {
+    code: 'import "../../duckdb/instance.js";\n',
+    rule: "sink-postgres-imports-its-own",
+  },
   "src/sink/arrow/canary.ts": { code: 'import "../parquet/sink.js";\n', rule: "sink-arrow-imports-its-own" },
   "src/duckdb/canary.ts": { code: 'import "../objects/s3.js";\n', rule: "duckdb-imports-its-own" },
   "src/objects/canary.ts": { code: 'import "../storage/reader.js";\n', rule: "objects-imports-its-own" },

@@ -30,12 +30,14 @@ interface Notice {
   readonly body: unknown;
 }
 
-type ToServer =
+/** @public so that tests stand in for a thread */
+export type ToServer =
   | Notice
   | { readonly rpc: "call"; readonly id: number; readonly name: string; readonly body: unknown }
   | { readonly rpc: "cancel"; readonly id: number };
 
-type ToClient =
+/** @public so that tests stand in for a thread */
+export type ToClient =
   | Notice
   | { readonly rpc: "item"; readonly id: number; readonly body: unknown }
   | { readonly rpc: "result"; readonly id: number; readonly body: unknown }
