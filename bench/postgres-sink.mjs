@@ -8,9 +8,9 @@ import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.j
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
 import { pgTypeOf } from "../dist/sink/postgres/types.js";
 import { noRows } from "../dist/checks/profile/profile.js";
-import { spanProfileText } from "../dist/checks/span-profile.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
 import { commitConcurrency } from "../dist/sink/port.js";
+import { spanProfileText } from "../dist/checks/span-profile.js";
 
 const commitRows = 262_144;
 

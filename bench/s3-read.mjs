@@ -10,9 +10,9 @@ import { pipeline } from "node:stream/promises";
 import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { windowsAhead } from "#src/scoring/read-windows.js";
-import { openReaderThread } from "#src/storage/objects/reader-thread.js";
+import { openReaderThread } from "#src/storage/reader.js";
 import { openSpool } from "#src/util/spool.js";
-import { objectSource } from "#src/storage/objects/source.js";
+import { objectSource } from "#src/storage/objects.js";
 
 /** As in src/s3. */
 const requestBytes = 8 * 1024 * 1024;

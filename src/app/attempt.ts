@@ -6,7 +6,7 @@ import type { JobSpec } from "../spec/job-spec.js";
 import { tokenizerUris } from "../spec/model-spec.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
-import { isDeadWriter, newWriter } from "../util/writers.js";
+import { isDeadWriter, newWriter } from "../util/spool.js";
 
 /** What the adapters of an attempt share. */
 interface AttemptServices {

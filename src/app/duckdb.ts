@@ -4,17 +4,16 @@ import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb } from "../duckdb/instance.js";
 import { rowsWithout } from "../duckdb/key-match.js";
 import {
+  type RowJoin,
   addRows,
   compareRows,
   loadRejected,
   loadRows,
   loadSpans,
   missedRows,
-  type RowJoin,
 } from "../duckdb/row-join.js";
 import { firstLine } from "../duckdb/sql.js";
-import { readStored } from "../duckdb/stored-rows.js";
-import { StreamEndedError } from "../duckdb/stream-ended.js";
+import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import { readKeyValues } from "../formats/parquet/footer.js";
 import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../scoring/context.js";

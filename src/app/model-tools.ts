@@ -230,7 +230,7 @@ async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLi
 /** The modules that inspect GPUs are loaded only if there is one in use. */
 async function identityOfGpus(): Promise<string> {
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { gpuIdentity } = await import("../engine/devices/gpus.js");
+  const { gpuIdentity } = await import("../engine/devices/machine.js");
   return gpuIdentity(thisMachine());
 }
 

@@ -2,20 +2,17 @@ import { basename, isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
-import type { FileKind, ModelCache } from "../models/cache.js";
+import type { FileKind, ModelCache, RemoteOptions } from "../models/cache.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
-import type { RemoteOptions } from "../models/remote.js";
-import { proxiesOf } from "../net/proxy.js";
-import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
-import type { RequestOptions } from "../objects/requests.js";
-import type { ObjectStore } from "../objects/store.js";
-import { runIdOf, type Sha256 } from "../plan/identity.js";
+import { type StorePlace, openStoreAt, storeUrl } from "../objects/open.js";
+import type { ObjectStore, RequestOptions } from "../objects/store.js";
+import { type Sha256, runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import type { OpenKeyDuckDb } from "../sink/parquet/key-counts.js";
 import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
 import { openParquetSink } from "../sink/parquet/sink.js";
-import { commitConcurrency, type Sink } from "../sink/port.js";
+import { type Sink, commitConcurrency } from "../sink/port.js";
 import type { Secrets } from "../sink/postgres/connect.js";
 import type { InputSpec, StoreSpec } from "../spec/input-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
@@ -33,18 +30,19 @@ import {
   objectUriText,
   parseObjectUri,
 } from "../spec/uri.js";
-import { combineSources } from "../storage/combined-source.js";
-import { diskSource } from "../storage/local/disk.js";
 import type { OutputFolder, Source } from "../storage/port.js";
 import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
 import type { RetryTools } from "../util/retry.js";
-import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
+import { type Spool, openSpool, spoolRoot } from "../util/spool.js";
 import { programVersion } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
+import { proxiesOf } from "../net/request.js";
+import { combineSources } from "../storage/listing.js";
+import { diskSource } from "../storage/disk.js";
 
 interface SourceOptions {
   /** The folder of the spec. */
@@ -69,10 +67,10 @@ export async function openSource(input: InputSpec, options: SourceOptions): Prom
     return disk;
   }
   refuseSmallAddressSpace();
-  const { openReaderThread } = await import("../storage/objects/reader-thread.js");
+  const { openReaderThread } = await import("../storage/reader.js");
   const { place, requests } = placeOf(uri, input, options);
   const reader = openReaderThread(place, requests); // first: it takes longest to start
-  const { objectSource } = await import("../storage/objects/source.js");
+  const { objectSource } = await import("../storage/objects.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
@@ -422,7 +420,7 @@ async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise
 }
 
 async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { mlflowModels } = await import("../models/mlflow/source.js");
+  const { mlflowModels } = await import("../models/mlflow.js");
   return mlflowModels({
     ...(await remoteOptions(options)),
     registryUrl: model.registry?.url,

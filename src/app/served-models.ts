@@ -5,40 +5,36 @@ import { type ServedModel, unknownTraits } from "../binding/model-facts.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { Engine } from "../engine/port.js";
 import { openPromptEngine, promptSignature } from "../engine/prompts/engine.js";
-import type { PromptTask } from "../engine/prompts/prompt.js";
-import { openServedEngine } from "../engine/served/engine.js";
-import { findServedModel } from "../engine/served/find-model.js";
+import { findServedModel, measureServer, openServedEngine } from "../engine/served/engine.js";
 import { json } from "../engine/served/json.js";
-import { measureServer } from "../engine/served/measure.js";
 import type { Protocol, ServerStatistics } from "../engine/served/protocol.js";
 import {
-  ask,
   type ModelServer,
   type ModelServers,
-  placeAt,
-  serversText,
-  serverText,
   type SignRequest,
+  ask,
+  placeAt,
+  serverText,
+  serversText,
   urlAt,
   withoutRetry,
 } from "../engine/served/server.js";
 import { v2 } from "../engine/served/v2.js";
 import type { FoundModel, ModelPin } from "../models/port.js";
 import { openConnectionPool } from "../net/connections.js";
-import type { RequestHeaders } from "../net/http-endpoint.js";
-import { BrokenTransfer } from "../net/http-failures.js";
-import { proxiesOf } from "../net/proxy.js";
-import type { TlsSettings } from "../net/request.js";
+import { type TlsSettings, proxiesOf } from "../net/request.js";
 import { CredentialsError } from "../objects/protocol.js";
-import type { SigningScope } from "../s3/credentials.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { secretFile, withoutQuery } from "../spec/secrets.js";
 import { type ServerSpec, type ServerTlsSpec, templateOf } from "../spec/server-spec.js";
-import { parseTemplate, type PromptTemplate } from "../text/prompt.js";
-import { assertNever, JobError, messageOf } from "../util/errors.js";
+import { type PromptTemplate, parseTemplate } from "../text/prompt.js";
+import { JobError, assertNever, messageOf } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import { sha256Of } from "../util/sha256.js";
 import { fileError, readSecret, readStart } from "./reading.js";
+import type { PromptTask } from "../engine/prompts/task.js";
+import { BrokenTransfer, type RequestHeaders } from "../net/http.js";
+import type { SigningScope } from "../objects/aws-credentials.js";
 
 /** Seconds that a request may take. */
 const defaultTimeout = 60;
@@ -490,7 +486,7 @@ interface SignatureOptions {
  * @throws JobError SPEC_INVALID if a URL does not tell the region, and the environment does not either
  */
 async function signAws({ urls, key, signal, env }: SignatureOptions): Promise<SignRequest> {
-  const { createSigner, scopeOfHost } = await import("../s3/credentials.js");
+  const { createSigner, scopeOfHost } = await import("../objects/aws-credentials.js");
   const region = [env["AWS_REGION"], env["AWS_DEFAULT_REGION"]].find((one) => one !== undefined && one !== "");
   const scopeOf = (url: URL): SigningScope | undefined =>
     scopeOfHost(url.hostname) ?? (region === undefined ? undefined : { region, service: "sagemaker" });

@@ -4,9 +4,9 @@ import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { rangeSteps } from "../jobs/date-range.js";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 import { exitCodes } from "../util/errors.js";
-import { timeOfDay } from "../util/time-of-day.js";
-import { failWith, type OutputOptions, usageExit, usageHint } from "./failure.js";
+import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";
 import { type Io, type SafeIo, safeIo, safeOutput } from "./io.js";
+import { timeOfDay } from "../util/texts.js";
 
 /**
  * Builds the command-line parser with all commands and options, which docs and tests read. Commands are imported when they

@@ -1,4 +1,4 @@
-import { shellWord } from "../util/shell-word.js";
+import { shellWord } from "../util/texts.js";
 import type { ListedShard } from "./compare.js";
 import { shortDigest } from "./identity.js";
 

@@ -1,6 +1,6 @@
 import { say } from "../checks/checks.js";
 import { enoughNights, type Finding, type Level, roleOf, timesLimit, type Verdict } from "../checks/check.js";
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 import { count, withSeparators } from "../util/shown-numbers.js";
 import { comparedFile, type RunVerdict } from "./run-verdict.js";
 

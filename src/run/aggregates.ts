@@ -1,5 +1,5 @@
 import { scoredColumns } from "../binding/contract.js";
-import type { Aggregates } from "../checks/aggregates.js";
+import type { Aggregates } from "../checks/profile/profile.js";
 import type { Plan } from "../plan/plan.js";
 import { atKey, type JobContext } from "../scoring/context.js";
 

@@ -8,7 +8,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { RunNote } from "../sink/ledger.js";
 import type { RunId } from "../plan/plan.js";
 import type { AttemptFacts } from "../publish/span-record.js";
-import { bestEffort } from "../util/best-effort.js";
+import { bestEffort } from "../util/promises.js";
 import { firstError, JobError, messageOf } from "../util/errors.js";
 import { addNote, recordFailure, timeOfNote } from "./notes.js";
 

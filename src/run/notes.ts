@@ -4,7 +4,7 @@ import type { RecordedSpending } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { type DocumentKind, errorsDocument, noteDocument, type RunNote, spendingDocument } from "../sink/ledger.js";
 import type { Sink } from "../sink/port.js";
-import { bestEffort } from "../util/best-effort.js";
+import { bestEffort } from "../util/promises.js";
 import type { JobError } from "../util/errors.js";
 
 const untold = { errors: [], begun: [] };

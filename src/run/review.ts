@@ -1,7 +1,7 @@
 import type { SpanProfile } from "../checks/profile/profile.js";
 import { comparedNights, type Finding } from "../checks/check.js";
 import { earlierThan } from "../checks/checks.js";
-import { checkKeys } from "../checks/rules/unique.js";
+import { checkKeys } from "../checks/rules/spec.js";
 import type { Plan } from "../plan/plan.js";
 import { limitsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";

@@ -1,6 +1,5 @@
 import type { Contract } from "../binding/contract.js";
-import { dividesRows } from "../checks/profile/slices.js";
-import type { SpanProfile } from "../checks/profile/profile.js";
+import { dividesRows, type SpanProfile } from "../checks/profile/profile.js";
 import { showType } from "../columnar/types.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";

@@ -1,10 +1,9 @@
-import type { Aggregates } from "../checks/aggregates.js";
+import type { Aggregates } from "../checks/profile/profile.js";
 import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { Column, ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
-import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
-import type { Engine } from "../engine/port.js";
+import type { CountTokens, Engine, LookAtPaid } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";

@@ -6,8 +6,13 @@ import {
   measureFeatures,
   sampleEvery,
 } from "../checks/profile/features.js";
-import { binsFor, profiledColumns, type ProfiledOutput } from "../checks/profile/profile.js";
-import { planSlices, type SlicePlan } from "../checks/profile/slices.js";
+import {
+  binsFor,
+  planSlices,
+  profiledColumns,
+  type ProfiledOutput,
+  type SlicePlan,
+} from "../checks/profile/profile.js";
 import { tensorElement } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { ElementType } from "../columnar/values.js";

@@ -1,4 +1,4 @@
-import { createCondition } from "../util/condition.js";
+import { createCondition } from "../util/promises.js";
 
 /** Runs a bounded number of tasks at once. The next call after a failure throws the first one. */
 export interface InFlight {

@@ -1,4 +1,4 @@
-import { valuesPerRow, type Projection } from "../binding/contract.js";
+import { type Projection, valuesPerRow } from "../binding/contract.js";
 import type { ScoredBatch } from "../packing/packer.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
@@ -7,8 +7,7 @@ import type { Spans } from "../plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import type { SpanRange } from "../plan/worker-shares.js";
-import { createEvent } from "../util/condition.js";
-import { awaitedLater, ifOpened, settled } from "../util/promises.js";
+import { awaitedLater, createEvent, ifOpened, settled } from "../util/promises.js";
 import { coalesceSlices } from "./coalesce-slices.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "./read-windows.js";
 

@@ -3,8 +3,7 @@ import type { Projection } from "../binding/contract.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 import type { OpenShard, Source } from "../storage/port.js";
-import { type Condition, createCondition } from "../util/condition.js";
-import { awaitedLater, settled } from "../util/promises.js";
+import { awaitedLater, type Condition, createCondition, settled } from "../util/promises.js";
 
 /** A slice, and the run's number of its first row. */
 export interface SliceOfRun {

@@ -1,11 +1,10 @@
-import { type Contract, outputTensors, type Lineage, withLineage, withRowNumbers } from "../binding/contract.js";
-import type { Aggregates } from "../checks/aggregates.js";
+import { type Contract, type Lineage, outputTensors, withLineage, withRowNumbers } from "../binding/contract.js";
 import type { FeaturePlan } from "../checks/profile/features.js";
-import type { SlicePlan } from "../checks/profile/slices.js";
-import { createReusingPacker, type Reuse, type RowReuse } from "../packing/row-reuse.js";
+import { type Reuse, type RowReuse, createReusingPacker } from "../packing/row-reuse.js";
+import type { Aggregates, SlicePlan } from "../checks/profile/profile.js";
 import type { RowFault } from "../packing/input-target.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
-import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.js";
+import { type FeatureBatch, type Packer, createPacker } from "../packing/packer.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { Plan, Span } from "../plan/plan.js";
@@ -14,16 +13,16 @@ import { commitConcurrency } from "../sink/port.js";
 import type { Progress } from "../report/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
-import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
+import { type DecodedRows, type RowRange, checkAll, readRanges, rowsRead } from "./read-ranges.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
-import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";
-import { featurePlanOf, keyColumns, profiledOutput, takeFeatures, slicePlanOf } from "./features.js";
-import { faultError, faultHandler, PendingFault } from "./pending-fault.js";
+import { type OpenSpan, type SpanTotals, openSpan } from "./open-span.js";
+import { featurePlanOf, keyColumns, profiledOutput, slicePlanOf, takeFeatures } from "./features.js";
+import { PendingFault, faultError, faultHandler } from "./pending-fault.js";
 import { createRejectBudget, runRejectLimit } from "./reject-budget.js";
-import { describeFaults, type RejectOptions } from "./rejects.js";
+import { type RejectOptions, describeFaults } from "./rejects.js";
 import type { SliceReader } from "./workers/slice-reader.js";
-import { createSpanPipeline, type SpanPipeline, type SpanTarget } from "./span-pipeline.js";
+import { type SpanPipeline, type SpanTarget, createSpanPipeline } from "./span-pipeline.js";
 
 export interface ScoringOptions {
   readonly plan: Plan;

@@ -1,15 +1,16 @@
 import type { RowFault, RowRange } from "../packing/input-target.js";
 import type { FeatureBatch, Packer, Predictions, ScoredBatch } from "../packing/packer.js";
-import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
+import { type HashedUnit, countStored } from "../packing/feature-hasher.js";
 import {
-  mergeProfiles,
+  type Aggregates,
   type ProfiledOutput,
-  profileRows,
-  profileText,
+  type SlicePlan,
   type SpanProfile,
+  mergeProfiles,
+  profileRows,
+  profileSlices,
+  profileText,
 } from "../checks/profile/profile.js";
-import { profileSlices, type SlicePlan } from "../checks/profile/slices.js";
-import type { Aggregates } from "../checks/aggregates.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { RunWriter } from "../sink/port.js";
@@ -17,7 +18,7 @@ import type { BatchSizer } from "./batch-size.js";
 import type { BatchLimit } from "./batch-limit.js";
 import { createInFlight } from "./in-flight.js";
 import type { ScoringContext } from "./context.js";
-import type { OpenSpan, SpanTotals, ScoredRows } from "./open-span.js";
+import type { OpenSpan, ScoredRows, SpanTotals } from "./open-span.js";
 import { predictedParts } from "./predicted-parts.js";
 import { type BatchOptions, scoreBatch, tensorsByName } from "./score-batch.js";
 

@@ -1,6 +1,6 @@
 import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
-import type { KeyCounts } from "../checks/rules/unique.js";
+import type { KeyCounts } from "../checks/rules/spec.js";
 import type { PublishedRowsRequest, StoredFiles, StoredSpans, StoredTable } from "../publish/published-files.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
 import type { Decision, SupersededRun } from "../publish/decision.js";

@@ -19,7 +19,7 @@ import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js"
 import type { PostgresOutputSpec } from "#src/spec/output-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
-import { alone, type BegunRun, beginRun } from "./sink-drive.js";
+import { alone, beginRun, type BegunRun } from "./sink-drive.js";
 import { openDiskSink, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */

@@ -1,16 +1,16 @@
 import { dirname, resolve } from "node:path";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine.js";
-import { resolveOnce, type SharedModels } from "../../app/model-tools.js";
+import { type SharedModels, resolveOnce } from "../../app/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
 import { calling, reporting } from "../../app/reporting.js";
-import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../../jobs/date-range.js";
+import { type DateRange, type RangeStep, findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import {
-  orderOf,
   type RunOrder,
-  runValues,
   type ValueEnd,
   type ValueStatus,
+  orderOf,
+  runValues,
   valueStatuses,
   worstOf,
 } from "../../jobs/run-values.js";
@@ -20,18 +20,18 @@ import type { RowsOfRun } from "../../publish/span-record.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
 import { type Progress, silentProgress } from "../../report/progress.js";
-import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
+import { type RunReport, count, reportFields, reportText, showCount } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { modelUri } from "../../spec/model-spec.js";
-import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
+import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
-import { shellWord } from "../../util/shell-word.js";
 import { abortOnSignals } from "../failure.js";
+import { shellWord } from "../../util/texts.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { chooseProgress, createLog, type LogOptions } from "../logger.js";
+import { type LogOptions, chooseProgress, createLog } from "../logger.js";
 
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;

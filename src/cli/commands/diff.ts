@@ -1,25 +1,25 @@
 import { stat } from "node:fs/promises";
 import { lineageColumns, reuseColumn } from "../../binding/contract.js";
 import { openRowJoin } from "../../app/duckdb.js";
-import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
+import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../app/job-context.js";
 import { defaultMemory, usableCores } from "../../app/machine.js";
 import { parquetFolder, readSpec } from "../../app/reading.js";
 import type { Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../plan/identity.js";
 import {
+  type ShownAgreement,
   agreementFields,
   agreementTables,
   apartTable,
   differentRowTables,
-  type ShownAgreement,
 } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
 import type { Log } from "../../scoring/context.js";
 import { type JobSpec, usualKey } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { assertNever, JobError } from "../../util/errors.js";
+import { JobError, assertNever } from "../../util/errors.js";
 import { memoryBudget } from "../../util/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";

@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
-import { changesOf, type Figures } from "../../checks/evaluation.js";
+import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";

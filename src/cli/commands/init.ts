@@ -1,6 +1,6 @@
-import { access, open, readdir, readFile, stat, unlink, writeFile } from "node:fs/promises";
+import { access, open, readFile, readdir, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
-import { Document, isMap, isScalar, isSeq, type Node } from "yaml";
+import { Document, type Node, isMap, isScalar, isSeq } from "yaml";
 import { openLoaded } from "../../app/job-context.js";
 import { type DeclaredSignature, showTensor } from "../../binding/signatures.js";
 import { fileError } from "../../app/reading.js";
@@ -8,7 +8,7 @@ import { type FeatureOrder, parseFeatureNames } from "../../binding/model-facts.
 import { proposeBinding } from "../../binding/propose.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { isInputFile } from "../../formats/by-format.js";
-import { parseMlModel } from "../../models/mlflow/mlmodel.js";
+import { parseMlModel } from "../../models/mlflow.js";
 import type { FoundModel } from "../../models/port.js";
 import { foldersIn, partitionsOf, twiceText } from "../../plan/partitions.js";
 import { contractText } from "../../report/plan-text.js";
@@ -16,10 +16,10 @@ import { previewContract, previewSchema } from "../../run/previewing/preview.js"
 import { editorSchema } from "../../spec/job-spec.js";
 import { loadSpec } from "../../spec/load.js";
 import { isModelUri, otherStoreProblem } from "../../spec/uri.js";
-import { hasWildcards } from "../../storage/glob.js";
-import { errnoOf, JobError, reworded } from "../../util/errors.js";
-import { shellWord } from "../../util/shell-word.js";
+import { JobError, errnoOf, reworded } from "../../util/errors.js";
 import { quoteThePattern } from "../failure.js";
+import { hasWildcards } from "../../storage/listing.js";
+import { shellWord } from "../../util/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

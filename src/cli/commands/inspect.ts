@@ -18,7 +18,7 @@ import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import { isModelUri, isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -7,11 +7,11 @@ import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../app/r
 import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import {
+  type SecondPlan,
   checkLines,
   contractText,
   estimateFields,
   planText,
-  type SecondPlan,
   secondPlanFields,
   secondPlanLines,
   secondPlanOf,
@@ -31,8 +31,8 @@ import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isObjectUri } from "../../spec/uri.js";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { checkSpool, nearestExisting, requireWritableFolder, type SpoolOptions, spoolRoot } from "../../util/spool.js";
+import { JobError, errnoOf, messageOf } from "../../util/errors.js";
+import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, spoolRoot } from "../../util/spool.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

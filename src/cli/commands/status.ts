@@ -1,5 +1,5 @@
-import { printable } from "../../util/printable.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
+import { printable } from "../../util/texts.js";
 import { failureFields } from "../../publish/attempt-failure.js";
 import { byChecks, decisionText } from "../../publish/decision.js";
 import {
@@ -13,12 +13,12 @@ import {
   verdictFields,
 } from "../../report/report.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { requireLatest, type RunState, runState } from "../../run/state.js";
+import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { openJob, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
+import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../app/job-context.js";
 
 interface StatusOptions extends RunOptions {
   readonly json?: boolean;

@@ -1,27 +1,25 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, Piece, RecordBatch } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { duckDbTypeOf } from "../../duckdb/types.js";
+import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
 import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
-import { writeColumn } from "../../duckdb/write-vector.js";
 import { JobError } from "../../util/errors.js";
-import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
+import { batchLimits, fetchArrowRows, readPieces } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
 import { columnTypeOf, showField } from "./metadata.js";
 import { rowNumberColumn, sliceSql } from "../sql/slice-sql.js";
-import { untypedNulls, plannedColumns } from "../planned-columns.js";
-import type { ShardFile, Decoder, SliceRequest } from "../port.js";
+import { plannedColumns, untypedNulls } from "../planned-columns.js";
+import type { Decoder, ShardFile, SliceRequest } from "../port.js";
 import {
   type ShardTables,
   type WantedColumn,
-  describeRows,
   bindExpression,
   createExpressionCheck,
   describeFailure,
+  describeRows,
 } from "../sql/expressions.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import { checkRowNumbers, recordBatches, openDuckDbReader, folderConstants } from "../sql/chunks.js";
+import { checkRowNumbers, folderConstants, openDuckDbReader, recordBatches } from "../sql/chunks.js";
+import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
 
 /** Rows of one DuckDB vector. */
 const vectorRows = 2048;

@@ -1,17 +1,17 @@
-import { errnoOf, JobError } from "../../util/errors.js";
+import { JobError, errnoOf } from "../../util/errors.js";
 import {
-  corruptArrow,
-  damageOf,
-  cutOff,
+  type ArrowIndex,
+  type DictionaryCache,
   type IndexedBatch,
   type IndexedDictionary,
   type MessageWalk,
+  type OpenArrow,
+  type ShardBytes,
+  corruptArrow,
+  cutOff,
+  damageOf,
   metadataLimit,
   placeOf,
-  type ShardBytes,
-  type ArrowIndex,
-  type DictionaryCache,
-  type OpenArrow,
   walkMessages,
 } from "./shards.js";
 import { type Block, type Message, prefixLength, readMessage, readPrefix } from "./metadata.js";
@@ -19,7 +19,7 @@ import type { MemoryBudget } from "../../util/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { encodedFields } from "./batches.js";
 import type { RowStream, ShardFile, StreamedBatch } from "../port.js";
-import { createCondition } from "../../util/condition.js";
+import { createCondition } from "../../util/promises.js";
 
 /** A message with its bytes. */
 interface Held<B extends Block> {

@@ -1,49 +1,48 @@
-import type { SourceColumn, Column, RecordBatch } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import type { Column, RecordBatch, SourceColumn } from "../../columnar/types.js";
+import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { SchemaReader } from "./footers.js";
-import { type Leaf, readFooter, type Footer, groupsBetween } from "./footer.js";
+import { type Footer, type Leaf, groupsBetween, readFooter } from "./footer.js";
 import {
   type ShardTables,
-  describeRows,
   bindExpression,
   createExpressionCheck,
   describeFailure,
+  describeRows,
 } from "../sql/expressions.js";
 import {
   boundsOf,
+  coalescedSql,
   columnSql,
   fromRows,
   inSlice,
-  parquetTable,
   keptCountSql,
-  slicesTable,
+  parquetTable,
   sliceSql,
-  coalescedSql,
+  slicesTable,
 } from "../sql/slice-sql.js";
 import { rangesBetween } from "./windows.js";
 import { type ExactTables, exactTables } from "./exact-table.js";
-import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { awaitedLater, settled } from "../../util/promises.js";
-import { hasIntegerType, readScalars } from "../../duckdb/read-vector.js";
-import type { SliceRequest, ShardFile, Decoder } from "../port.js";
-import { boundColumns, type ColumnRef } from "../../binding/contract.js";
-import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";
+import type { Decoder, ShardFile, SliceRequest } from "../port.js";
+import { type ColumnRef, boundColumns } from "../../binding/contract.js";
+import { type Damage, areReadableTogether, corrupt, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import { plannedColumns } from "../planned-columns.js";
 import {
-  checkRowNumbers,
-  recordBatches,
   type DuckDbReader,
   type DuckDbReaderOptions,
-  openDuckDbReader,
+  checkRowNumbers,
   folderConstants,
+  openDuckDbReader,
+  recordBatches,
 } from "../sql/chunks.js";
+import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 
 /** Opens a reader of schemas as DuckDB interprets them. */
 export function schemaReader(pool: ConnectionPool): SchemaReader {

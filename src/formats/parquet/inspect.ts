@@ -1,6 +1,5 @@
 import type { SourceColumn } from "../../columnar/types.js";
-import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { createConnectionPool } from "../../duckdb/pool.js";
+import { createConnectionPool, type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
 import { exactGlob, firstLine, quotePaths } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { readFooters } from "./footers.js";

@@ -1,23 +1,22 @@
-import { openDuckDbLazily } from "../../duckdb/instance.js";
-import { type ConnectionPool, createConnectionPool } from "../../duckdb/pool.js";
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import { type ConnectionPool, createConnectionPool, openDuckDbLazily } from "../../duckdb/instance.js";
 import { quoteText } from "../../duckdb/sql.js";
 import {
-  type Column,
   type BytesColumn,
+  type Column,
   type DecodedInput,
-  layoutOf,
   type ListColumn,
   type Matrix,
   type RecordBatch,
+  layoutOf,
 } from "../../columnar/types.js";
-import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from "../../duckdb/read-vector.js";
 import { columnSql } from "./slice-sql.js";
 import type { SliceRequest } from "../port.js";
-import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
+import { type DecodedBinding, type Projection, decodedInputs } from "../../binding/contract.js";
 import { selectRows } from "../../packing/select-rows.js";
 import { tensorElement } from "../../columnar/tensor.js";
 import { rowsWithin, sliceColumn } from "../../columnar/columns.js";
+import { type ChunkTexts, openTexts, readColumn, readMatrix, readScalars } from "../../duckdb/vectors.js";
 import { JobError } from "../../util/errors.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 

@@ -1,33 +1,31 @@
+import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
 import type { ColumnType, SourceColumn } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
-import type { ShardFile, BoundExpression, Decoder } from "../port.js";
-import { quoteText, firstLine, quoteName } from "../../duckdb/sql.js";
-import { assertNever, JobError, messageOf } from "../../util/errors.js";
+import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
+import type { BoundExpression, Decoder, ShardFile } from "../port.js";
+import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
+import { JobError, assertNever, messageOf } from "../../util/errors.js";
 import {
-  parseExpression,
-  isObject,
-  checkExpression,
-  isZonedTime,
   type NamesInExpression,
+  checkExpression,
+  isObject,
+  isZonedTime,
+  parseExpression,
   sessionValues,
 } from "./check-expression.js";
 import { type Contract, folderColumns } from "../../binding/contract.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { columnTypeOf } from "../../duckdb/types.js";
+import { columnTypeOf, readColumn } from "../../duckdb/vectors.js";
 import { didYouMean } from "../../util/suggest.js";
 import {
+  columnSql,
   expressionAlias,
   expressionQuery,
+  fromRows,
   isReservedName,
   rowNumberColumn,
   rowsTable,
   someRows,
-  columnSql,
-  fromRows,
 } from "./slice-sql.js";
-import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
 import { exactText, jsonOf } from "../../columnar/value-text.js";
-import { readColumn } from "../../duckdb/read-vector.js";
 
 /** Rows of a shard as a table of DuckDB, for a shard of any format. */
 export interface ShardTables {

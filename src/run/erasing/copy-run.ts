@@ -7,7 +7,7 @@ import { withoutRows } from "../../publish/run-comparison.js";
 import { type ErasedRows, type KeyList, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
+import type { RunSink, RunWriter, Sink, StoredPlan } from "../../sink/port.js";
 import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";

@@ -2,7 +2,7 @@ import { paramTexts } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import type { OtherRuns } from "../../publish/recorded-run.js";
 import type { JobContext } from "../../scoring/context.js";
-import { shellWord } from "../../util/shell-word.js";
+import { shellWord } from "../../util/texts.js";
 
 /** A message names at most this many jobs or tables. */
 const shownLimit = 3;

@@ -1,5 +1,4 @@
-import type { GoldenReader, JobContext } from "../../scoring/context.js";
-import { atKey } from "../../scoring/context.js";
+import { atKey, type GoldenReader, type JobContext } from "../../scoring/context.js";
 import type { PinnedFile, Plan } from "../../plan/plan.js";
 import type { ListedShard } from "../../plan/compare.js";
 import type { OpenShard } from "../../storage/port.js";

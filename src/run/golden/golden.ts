@@ -1,5 +1,5 @@
 import type { Contract } from "../../binding/contract.js";
-import { findDifferences, isExpectedNotFinite, type Difference } from "../../checks/golden-rows.js";
+import { type Difference, findDifferences, isExpectedNotFinite } from "../../checks/golden-rows.js";
 import type { NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../../columnar/types.js";
 import type { Engine } from "../../engine/port.js";
 import type { ShardFooter } from "../../formats/port.js";

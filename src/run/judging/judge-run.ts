@@ -1,6 +1,6 @@
 import { type Contract, withUsedExpressions } from "../../binding/contract.js";
 import type { Verdict } from "../../checks/check.js";
-import { asksForPrevious, type Judged, judge, judgeWithPrevious, type PreviousModel } from "../../checks/checks.js";
+import { asksForPrevious, judge, type Judged, judgeWithPrevious, type PreviousModel } from "../../checks/checks.js";
 import { mergeProfiles, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Engine } from "../../engine/port.js";

@@ -1,6 +1,5 @@
 import { outputTensors } from "../../binding/contract.js";
-import { costOf, type PaidEngine } from "../../engine/paid-engine.js";
-import type { Engine, EngineResponse } from "../../engine/port.js";
+import { costOf, type Engine, type EngineResponse, type PaidEngine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { SpanRange } from "../../plan/worker-shares.js";
 import type { Plan } from "../../plan/plan.js";
@@ -10,7 +9,7 @@ import type { JobContext } from "../../scoring/context.js";
 import { pendingRanges } from "../../scoring/read-ranges.js";
 import { allowedRejects } from "../../scoring/reject-budget.js";
 import type { RunSink } from "../../sink/port.js";
-import { createEvent } from "../../util/condition.js";
+import { createEvent } from "../../util/promises.js";
 import { JobError } from "../../util/errors.js";
 import { sampleRows } from "./sample-rows.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";

@@ -1,7 +1,7 @@
 import type { Engine } from "../../engine/port.js";
-import { bestEffort } from "../../util/best-effort.js";
+import { bestEffort } from "../../util/promises.js";
 import { count } from "../../report/report.js";
-import { spentOfRecord, runSpending } from "./spending.js";
+import { runSpending, spentOfRecord } from "./spending.js";
 import type { JobContext } from "../../scoring/context.js";
 import { recordedSpending, recordSpending } from "../notes.js";
 import type { RunId } from "../../plan/plan.js";

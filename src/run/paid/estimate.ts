@@ -1,12 +1,11 @@
-import { costOf, type CountTokens, type PaidEngine } from "../../engine/paid-engine.js";
-import type { Engine } from "../../engine/port.js";
+import { costOf, type CountTokens, type Engine, type PaidEngine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import type { PlanEstimate } from "../../report/plan-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../../scoring/context.js";
 import { orFailure } from "../previewing/or-failure.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./sample-rows.js";
-import { type SampledSum, samplingError } from "../../util/sampling-error.js";
+import { type SampledSum, samplingError } from "../../util/sampling.js";
 
 /** Rows whose prompts are measured. */
 const measuredRows = 200;

@@ -1,6 +1,6 @@
-import { costOf, type LookAtPaid, type Price, type Spending, type Spent } from "../../engine/paid-engine.js";
-import { type PaidReport, type SpendingReport, spentFields, type SpentReport } from "../../report/report.js";
+import { type PaidReport, type SpendingReport, type SpentReport, spentFields } from "../../report/report.js";
 import type { RecordedSpending } from "../../publish/recorded-run.js";
+import { type LookAtPaid, type Price, type Spending, type Spent, costOf } from "../../engine/port.js";
 import { JobError } from "../../util/errors.js";
 
 /** What an engine spent, as reports have it. */

@@ -6,7 +6,7 @@ import { coalesceSlices } from "../../scoring/coalesce-slices.js";
 import type { JobContext } from "../../scoring/context.js";
 import { type ReadyWindow, type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { messageOf } from "../../util/errors.js";
-import { leastSum, type SampledSum } from "../../util/sampling-error.js";
+import { leastSum, type SampledSum } from "../../util/sampling.js";
 
 /** An input of at most so many rows and shards is counted whole: in about 0.2 s of CPU time. */
 const mostWhole = { rows: 2 ** 22, shards: 128 };

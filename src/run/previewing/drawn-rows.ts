@@ -1,4 +1,4 @@
-import { randomNumbers } from "../../util/random.js";
+import { randomNumbers } from "../../util/sampling.js";
 
 /** Draws rows of a table at random, each at most once, and each of those that are left with the same chance. */
 export interface RowDraw {

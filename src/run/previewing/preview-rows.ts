@@ -8,7 +8,7 @@ import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { ScoredRows } from "../../report/preview-text.js";
 import type { JobContext } from "../../scoring/context.js";
-import { wholeInput, warnOfUnmatched } from "../planning/input.js";
+import { warnOfUnmatched, wholeInput } from "../planning/input.js";
 import { loadEngine } from "../loading.js";
 import { openPinnedModel } from "../model.js";
 import { planRun } from "../planning/planning.js";

@@ -4,10 +4,10 @@ import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../forma
 import { directPlan } from "../../packing/direct.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
 import type { ScoredBatch } from "../../packing/packer.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
-import { openUnitPool, type UnitPool } from "./unit-pool.js";
+import { type UnitPool, openUnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
 export interface SliceReader extends AsyncDisposable {

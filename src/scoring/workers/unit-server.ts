@@ -5,26 +5,24 @@
  */
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
 import { rowsWithin } from "../../columnar/columns.js";
+import { decodedRowBytes } from "../../binding/row-bytes.js";
+import { partBuffers } from "../../checks/profile/features.js";
+import { doWithoutVectors } from "../../columnar/memory/vectors.js";
 import { numericBuffers } from "../../columnar/tensor.js";
 import type { ElementType } from "../../columnar/values.js";
-import { doWithoutVectors } from "../../columnar/memory/vectors.js";
+import type { RunModel } from "../../engine/port.js";
+import type { Unit, UnitReader } from "../../formats/port.js";
 import type { HashedRows } from "../../packing/feature-hasher.js";
 import type { Predictions, ScoredBatch } from "../../packing/packer.js";
-import { createCondition } from "../../util/condition.js";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { createLimit } from "../../util/limit.js";
-import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
-import type { WorkerPort } from "../../util/worker-port.js";
-import { partBuffers } from "../../checks/profile/features.js";
+import { JobError, errnoOf, messageOf } from "../../util/errors.js";
+import { createCondition, createLimit } from "../../util/promises.js";
+import { type RpcContext, type WorkerPort, serveRpc } from "../../util/rpc.js";
 import { batchFeatures } from "../features.js";
 import { directPlan } from "../../packing/direct.js";
 import { matrixMemory, pooledBatchMemory } from "./batch-memory.js";
 import { packParcel } from "./batch-transfer.js";
 import { repeater } from "./folder-columns.js";
-import { type ReadCall, type SentRows, type UnitFailure, unitProtocol } from "./protocol.js";
-import type { RunModel } from "../../engine/port.js";
-import { decodedRowBytes } from "../../binding/row-bytes.js";
-import type { Unit, UnitReader } from "../../formats/port.js";
+import type { ReadCall, SentRows, UnitFailure, UnitProtocol } from "./protocol.js";
 import { scorer } from "./unit-scorer.js";
 
 /** Bytes of rows that are sent and not released yet: more than most row groups have. */
@@ -73,7 +71,7 @@ export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
       }
     }
   };
-  serveRpc(port, unitProtocol, {
+  serveRpc<UnitProtocol>(port, {
     calls: {
       async read(call, context) {
         context.onCancel(held.recheck);

@@ -1,4 +1,4 @@
-import type { KeyCounts } from "../../checks/rules/unique.js";
+import type { KeyCounts } from "../../checks/rules/spec.js";
 import type { DuckDb, DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";

@@ -1,7 +1,7 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan } from "../../plan/plan.js";
 import { type Decision, requireApproved, type SupersededRun } from "../../publish/decision.js";
-import { type Fence, type Store } from "../../stores/store.js";
+import type { Fence, Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind, type Ledger } from "../ledger.js";
 import type { RunFolder } from "./parts.js";

@@ -1,5 +1,5 @@
-import type { OutputRows, Column, ColumnType, NamedColumn } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
+import type { Column, ColumnType, NamedColumn, OutputRows } from "../../columnar/types.js";
+import { createTable } from "../../duckdb/vectors.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { quotePaths, quoteText } from "../../duckdb/sql.js";

@@ -1,8 +1,7 @@
 import { DatabaseError } from "pg";
-import { errnoOf, type ErrorCode, JobError, messageOf } from "../../util/errors.js";
+import { errnoOf, type ErrorCode, isCertificateError, JobError, messageOf } from "../../util/errors.js";
 import { connectionErrors, type RetryRules, type RetryTools, tryAgain, type Work } from "../../util/retry.js";
 import { lacksPassword, PasswordRefused } from "./connections.js";
-import { isCertificateError } from "../../util/tls-errors.js";
 
 /** The kind of a failed call: a transient error, a permanent one, or a bug. */
 type Failure =

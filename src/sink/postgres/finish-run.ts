@@ -28,7 +28,7 @@ import { refuseLost } from "./read-run.js";
 import { finishSeconds, retried, type RunTools } from "./run-tools.js";
 import { findTable } from "./table.js";
 import { requirePlannedTarget } from "./target.js";
-import type { KeyCounts } from "../../checks/rules/unique.js";
+import type { KeyCounts } from "../../checks/rules/spec.js";
 
 /** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
 export async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {

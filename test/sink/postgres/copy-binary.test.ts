@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { createColumnBuilder } from "#src/columnar/columns.js";
 import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
-import { readColumn } from "#src/duckdb/read-vector.js";
+import { readColumn } from "#src/duckdb/vectors.js";
 import { copyStream, encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
 import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
 import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";

@@ -10,7 +10,7 @@ import { committedAtSql } from "./swaps.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
 import { ensureControlTables, type RunTools } from "../run-tools.js";
 import { lock } from "../locks.js";
-import { bestEffort } from "../../../util/best-effort.js";
+import { bestEffort } from "../../../util/promises.js";
 import { JobError } from "../../../util/errors.js";
 import { readsAllRows } from "../table.js";
 import { plannedTarget } from "../target.js";
