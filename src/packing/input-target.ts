@@ -32,7 +32,8 @@ export interface RowFault {
   readonly value: string | undefined;
 }
 
-export interface RowRange {
+/** Rows [from, to) of a record batch. */
+export interface BatchRows {
   readonly from: number;
   readonly to: number;
   /** The run's number of row `from`. */
@@ -42,7 +43,7 @@ export interface RowRange {
 /** One input of one batch while it is filled. */
 export interface InputTarget {
   /** Copies rows of a column to rows `filled` and after; values that cannot be scored are reported. */
-  copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
+  copy(column: DecodedInput | undefined, range: BatchRows, filled: number): void;
   /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
   tensor(filled: number, rows: number, width?: number): NamedTensor;
   /** How an input shrinks; undefined: its width is fixed. */
@@ -133,7 +134,7 @@ export function copyAs(
 }
 
 /** Reports the first NULL of each row, counted in elements from the first row of `range`. */
-function findMissing({ valid, width }: Matrix, range: RowRange, report: (index: number) => void): void {
+function findMissing({ valid, width }: Matrix, range: BatchRows, report: (index: number) => void): void {
   if (valid === undefined) {
     return;
   }

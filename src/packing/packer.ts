@@ -1,6 +1,6 @@
 import { createBufferPool } from "../columnar/memory/buffer-pool.js";
 import { type Contract, decodedInputs, type InputBinding, maskedInput } from "../binding/contract.js";
-import type { InputTarget, RowFault, RowRange } from "./input-target.js";
+import type { InputTarget, RowFault, BatchRows } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
 import {
   type DerivedInput,
@@ -31,7 +31,7 @@ export interface Packer {
    * became full. The rows of all calls until
    * `flush` are consecutive.
    */
-  push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
+  push(batch: RecordBatch, range: BatchRows): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
   flush(): FeatureBatch | undefined;
   /** Takes back the tensors of a scored batch, whose memory is used again. */

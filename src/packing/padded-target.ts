@@ -5,7 +5,7 @@ import {
   type InputTargetOptions,
   areSurelyFinite,
   type RowFault,
-  type RowRange,
+  type BatchRows,
   zero,
 } from "./input-target.js";
 import { type NamedTensor, tensorElement, toFloat16Bits } from "../columnar/tensor.js";
@@ -126,7 +126,7 @@ function hasNull({ valid }: FixedColumn, from: number, to: number): boolean {
 }
 
 /** Whether all numbers of some rows are good, checked at once; if not, each row is checked. */
-function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: RowRange): boolean {
+function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: BatchRows): boolean {
   return (
     !(data instanceof Float32Array || data instanceof Float64Array) ||
     areSurelyFinite(data.subarray(offsets[from], offsets[to]))

@@ -3,7 +3,7 @@ import { bytesPerRow } from "../binding/row-bytes.js";
 import { createBufferPool } from "../columnar/memory/buffer-pool.js";
 import { type NamedTensor, numericBuffers } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
-import type { RowFault, RowRange } from "./input-target.js";
+import type { RowFault, BatchRows } from "./input-target.js";
 import { createInputTarget } from "./input-targets.js";
 import { sourcesOf } from "./packer.js";
 
@@ -12,7 +12,7 @@ export interface Stage {
   /** The greatest number of rows at a time. */
   readonly rows: number;
   /** Packs rows, and takes their tensors back once the rows are compared. */
-  pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;
+  pack(batch: RecordBatch, range: BatchRows, look: (tensors: readonly NamedTensor[]) => void): void;
 }
 
 /** What stays in the cache between packing and look-up. */

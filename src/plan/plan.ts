@@ -1,4 +1,5 @@
 import type { Contract } from "../binding/contract.js";
+import type { RowRange } from "../columnar/types.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
 import type { PromptSpec, SamplingSpec } from "../spec/prompt/prompt-spec.js";
@@ -188,16 +189,11 @@ export interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
 }
 
 /** A range of a run's rows that is committed at once. */
-export interface Span {
+export interface Span extends RowRange {
   readonly index: number;
-  /** Rows of the run, [rowStart, rowEnd). */
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }
 
-/** Rows [rowStart, rowEnd) of one shard, numbered from the shard's first row. */
-export interface Slice {
+/** Rows of one shard, numbered from the shard's first row. */
+export interface Slice extends RowRange {
   readonly shard: PlannedShard;
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }

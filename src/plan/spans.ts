@@ -1,3 +1,4 @@
+import type { RowRange } from "../columnar/types.js";
 import type { SpanRange } from "./worker-shares.js";
 import type { Plan, PlannedShard, Slice, Span } from "./plan.js";
 
@@ -16,7 +17,7 @@ export function spanAt(plan: Plan, index: number): Span {
 export function rowsOfSpans(
   { input: { rows }, commitRows }: Plan,
   { from, to }: SpanRange,
-): Pick<Span, "rowStart" | "rowEnd"> {
+): RowRange {
   return { rowStart: from * commitRows, rowEnd: Math.min(to * commitRows, rows) };
 }
 
@@ -25,7 +26,7 @@ export interface Spans {
   readonly count: number;
   at(index: number): Span;
   /** The slices of shards that make up rows [rowStart, rowEnd) of the run, in order; none is empty. */
-  slices(span: { rowStart: number; rowEnd: number }): Slice[];
+  slices(range: RowRange): Slice[];
   /** The shard that contains a row of the run, and the row's number within it. @throws RangeError without shards */
   locate(row: number): { shard: PlannedShard; row: number };
 }

@@ -11,7 +11,8 @@ import { bindingCompared, type ComparedModel } from "./planning/compared-model.j
 import { wholeInput } from "./planning/input.js";
 import { planRun } from "./planning/planning.js";
 import { readShards, type SeenShards } from "./planning/read-shards.js";
-import { openScorer, predictedColumns, type ScoredSpan, type SpanScorer } from "./timed-scorer.js";
+import { predictedColumns } from "./second-job.js";
+import { openScorer, type ScoredSpan, type SpanScorer } from "./timed-scorer.js";
 
 /** The comparison of two models on the same rows. A is `one`. */
 export interface Comparison extends Agreement {

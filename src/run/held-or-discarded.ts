@@ -25,7 +25,7 @@ import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
 import { rowsOf } from "../publish/span-record.js";
 import { spanCount } from "../plan/spans.js";
-import { stripVerdicts } from "./erasing/copy-run.js";
+import { stripVerdicts } from "./erasing/refuse-scoring.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;

@@ -18,7 +18,7 @@ import {
   type Pruning,
   type Removed,
 } from "../publish/pruned-run.js";
-import { stripVerdicts } from "./erasing/copy-run.js";
+import { stripVerdicts } from "./erasing/refuse-scoring.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";

@@ -10,7 +10,7 @@ import { scoreAndFinish, finishIdleRun, type IdleRun } from "./score-and-finish.
 import { checkPublished, checkResumable, latestRun, type PlannedRun, type Resumable } from "./check-planned.js";
 import { alreadyComplete } from "./conclude.js";
 import { orRefusal, publishApproved, refusePruned, reportDecided } from "./held-or-discarded.js";
-import { approveErasure } from "./erasing/copy-run.js";
+import { approveErasure } from "./erasing/refuse-scoring.js";
 import { unfinishedErasure } from "./erasing/refuse-scoring.js";
 import { checkGolden } from "./golden/golden.js";
 import { listInput, warnOfUnmatched } from "./planning/input.js";

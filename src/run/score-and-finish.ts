@@ -1,6 +1,5 @@
 import type { Decoder } from "../formats/port.js";
 import type { Engine, ServerTraffic } from "../engine/port.js";
-import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount, spansOf } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
@@ -25,7 +24,7 @@ import { pendingRanges } from "../scoring/read-ranges.js";
 import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
 import { shareOf, type SpanRange, spansToSteal } from "../plan/worker-shares.js";
 import { verifyingSource } from "./planning/verify.js";
-import { measureEngine } from "../scoring/warm-up.js";
+import { measureEngine, treesText } from "../scoring/warm-up.js";
 import { rowsOf } from "../publish/span-record.js";
 
 /** A run, with the decoder and the engine that carry it out. */

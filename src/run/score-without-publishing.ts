@@ -1,4 +1,4 @@
-import type { SpanOutput } from "../columnar/types.js";
+import type { RowRange, SpanOutput } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
@@ -7,7 +7,6 @@ import { silentProgress } from "../report/progress/progress.js";
 import { openBatchLimit, sizeWithin } from "../scoring/batch-limit.js";
 import { fixedSize } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import type { RowRange } from "../scoring/read-ranges.js";
 import type { Reuse } from "../packing/row-reuse.js";
 import { openRunReader } from "../scoring/run-reader.js";
 import { scoreSpans } from "../scoring/score.js";

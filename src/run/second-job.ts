@@ -1,3 +1,4 @@
+import { type Contract, outputColumns } from "../binding/contract.js";
 import { rowNumberColumn } from "../binding/lineage.js";
 import { matchColumns, type NumberedSpan } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
@@ -12,7 +13,6 @@ import { challengerKeys } from "../spec/challenger-spec.js";
 import { usualKey } from "../spec/usual-key.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";
 import { countCommitted } from "./attempt.js";
-import { predictedColumns } from "./timed-scorer.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
 export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
@@ -185,4 +185,10 @@ async function* numbered({ commitRows }: Plan, files: StoredSpans): AsyncGenerat
   for await (const { span, path } of files.spans()) {
     yield { path, rowStart: span * commitRows };
   }
+}
+
+/** Returns the columns that the model predicts. */
+export function predictedColumns(contract: Contract): ReturnType<typeof outputColumns> {
+  const predicted = new Set(contract.outputs.map(({ column }) => column));
+  return outputColumns(contract).filter(({ name }) => predicted.has(name));
 }

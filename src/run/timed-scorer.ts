@@ -1,4 +1,4 @@
-import { type Contract, outputColumns } from "../binding/contract.js";
+import type { Contract } from "../binding/contract.js";
 import type { OutputRows, SpanOutput } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
@@ -196,10 +196,4 @@ function numberRows(
     throw new Error(`span ${span.index} has ${rows.rowCount} rows in place of ${count}`);
   }
   return { ...rows, rowNumbers, rejected: rejects.length };
-}
-
-/** Returns the columns that the model predicts. */
-export function predictedColumns(contract: Contract): ReturnType<typeof outputColumns> {
-  const predicted = new Set(contract.outputs.map(({ column }) => column));
-  return outputColumns(contract).filter(({ name }) => predicted.has(name));
 }

@@ -11,7 +11,7 @@ import { planSlices, type SlicePlan } from "../checks/profile/slices.js";
 import { tensorElement } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { ElementType } from "../columnar/values.js";
-import type { RowRange } from "../packing/input-target.js";
+import type { BatchRows } from "../packing/input-target.js";
 import type { ScoredBatch } from "../packing/scored-batch.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
@@ -146,7 +146,7 @@ export function batchFeatures(
 
 interface ReadRows {
   readonly batch: ScoredBatch;
-  readonly range: Pick<RowRange, "from" | "to">;
+  readonly range: Pick<BatchRows, "from" | "to">;
   /** The number in the run of the first row that was read for the batch. */
   readonly firstRow: number;
 }

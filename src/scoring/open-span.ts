@@ -2,9 +2,9 @@ import type { Contract } from "../binding/contract.js";
 import { createFeatureRows, type FeaturePlan, type FeatureRows } from "../checks/profile/features.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
-import type { RowFault, RowRange } from "../packing/input-target.js";
+import type { RowFault, BatchRows } from "../packing/input-target.js";
 import { createSpanRows, type SpanRows } from "./span-rows.js";
-import type { RecordBatch } from "../columnar/types.js";
+import type { RecordBatch, RowRange } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";
 
 /**
@@ -15,7 +15,7 @@ import type { Span } from "../plan/plan.js";
 export interface OpenSpan {
   readonly span: Span;
   /** The rows of the piece; it may end before `rowEnd` if they have many bytes. */
-  readonly piece: RunRows;
+  readonly piece: RowRange;
   readonly rows: SpanRows;
   /** Set if the rows are hashed: which rows take stored predictions. */
   readonly reuse: RowReuse | undefined;
@@ -39,7 +39,7 @@ export interface OpenSpan {
    * Takes rows [from, to) of those that a batch was made from; `row` is the run's number of row `from`. Returns
    * which rows of the batch these are, and how many were filtered out.
    */
-  take(batch: RecordBatch, read: RowRange): { range: RowRange; filtered: number };
+  take(batch: RecordBatch, read: BatchRows): { range: BatchRows; filtered: number };
   /** Sets a row aside, or throws where bad rows end the run. The fault's row is numbered as in `rows`. */
   onFault(fault: RowFault): void;
   /** Takes a row out of the output; false when it was before. The fault's row is the run's. */
@@ -49,12 +49,6 @@ export interface OpenSpan {
 export interface ScoredRows {
   byTrees: number;
   byRuntime: number;
-}
-
-/** Numbers of rows of the run: [rowStart, rowEnd). */
-export interface RunRows {
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }
 
 /** What neighbouring pieces of a span add up to. */
@@ -84,7 +78,7 @@ export interface OpenSpanOptions {
   readonly contract: Contract;
   readonly span: Span;
   /** Default: the span is one piece. */
-  readonly piece?: RunRows | undefined;
+  readonly piece?: RowRange | undefined;
   readonly before?: SpanTotals | undefined;
   /** Called with each fault; its row is numbered within the run. */
   readonly onFault: (open: OpenSpan, fault: RowFault) => void;
@@ -147,7 +141,7 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
 function reportFailed(
   { expressions }: Contract,
   { selection }: RecordBatch,
-  { range: { from, to, row: first }, report }: { readonly range: RowRange; readonly report: (fault: RowFault) => void },
+  { range: { from, to, row: first }, report }: { readonly range: BatchRows; readonly report: (fault: RowFault) => void },
 ): void {
   for (const { row, expression } of selection?.failed ?? []) {
     const column = expressions?.list[expression]?.name;
@@ -158,7 +152,7 @@ function reportFailed(
 }
 
 /** The rows of a batch that were made from rows [from, to) of those that were read. */
-function rowsBetween({ selection }: RecordBatch, { from, to }: RowRange): { from: number; to: number } {
+function rowsBetween({ selection }: RecordBatch, { from, to }: BatchRows): { from: number; to: number } {
   if (selection === undefined) {
     return { from, to };
   }
@@ -183,7 +177,7 @@ function firstAtLeast(sorted: Uint32Array, limit: number): number {
 interface RowNumbers {
   /** Rows so far. */
   readonly count: number;
-  add(batch: RecordBatch, range: RowRange, read: RowRange): void;
+  add(batch: RecordBatch, range: BatchRows, read: BatchRows): void;
   /** Converts a row's number in the piece to the run's number. */
   inRun(this: void, row: number): number;
   /** Converts the run's number of a row to its number in the piece. */
@@ -191,7 +185,7 @@ interface RowNumbers {
 }
 
 /** Maps rows of a piece to rows of the run. The numbers differ only by an offset while no row was filtered out. */
-function rowNumbers({ rowStart, rowEnd }: RunRows): RowNumbers {
+function rowNumbers({ rowStart, rowEnd }: RowRange): RowNumbers {
   let offsets: Uint32Array | undefined;
   let count = 0;
   return {

@@ -1,5 +1,5 @@
 import type { Tensor } from "../columnar/tensor.js";
-import type { RowRange } from "../packing/input-target.js";
+import type { BatchRows } from "../packing/input-target.js";
 import { type FeatureBatch, sliceRows } from "../packing/packer.js";
 import type { Predictions } from "../packing/scored-batch.js";
 
@@ -14,7 +14,7 @@ export interface PredictedPart extends Omit<FeatureBatch, "inputs"> {
 /** Cuts rows [from, to) of a batch that a worker scored into its calls of the model; `row` is the number of row `from`. */
 export function* predictedParts(
   predictions: readonly Predictions[],
-  { from, to, row }: RowRange,
+  { from, to, row }: BatchRows,
 ): Generator<PredictedPart> {
   let end = 0;
   for (const part of predictions) {
@@ -32,7 +32,7 @@ export function* predictedParts(
 /** The tensors of a part, or of some of its rows. Those that are not as long as the batch stay, to be refused. */
 function rowsOf(
   { outputs, rowCount, packedRows }: Predictions,
-  { from, to }: Pick<RowRange, "from" | "to">,
+  { from, to }: Pick<BatchRows, "from" | "to">,
 ): Pick<Predictions, "outputs" | "packedRows"> {
   const isWhole = to - from === rowCount || outputs.some(({ dims }) => dims[0] !== packedRows);
   return isWhole

@@ -1,6 +1,6 @@
 import { valuesPerRow, type Projection } from "../binding/contract.js";
 import type { ScoredBatch } from "../packing/scored-batch.js";
-import type { RecordBatch } from "../columnar/types.js";
+import type { RecordBatch, RowRange } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { Spans } from "../plan/spans.js";
@@ -20,12 +20,6 @@ export interface DecodedRows {
   readonly batch: ScoredBatch;
   /** The shards that one query reads; the batch comes from some of them. */
   readonly shards: readonly OpenShard[];
-}
-
-/** Rows [rowStart, rowEnd) of the run. */
-export interface RowRange {
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }
 
 /** Sorts rows, and joins neighbours to ranges. */
@@ -177,10 +171,7 @@ function openAhead(tools: ReadRangesOptions, windows: AsyncGenerator<ReadyWindow
  */
 const nearValues = 2 ** 21;
 
-function* slicesOf(
-  { spans }: ReadRangesOptions,
-  ranges: readonly { rowStart: number; rowEnd: number }[],
-): Generator<SliceOfRun> {
+function* slicesOf({ spans }: ReadRangesOptions, ranges: readonly RowRange[]): Generator<SliceOfRun> {
   for (const range of ranges) {
     let rowStart = range.rowStart;
     for (const slice of spans.slices(range)) {

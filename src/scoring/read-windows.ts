@@ -2,6 +2,7 @@ import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/p
 import type { Projection } from "../binding/contract.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
+import type { RowRange } from "../columnar/types.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { type Condition, createCondition } from "../util/condition.js";
 import { awaitedLater, settled } from "../util/promises.js";
@@ -12,11 +13,8 @@ export interface SliceOfRun {
   readonly rowStart: number;
 }
 
-/** Rows that one query reads: of one shard, or of several small ones. */
-export interface ReadyWindow {
-  /** The run's numbers of its rows: [rowStart, rowEnd). */
-  readonly rowStart: number;
-  readonly rowEnd: number;
+/** Rows of the run that one query reads: of one shard, or of several small ones. */
+export interface ReadyWindow extends RowRange {
   readonly requests: readonly SliceRequest[];
   readonly shards: readonly OpenShard[];
   /** Resolves when the bytes are fetched; rejects when they cannot be. */

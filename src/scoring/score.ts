@@ -10,13 +10,14 @@ import { createPacker, type FeatureBatch, type Packer } from "../packing/packer.
 import type { Reuse, RowReuse } from "../packing/row-reuse.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
+import type { RowRange } from "../columnar/types.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
 import { commitConcurrency } from "../sink/port.js";
 import type { Progress } from "../report/progress/progress.js";
 import type { StageTimer } from "../report/stage-times.js";
 import type { BatchSizer } from "./batch-size.js";
-import { checkAll, type DecodedRows, readRanges, type RowRange, rowsRead } from "./read-ranges.js";
+import { checkAll, type DecodedRows, readRanges, rowsRead } from "./read-ranges.js";
 import type { BatchLimit } from "./batch-limit.js";
 import type { JobContext, ScoringContext } from "./context.js";
 import { openSpan, type OpenSpan, type SpanTotals } from "./open-span.js";

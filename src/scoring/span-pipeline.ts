@@ -1,4 +1,4 @@
-import type { RowFault, RowRange } from "../packing/input-target.js";
+import type { RowFault, BatchRows } from "../packing/input-target.js";
 import { type FeatureBatch, type Packer } from "../packing/packer.js";
 import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
 import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
@@ -27,7 +27,7 @@ export interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows [from, to) of a batch that was scored already into their span; `row` is the number of row `from`. */
-  take(open: OpenSpan, batch: ScoredBatch, rows: RowRange): void;
+  take(open: OpenSpan, batch: ScoredBatch, rows: BatchRows): void;
   /**
    * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
    * piece of the span must know.
@@ -181,14 +181,14 @@ async function totalsWith(
 interface TakenRows {
   readonly open: OpenSpan;
   readonly predictions: readonly Predictions[];
-  readonly rows: RowRange;
+  readonly rows: BatchRows;
 }
 
 /**
  * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
  * that were scored these are.
  */
-function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: RowRange): RowRange {
+function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: BatchRows): BatchRows {
   if (reuse === undefined) {
     throw new RangeError("hashes of rows came for a span that takes none");
   }

@@ -2,11 +2,11 @@ import { JobError } from "../util/errors.js";
 import { mixedRows } from "../binding/batch-rows.js";
 import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/column-builder.js";
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
-import type { RowFault } from "../packing/input-target.js";
+import type { BatchRows, RowFault } from "../packing/input-target.js";
 import type { RowReuse } from "../packing/row-reuse.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
 import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
-import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch } from "../columnar/types.js";
+import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch, RowRange } from "../columnar/types.js";
 
 /**
  * The output of a span, or of neighbouring rows of one, filled as its rows are read and scored. Batches may end in any
@@ -14,7 +14,7 @@ import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch } from ".
  */
 export interface SpanRows {
   /** Copies the carried columns of rows [from, to) of a record batch; `row` is the run's number of row `from`. */
-  carry(batch: RecordBatch, range: { from: number; to: number; row: number }): void;
+  carry(batch: RecordBatch, range: BatchRows): void;
   /**
    * Takes the predictions of rows [rowStart, rowStart + rowCount) of the run. With `reuse`, rows are numbered as it numbers
    * those that are scored, here and in `refuse`.
@@ -43,8 +43,8 @@ export interface SpanRows {
 
 export interface SpanRowsOptions {
   readonly contract: Contract;
-  /** Rows [rowStart, rowEnd) of the run. */
-  readonly span: { readonly rowStart: number; readonly rowEnd: number };
+  /** Rows of the run. */
+  readonly span: RowRange;
   /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
   /** Which rows take stored predictions, and the hashes of all rows; undefined: all rows are scored. */

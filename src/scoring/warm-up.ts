@@ -1,7 +1,7 @@
 import { type Contract, outputTensors } from "../binding/contract.js";
 import { blankInputs } from "../packing/packer.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
-import type { Engine } from "../engine/port.js";
+import type { Engine, TreesState } from "../engine/port.js";
 import type { Plan } from "../plan/plan.js";
 import { type BatchSizer, fixedSize, measuringSize, startingSize } from "./batch-size.js";
 import { type BatchLimit, openBatchLimit, sizeWithin } from "./batch-limit.js";
@@ -111,4 +111,9 @@ async function callAll(engine: Engine, contract: Contract, rows: number): Promis
 async function allFulfilled<T>(calls: readonly Promise<T>[]): Promise<PromiseFulfilledResult<T>[]> {
   const values = await Promise.all(calls);
   return values.map((value) => ({ status: "fulfilled", value }));
+}
+
+/** What computes a model's trees, as reports say it; null: it has none, or too few rows came to compile them for. */
+export function treesText(state: TreesState): string | null {
+  return state.kind === "none" ? null : state.kind === "compiled" ? "compiled" : `onnxruntime: ${state.reason}`;
 }

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { rowFinders } from "#src/app/duckdb/open-row-finder.js";
 import { openJob } from "#src/app/job-context.js";
 import { runIdOf } from "#src/plan/identity.js";
-import { approveErasure } from "#src/run/erasing/copy-run.js";
+import { approveErasure } from "#src/run/erasing/refuse-scoring.js";
 import { eraseRows } from "#src/run/erasing/erase.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";

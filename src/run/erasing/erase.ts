@@ -8,7 +8,8 @@ import { decisionDocument } from "../../sink/ledger.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { openSecondJob } from "../second-job.js";
-import { type CopyRequest, eraseRun, type Source, stripVerdicts } from "./copy-run.js";
+import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
+import { stripVerdicts } from "./refuse-scoring.js";
 import { findSource } from "./find-source.js";
 import { warnOfUnsearched } from "./unsearched.js";
 

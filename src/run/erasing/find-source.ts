@@ -8,7 +8,8 @@ import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
 import { latestRun } from "../check-planned.js";
 import { isPublished } from "../resume.js";
-import { finishErasure, type Source } from "./copy-run.js";
+import { type Source } from "./copy-run.js";
+import { finishErasure } from "./refuse-scoring.js";
 
 /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
 export async function findSource(

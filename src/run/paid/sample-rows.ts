@@ -1,10 +1,10 @@
+import type { RowRange } from "../../columnar/types.js";
 import type { NamedTensor } from "../../columnar/tensor.js";
 import type { Engine } from "../../engine/port.js";
 import type { Decoder } from "../../formats/port.js";
 import type { Plan } from "../../plan/plan.js";
 import { rowsOfSpans } from "../../plan/spans.js";
 import type { JobContext } from "../../scoring/context.js";
-import type { RowRange } from "../../scoring/read-ranges.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
 
 /** The rows of a sample are read in so many places. */

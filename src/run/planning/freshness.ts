@@ -10,7 +10,8 @@ import { atKey, type JobContext } from "../../scoring/context.js";
 import { type SliceOfRun, windowsAhead } from "../../scoring/read-windows.js";
 import { JobError } from "../../util/errors.js";
 import { didYouMean } from "../../util/suggest.js";
-import { type NamedSchema, refuseDrift, withTypesOf } from "./drift.js";
+import { refuseDrift, withTypesOf } from "./drift.js";
+import type { SeenShards } from "./read-shards.js";
 
 const dayMs = 86_400_000;
 const columnKey = ["input", "freshness", "column"];
@@ -22,15 +23,6 @@ const unitsMs = new Map<ColumnType, number>([
   ["timestamp[ns]", 1e-6],
   ["timestamp[us, UTC]", 1e-3],
 ]);
-
-/** The facts from the footers of all shards. */
-interface SeenShards {
-  readonly shards: readonly PlannedShard[];
-  /** The different schemas of the shards. */
-  readonly schemas: readonly NamedSchema[];
-  /** Encrypted columns, each with the first shard that has it encrypted. */
-  readonly encrypted: ReadonlyMap<string, string>;
-}
 
 /**
  * Compares the newest value of `input.freshness.column` with its limits. It reads that column of all shards.
