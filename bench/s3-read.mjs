@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { windowsAhead } from "#src/scoring/read-windows.js";
+import { windowsAhead } from "#src/scoring/read.js";
 import { openReaderThread } from "#src/storage/objects/reader-thread.js";
 import { openSpool } from "#src/util/spool.js";
 import { objectSource } from "#src/storage/objects/source.js";

@@ -1,6 +1,6 @@
 import { runIdOf } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
-import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/date-range.js";
+import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../jobs/backfill.js";
 import type { LoadedSpec } from "../spec/load.js";
 import { JobError } from "../util/errors.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "./reading/read-spec.js";

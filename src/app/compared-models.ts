@@ -1,5 +1,5 @@
 import { openPinnedModel, openTokenizers } from "../run/model.js";
-import type { ComparedModel } from "../run/planning/compared-model.js";
+import type { ComparedModel } from "../run/compare.js";
 import type { JobContext } from "../scoring/context.js";
 import { modelUriProblem } from "../spec/model-uri.js";
 import { isObjectUri, objectUriProblem } from "../spec/object-uri.js";

@@ -6,7 +6,7 @@ import type { ModelFile } from "../models/port.js";
 import type { TextTensors } from "../columnar/tensor.js";
 import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
-import type { Worker } from "../plan/worker-shares.js";
+import type { Worker } from "../plan/spans.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
 import { needsProbe, probeProvider } from "./providers/probe-provider.js";

@@ -1,5 +1,5 @@
 import { JobError } from "../util/errors.js";
-import type { Worker } from "../plan/worker-shares.js";
+import type { Worker } from "../plan/spans.js";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -59,7 +59,7 @@ export interface Plan {
 }
 
 /** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
-export interface PlannedErasure {
+interface PlannedErasure {
   /** The run whose rows they are. */
   readonly of: string;
   /** ISO 8601, in UTC. */
@@ -183,7 +183,7 @@ export interface BindingRequest {
 }
 
 /** The keys of `model` that decide the requests to a language model. */
-export interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
+interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
   readonly sampling: SamplingSpec;
   readonly response?: ResponseColumns | undefined;
 }

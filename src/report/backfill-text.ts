@@ -1,4 +1,4 @@
-import { valueStatuses, type ValueEnd, type ValueStatus } from "../jobs/run-values.js";
+import { type ValueEnd, type ValueStatus, valueStatuses } from "../jobs/backfill.js";
 import type { ExitCode } from "../util/errors.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import { count, reportFields, type RunReport, showCount } from "./report.js";

@@ -1,4 +1,4 @@
-import type { Worker } from "../plan/worker-shares.js";
+import type { Worker } from "../plan/spans.js";
 
 /** Returns the file in which a worker reports: the one that the spec names, or of several workers one each. */
 export function workerFile(path: string, { index, count }: Worker): string {

@@ -12,15 +12,21 @@ import type { RunSink } from "../sink/port.js";
 import type { CommittedBy } from "../publish/span-record.js";
 import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted } from "./attempt.js";
-import { lostSpans } from "./judging/lost-spans.js";
-import { paidReport } from "./paid/spending.js";
-import { verdictReport } from "./held-or-discarded.js";
-import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
-import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { countCommitted, lastFailure as lastFailureOf } from "./attempt.js";
+import { lostSpans, verdictReport } from "./conclude.js";
+import { paidReport } from "./paid.js";
+import {
+  decidingCommands,
+  eraseAgain,
+  finishingCommand,
+  readersLine,
+  rolledBackReport,
+  spellOut,
+  unfinishedLines,
+  unfinishedRuns,
+  type UnfinishedText,
+} from "./hints.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
-import { lastFailure as lastFailureOf } from "./notes.js";
-import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
 import { isRolledBack } from "../publish/lifecycle.js";
 

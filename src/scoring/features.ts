@@ -15,7 +15,7 @@ import type { BatchRows } from "../packing/input-target.js";
 import type { ScoredBatch } from "../packing/scored-batch.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { OpenSpan } from "./open-span.js";
+import type { OpenSpan } from "./span.js";
 
 /**
  * Chooses the features of a run that are profiled; undefined for a run without checks. `keys`: output columns that

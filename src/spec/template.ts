@@ -1,4 +1,4 @@
-import { isCalendarDate } from "../plan/series.js";
+import { isCalendarDate } from "../plan/identity.js";
 import { computeDate, type DateExpression, parseDateExpression } from "./params/date-arithmetic.js";
 import { type SqlPlace, sqlPlaceAfter } from "./sql-text.js";
 

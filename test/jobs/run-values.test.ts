@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { runValues, orderOf, type ValueEnd, worstOf } from "#src/jobs/run-values.js";
+import { orderOf, runValues, type ValueEnd, worstOf } from "#src/jobs/backfill.js";
 import type { ExitCode } from "#src/util/errors.js";
 
 const end = (status: ValueEnd["status"], exitCode: ExitCode = 0): ValueEnd => ({ status, exitCode });

@@ -1,7 +1,7 @@
 import { openDuckDb } from "../../duckdb/instance.js";
 import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../../duckdb/key-match.js";
 import type { KeyList } from "../../publish/erasure.js";
-import type { OpenRowFinder, RowFinder } from "../../run/erasing/copy-run.js";
+import type { OpenRowFinder, RowFinder } from "../../run/erase.js";
 import { JobError } from "../../util/errors.js";
 import { usableCores } from "../process-limits.js";
 

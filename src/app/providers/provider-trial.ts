@@ -11,7 +11,7 @@ import type { Engine } from "../../engine/port.js";
 import { openModelFile } from "../../models/model-file.js";
 import type { ModelFile } from "../../models/port.js";
 import type { EngineLayout } from "../../scoring/context.js";
-import { treesText } from "../../scoring/warm-up.js";
+import { treesText } from "../../scoring/batch-size.js";
 import type { EngineSpec, Provider } from "../../spec/engine-spec.js";
 import { JobError } from "../../util/errors.js";
 import { machineError } from "../machine-errors.js";

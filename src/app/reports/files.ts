@@ -3,7 +3,7 @@ import { basename, dirname, join, relative, resolve } from "node:path";
 import { JobError } from "../../util/errors.js";
 import { failureText } from "../reading/given-files.js";
 import type { Log } from "../../scoring/context.js";
-import type { Worker } from "../../plan/worker-shares.js";
+import type { Worker } from "../../plan/spans.js";
 import { makeFolder, nodeFileSystem, replaceFile } from "../../stores/disk.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";

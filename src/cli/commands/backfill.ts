@@ -5,8 +5,7 @@ import { finalError } from "../../app/machine-errors.js";
 import type { JobOptions } from "../../app/reading/read-spec.js";
 import { calling, reporting } from "../../app/reports/reporting.js";
 import { resolveOnce, type SharedModels } from "../../app/shared-models.js";
-import type { RangeStep } from "../../jobs/date-range.js";
-import { orderOf, type RunOrder, runValues, type ValueStatus, worstOf } from "../../jobs/run-values.js";
+import { orderOf, type RangeStep, type RunOrder, runValues, type ValueStatus, worstOf } from "../../jobs/backfill.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import {
   type Backfill,

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { reportDecision } from "../../app/reports/report-decision.js";
 import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
-import { spellOut } from "../../run/spell-out.js";
+import { spellOut } from "../../run/hints.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded } from "../../app/job-context.js";
 import { readRunSpec } from "../../app/reading/read-run-spec.js";

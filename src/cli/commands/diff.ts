@@ -9,7 +9,7 @@ import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js
 import { readSpec } from "../../app/reading/read-spec.js";
 import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
 import type { Log } from "../../scoring/context.js";
-import { paramTexts, isRunId } from "../../plan/identity.js";
+import { isRunId, paramTexts } from "../../plan/identity.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";

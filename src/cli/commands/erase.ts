@@ -6,7 +6,7 @@ import { paramTexts } from "../../plan/identity.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
+import { type ErasedRun, eraseRows } from "../../run/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { splitTable } from "../../spec/postgres-spec.js";
 import { JobError } from "../../util/errors.js";

@@ -6,11 +6,17 @@ import { type JobOptions, readSpec, readSpecOnce } from "../../app/reading/read-
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { modelNames } from "../../report/agreement/fields.js";
-import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
+import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
 import type { StoredTable, LocalParts } from "../../publish/published-files.js";
-import { type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import {
+  type DiffSide,
+  type JudgedModel,
+  type JudgedNight,
+  judgeSide,
+  openDiffSide,
+  openDiffTable,
+} from "../../run/diff.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
-import { judgeSide, type JudgedModel, type JudgedNight } from "../../run/evaluate.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError, messageOf } from "../../util/errors.js";

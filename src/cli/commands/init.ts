@@ -12,7 +12,7 @@ import { parseMlModel } from "../../models/mlflow/mlmodel.js";
 import type { FoundModel } from "../../models/port.js";
 import { foldersIn, partitionsOf, twiceText } from "../../plan/partitions.js";
 import { contractText } from "../../report/plan-text.js";
-import { previewContract, previewSchema } from "../../run/previewing/preview.js";
+import { previewContract, previewSchema } from "../../run/preview.js";
 import { draftSpec, type SpecDraft } from "../../spec/draft.js";
 import { editorSchema } from "../../spec/editor-schema.js";
 import { loadSpec } from "../../spec/load.js";

@@ -10,9 +10,14 @@ import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { secondPlanOf, secondPlanFields, type SecondPlan, planText, targetText } from "../../report/plan-text.js";
 import { estimateFields } from "../../report/spending/estimate-text.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChecks } from "../../run/previewing/planned-checks.js";
-import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
+import {
+  checkStoredRun,
+  checkTarget,
+  plannedChecks,
+  type Preview,
+  type PreviewedPlan,
+  previewPlan,
+} from "../../run/preview.js";
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";

@@ -1,8 +1,6 @@
 import { checkLines, contractText, secondPlanLines, secondPlanOf, targetText } from "../../report/plan-text.js";
 import { nextRunId } from "../../plan/identity.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChecks } from "../../run/previewing/planned-checks.js";
-import { previewFirst, untriedGolden } from "../../run/previewing/preview.js";
+import { checkStoredRun, checkTarget, plannedChecks, previewFirst, untriedGolden } from "../../run/preview.js";
 import type { SafeIo } from "../io.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";

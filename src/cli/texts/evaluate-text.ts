@@ -2,7 +2,7 @@ import { changesOf, type Figures } from "../../checks/evaluation.js";
 import { figure } from "../../report/agreement/tables.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import type { JudgedModel, JudgedNight } from "../../run/evaluate.js";
+import type { JudgedModel, JudgedNight } from "../../run/diff.js";
 
 interface Report {
   readonly labels: string;

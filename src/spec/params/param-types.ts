@@ -1,5 +1,5 @@
 import { isMap, isScalar, isSeq, Scalar, type YAMLMap } from "yaml";
-import { isCalendarDate, isDateText } from "../../plan/series.js";
+import { isCalendarDate, isDateText } from "../../plan/identity.js";
 import { didYouMean } from "../../util/suggest.js";
 import { parseDateExpression } from "./date-arithmetic.js";
 import type { Problem } from "../problems.js";

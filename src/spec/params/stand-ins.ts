@@ -1,4 +1,4 @@
-import { isDateText } from "../../plan/series.js";
+import { isDateText } from "../../plan/identity.js";
 import type { Problem } from "../problems.js";
 import { missingProblem, type ParamType } from "./param-types.js";
 

@@ -2,9 +2,8 @@ import { createHash } from "node:crypto";
 import { type BigIntStats, constants, createReadStream } from "node:fs";
 import { access, readdir, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
-import type { ListedShard } from "../../plan/compare.js";
+import { type ListedShard, pinDifference, restoreHint, touchHint } from "../../plan/compare.js";
 import { partitionsOf } from "../../plan/partitions.js";
-import { pinDifference, restoreHint, touchHint } from "../../plan/pins.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import { joinListings } from "../combined-source.js";
 import {

@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { fixedSize } from "#src/scoring/batch-size.js";
-import { openSpan } from "#src/scoring/open-span.js";
-import { createSpanPipeline } from "#src/scoring/span-pipeline.js";
+import { openSpan } from "#src/scoring/span.js";
+import { createSpanPipeline } from "#src/scoring/score.js";
 import { emptyContract } from "../../support/batches.js";
 import { scratch } from "../../support/job.js";
 import { loopRows, loopWays, scoreLoop } from "../../support/loop.js";

@@ -4,7 +4,7 @@ import type { NamedTensor } from "#src/columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "#src/columnar/types.js";
 import { createKeyHasher } from "#src/packing/key-hasher.js";
 import { addStored, createStoredTable, noPlace, type StoredTable } from "#src/packing/stored-table.js";
-import { scorer } from "#src/scoring/workers/unit-scorer.js";
+import { scorer } from "#src/scoring/workers/unit-server.js";
 import { emptyContract } from "../../support/batches.js";
 
 const list = {
