@@ -17,7 +17,7 @@ import { checkRejects, conclude, unlessDiscarded } from "./conclude.js";
 import { both } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
 import { openReuse } from "./reuse.js";
-import { openRunReader, scoreSpans, type ScoringOptions } from "../scoring/score.js";
+import { openSpanScorer, type ScoringOptions } from "../scoring/score.js";
 import { pendingRanges } from "../scoring/read.js";
 import { verifyingSource } from "./read-shards.js";
 import { rowsOf } from "../publish/span-record.js";
@@ -145,10 +145,9 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run } = scoring;
   const reuse = await openReuse(context, { plan, run, share });
-  await using reader = openRunReader(context, { plan, reuse, ...scoring });
+  await using scorer = openSpanScorer({ ...context, source }, { plan, reuse, ...scoring });
   const score = async (range: SpanRange): Promise<void> => {
-    const tools = { plan, reader, reuse, rejectedRows: rowsOf(run.spans).rejected, ...scoring };
-    await scoreSpans({ ...context, source }, tools, pendingRanges(spansOf(plan), run.spans, range));
+    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
     requireCommitted(plan, run, range);
   };
   progress.start(pendingRows(plan, run.spans, share));

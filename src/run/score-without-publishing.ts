@@ -4,63 +4,65 @@ import type { Decoder } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress/progress.js";
-import { fixedSize, openBatchLimit, sizeWithin } from "../scoring/batch-size.js";
+import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import type { Reuse } from "../packing/row-reuse.js";
-import { openRunReader, scoreSpans } from "../scoring/score.js";
+import { openSpanScorer, type SpanScorer } from "../scoring/score.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import { rowsOfSpans } from "../plan/spans.js";
 
 /** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;
 
-interface UnpublishedScoringOptions {
+interface UnpublishedRun {
   /** A plan that is not stored. */
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  /** Whole spans, in order. */
-  readonly ranges: readonly RowRange[];
-  /** Rows that take a stored prediction; default: none. */
-  readonly reuse?: Reuse | undefined;
-  /** Bad rows count as the spec says, together with those that the run has rejected. Default: each is rejected. */
-  readonly rejectedRows?: number | undefined;
+  /** Says how many rows a batch has; default: as many as the spec says. */
+  readonly sizer?: BatchSizer | undefined;
+  /** Whether bad rows count as the spec says; default: each is rejected. */
+  readonly countsRejects?: boolean | undefined;
 }
 
-/**
- * Scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. Rows that cannot be
- * scored are rejected.
- * @param take called with each span, in any order
- */
-export async function scoreWithoutPublishing(
+/** Called with each span that is scored, in any order. */
+type TakeSpan = (span: Span, output: SpanOutput) => void;
+
+/** Opens what scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. */
+export async function openUnpublished(
   context: JobContext,
-  { plan, engine, decoder, ranges, reuse, rejectedRows }: UnpublishedScoringOptions,
-  take: (span: Span, output: SpanOutput) => void,
-): Promise<void> {
+  { plan, engine, decoder, sizer, countsRejects = false }: UnpublishedRun,
+  take: TakeSpan,
+): Promise<SpanScorer> {
   const { contract, model } = plan;
   const { batch_size: size } = context.spec.engine;
-  const fixed = fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
+  const given =
+    sizer ?? fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
   const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
-  const sizer = contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixed) : fixed;
   const { info } = context.record;
   const quiet: JobContext = {
     ...context,
-    spec: rejectedRows === undefined ? { ...context.spec, on_bad_row: "reject", max_rejects: "100%" } : context.spec,
+    spec: countsRejects ? context.spec : { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
     progress: silentProgress,
     record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
   };
-  await using reader = openRunReader(quiet, { plan, decoder, engine, sizer });
   const writer = {
     commit: (span: Span, output: SpanOutput) => {
       take(span, output);
       return Promise.resolve("adopted" as const);
     },
   };
-  await scoreSpans(
-    quiet,
-    { plan, rejectedRows: rejectedRows ?? 0, writer, decoder, reader, engine, sizer, batchLimit, reuse },
-    ranges,
-  );
+  const within = contract.fixedBatchRows === null ? sizeWithin(batchLimit, given) : given;
+  return openSpanScorer(quiet, { plan, writer, decoder, engine, sizer: within, batchLimit });
+}
+
+/** Scores rows as a run does, and publishes nothing. @param ranges whole spans, in order */
+export async function scoreWithoutPublishing(
+  context: JobContext,
+  run: UnpublishedRun & { readonly ranges: readonly RowRange[]; readonly rejectedRows?: number | undefined },
+  take: TakeSpan,
+): Promise<void> {
+  await using scorer = await openUnpublished(context, { ...run, countsRejects: run.rejectedRows !== undefined }, take);
+  await scorer.score(run.ranges, run.rejectedRows ?? 0);
 }
 
 /** The rows of a sample are read in so many places. */

@@ -19,7 +19,6 @@ import type { NullFeatures } from "../report/attempt-record.js";
 import { count, showCount } from "../report/report.js";
 import type { ShardFiles } from "./context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { OpenSpan } from "./span.js";
 
 export interface RejectOptions {
   readonly spans: Pick<Spans, "locate">;
@@ -364,26 +363,4 @@ export class PendingFault extends Error {
 /** The error that a bad row ends the run with. */
 export async function faultError(rejects: RejectOptions, { fault, cause }: PendingFault): Promise<unknown> {
   return cause === undefined ? await badRowError(rejects, fault) : await withRow(rejects, cause, fault);
-}
-
-/** What happens to bad rows. */
-interface FaultRules {
-  /** Called for each row that is rejected; undefined: the first bad row ends the run. */
-  readonly onReject?: (() => void) | undefined;
-}
-
-/** Throws at the first bad row; where bad rows are rejected, counts each row once and throws when `onReject` does. */
-export function faultHandler({ onReject }: FaultRules): (open: Pick<OpenSpan, "setAside">, fault: RowFault) => void {
-  return (open, fault) => {
-    if (onReject === undefined) {
-      throw new PendingFault(fault);
-    }
-    if (open.setAside(fault)) {
-      try {
-        onReject();
-      } catch (error) {
-        throw new PendingFault(fault, error);
-      }
-    }
-  };
 }

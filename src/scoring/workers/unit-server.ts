@@ -38,7 +38,7 @@ import { type Contract, decodedInputs, type Projection } from "../../binding/con
 import { selectInputs } from "../../packing/select-rows.js";
 import { createStage } from "../../packing/stage.js";
 import { noPlace } from "../../packing/stored-table.js";
-import { areSurelyFinite, matrixDims } from "../../packing/input-target.js";
+import { areSurelyFinite, type BatchRows, matrixDims } from "../../packing/input-target.js";
 import type { TakeValues } from "../../packing/direct/matrix.js";
 import { rowsOf, sliceColumn } from "../../columnar/column-rows.js";
 import { createColumnBuilder } from "../../columnar/column-builder.js";
@@ -46,6 +46,12 @@ import { createColumnBuilder } from "../../columnar/column-builder.js";
 /**
  * The worker's end of reading units. The worker decodes one unit after the other, scores them where its thread has a
  * session of the model, and sends rows as they are made. If it cannot continue, it ends the unit with the reason: the
+ * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
+ */
+
+/*
+ * The life of a worker thread that reads units: it decodes one unit after the other, scores its rows where the thread has
+ * a session of the model, and sends rows as they are made. If it cannot continue, it ends the unit with the reason: the
  * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
  */
 
@@ -71,56 +77,115 @@ interface UnitServerOptions extends UnitModels {
 }
 
 /** Answers the calls that come on a port: reads one unit after the other. */
-export function serveUnits(port: WorkerPort, options: UnitServerOptions): void {
-  const held = heldRows();
-  const server = openServer(options);
+export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLimited }: UnitServerOptions): void {
+  if (isAddressSpaceLimited === true) {
+    doWithoutVectors();
+  }
+  const pool = createBufferPool();
+  const own = pooledMemory(pool);
+  const matrices = matrixMemory();
+  const readers = new Map<Unit["format"], UnitReader>();
   const inTurn = createLimit(1);
+  const changed = createCondition();
+  let heldBytes = 0;
+  /** Rows of a batch for the model, as the main thread said last. */
+  let wantedRows: number | undefined;
   let isClosed = false;
+
+  /** Texts make buffers of many sizes, few of which fit again. */
+  const takeBack = (buffers: readonly ArrayBuffer[]): void => {
+    pool.release(buffers);
+    if (pool.idleBytes > heldLimitBytes) {
+      pool.clear();
+    }
+  };
+
   const read = async (call: ReadCall, { isCancelled, send }: RpcContext<SentRows>): Promise<void> => {
+    const { unit, projection, constants, scoring, features, limits } = call;
+    const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
+    // Copying floats that are sent pays off: vectors pack them in less than half the time.
+    const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
+    const plan = directPlan(projection, (element, length) =>
+      (isForVectors(element) ? matrices : own).take(element, length),
+    );
+    if (plan === undefined) {
+      return;
+    }
+
+    const modelRows = (): number => scoring?.contract.fixedBatchRows ?? wantedRows ?? scoring?.batchRows ?? 0;
+    const steps = stepsFor(decodedRowBytes(projection), score === undefined ? undefined : modelRows);
+    const constantsOf = repeater(projection, constants);
+    const reader = readers.get(unit.format) ?? openReader(unit.format);
+    readers.set(unit.format, reader);
     const isUnneeded = (): boolean => isClosed || isCancelled();
-    for await (const { rowStart, batch, buffers } of batchesOf(server, call)) {
-      const sent = new Set([
-        ...buffers,
-        ...(batch.predictions ?? []).flatMap((part) => numericBuffers(part.outputs)),
-        ...(batch.features ?? []).flatMap(partBuffers),
-        ...(batch.hashed === undefined ? [] : hashBuffers(batch.hashed)),
-      ]);
-      const bytes = sizeOf([...sent]);
-      send({ body: { rowStart, batch, buffers, bytes }, transfer: [...sent] });
-      held.add(bytes);
-      await untilHeard();
-      await held.untilBelowLimit(call.limits.heldBytes, isUnneeded);
-      if (isUnneeded()) {
-        return;
+    for await (const piece of reader.read(unit, projection)) {
+      for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
+        const from = rowStart - piece.rowStart;
+        const most = Math.min(piece.rowEnd - rowStart, steps.rows());
+        const rowCount = rowsWithin(piece.columns.values(), { from, to: from + most, limit: limits.batchBytes });
+        own.clear();
+        matrices.clear();
+        const batch = plan.batch(piece, { from, to: from + rowCount }, constantsOf(rowCount));
+        const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
+        steps.took(rowCount, predictions ?? []);
+
+        // Features are measured while the inputs are in the cache of the processor.
+        const isMeasured = predictions !== undefined && features !== undefined;
+        const measured = isMeasured ? batchFeatures(features, batch, rowStart) : undefined;
+
+        const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, own);
+        takeBack(own.left(parcel.buffers));
+        const sent = new Set([
+          ...parcel.buffers,
+          ...(predictions ?? []).flatMap(({ outputs }) => numericBuffers(outputs)),
+          ...(measured ?? []).flatMap(partBuffers),
+          ...(hashed === undefined ? [] : [hashed.hashes.buffer]),
+          ...(hashed?.places === undefined ? [] : [hashed.places.buffer]),
+        ]);
+        const bytes = [...sent].reduce((sum, { byteLength }) => sum + byteLength, 0);
+        const made = { ...parcel.batch, predictions, hashed, features: measured };
+        send({ body: { rowStart, batch: made, buffers: parcel.buffers, bytes }, transfer: [...sent] });
+        heldBytes += bytes;
+
+        await untilHeard();
+        while (heldBytes > Math.min(limits.heldBytes, heldLimitBytes) && !isUnneeded()) {
+          await changed.wait();
+        }
+        if (isUnneeded()) {
+          return;
+        }
+        rowStart += rowCount;
       }
     }
   };
+
   serveRpc(port, unitProtocol, {
     calls: {
       async read(call, context) {
-        context.onCancel(held.recheck);
-        // Where it fails, the main thread reads the rest of the unit's rows.
-        const failure = await inTurn(() => read(call, context).then(() => undefined, failureOf));
-        return { body: failure };
+        context.onCancel(changed.notify);
+        return { body: await inTurn(() => read(call, context).then(() => undefined, failureOf)) };
       },
     },
     onNotice: {
       released({ buffers, bytes, batchRows }) {
-        takeBack(server.pool, buffers);
-        server.wantedRows = batchRows ?? server.wantedRows;
-        held.add(-bytes);
+        takeBack(buffers);
+        wantedRows = batchRows ?? wantedRows;
+        heldBytes -= bytes;
+        changed.notify();
       },
     },
   });
   port.on("close", () => {
     isClosed = true;
-    held.recheck();
-    void inTurn(() => close(server));
+    changed.notify();
+    void inTurn(() => {
+      matrices.clear();
+      for (const reader of readers.values()) {
+        reader.close();
+      }
+      return Promise.resolve();
+    });
   });
-}
-
-function hashBuffers({ hashes, places }: HashedRows): ArrayBuffer[] {
-  return places === undefined ? [hashes.buffer] : [hashes.buffer, places.buffer];
 }
 
 /** Lets the event loop handle messages of the main thread. */
@@ -130,139 +195,14 @@ async function untilHeard(): Promise<void> {
   });
 }
 
-/** Node's own errors have codes, too; those of the system name the call. */
-function isOfFile(error: unknown): boolean {
-  return error instanceof Error && "syscall" in error && errnoOf(error) !== undefined;
-}
-
 function failureOf(error: unknown): UnitFailure {
-  const isExpected = error instanceof RangeError || error instanceof JobError;
-  const kind = isExpected ? "unsupported" : isOfFile(error) ? "file" : "defect";
-  return { kind, message: kind === "defect" && error instanceof Error ? String(error.stack) : messageOf(error) };
-}
-
-function openServer({ openReader, run, isAddressSpaceLimited }: UnitServerOptions): UnitServer {
-  if (isAddressSpaceLimited === true) {
-    doWithoutVectors();
+  if (error instanceof RangeError || error instanceof JobError) {
+    return { kind: "unsupported", message: error.message };
   }
-  const readers = new Map<Unit["format"], UnitReader>();
-  return {
-    pool: createBufferPool(),
-    matrices: matrixMemory(),
-    readerOf(format) {
-      const reader = readers.get(format) ?? openReader(format);
-      readers.set(format, reader);
-      return reader;
-    },
-    readers,
-    run,
-    wantedRows: undefined,
-  };
-}
-
-/** Releases all memory of a server. */
-function close({ matrices, readers }: UnitServer): Promise<void> {
-  matrices.clear();
-  for (const reader of readers.values()) {
-    reader.close();
-  }
-  return Promise.resolve();
-}
-
-/** Texts make buffers of many sizes, few of which fit again. */
-function takeBack(pool: BufferPool, buffers: readonly ArrayBuffer[]): void {
-  pool.release(buffers);
-  if (pool.idleBytes > heldLimitBytes) {
-    pool.clear();
-  }
-}
-
-/** Bounds the bytes that were sent and not yet released by the main thread. */
-interface HeldRows {
-  add(bytes: number): void;
-  /** Makes waiting calls check again whether their rows are still needed. */
-  readonly recheck: () => void;
-  /** Waits until more may be sent, or the rows are no longer needed. */
-  untilBelowLimit(limitBytes: number, isUnneeded: () => boolean): Promise<void>;
-}
-
-function heldRows(): HeldRows {
-  let held = 0;
-  const changed = createCondition();
-  return {
-    add(bytes) {
-      held += bytes;
-      changed.notify();
-    },
-    recheck: changed.notify,
-    async untilBelowLimit(limitBytes, isUnneeded) {
-      const isFull = (): boolean => held > Math.min(limitBytes, heldLimitBytes);
-      while (isFull() && !isUnneeded()) {
-        await changed.wait();
-      }
-    },
-  };
-}
-
-interface UnitServer extends UnitModels {
-  readonly pool: BufferPool;
-  /** Memory of the batch that is being made. */
-  readonly matrices: ReturnType<typeof matrixMemory>;
-  /** Opened when the first unit of their format comes. */
-  readonly readers: ReadonlyMap<Unit["format"], UnitReader>;
-  readonly readerOf: (format: Unit["format"]) => UnitReader;
-  /** Rows of a batch for the model, as the main thread said last. */
-  wantedRows: number | undefined;
-}
-
-interface SentBatch {
-  /** The batch's first row, as a row of the shard. */
-  readonly rowStart: number;
-  readonly batch: ScoredBatch;
-  readonly buffers: readonly ArrayBuffer[];
-}
-
-/** The rows of a unit, in order, in memory of their own. */
-async function* batchesOf(
-  server: UnitServer,
-  { unit, projection, constants, scoring, features, limits }: ReadCall,
-): AsyncGenerator<SentBatch> {
-  const { pool, matrices, run } = server;
-  const tools = pooledBatchMemory((bytes) => pool.take(bytes));
-  const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
-  // Copying floats that are sent pays off: vectors pack them in less than half the time.
-  const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
-  const plan = directPlan(projection, (element, length) =>
-    (isForVectors(element) ? matrices : tools).take(element, length),
-  );
-  if (plan === undefined) {
-    return;
-  }
-  const modelRows = (): number => scoring?.contract.fixedBatchRows ?? server.wantedRows ?? scoring?.batchRows ?? 0;
-  const steps = stepsFor(decodedRowBytes(projection), score === undefined ? undefined : modelRows);
-  const constantsOf = repeater(projection, constants);
-  for await (const piece of server.readerOf(unit.format).read(unit, projection)) {
-    for (let rowStart = piece.rowStart; rowStart < piece.rowEnd; ) {
-      const from = rowStart - piece.rowStart;
-      const most = Math.min(piece.rowEnd - rowStart, steps.rows());
-      const range = { from, to: from + most, limit: limits.batchBytes };
-      const rowEnd = rowStart + rowsWithin(piece.columns.values(), range);
-      tools.clear();
-      matrices.clear();
-      const rows = { from, to: rowEnd - piece.rowStart };
-      const batch = plan.batch(piece, rows, constantsOf(rowEnd - rowStart));
-      const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
-      steps.took(batch.rowCount, predictions ?? []);
-      // While the inputs are in the cache of the processor.
-      const measured =
-        predictions === undefined || features === undefined ? undefined : batchFeatures(features, batch, rowStart);
-      const parcel = packParcel(predictions === undefined ? batch : { ...batch, inputs: [] }, tools);
-      takeBack(pool, tools.left(parcel.buffers));
-      const made = { ...parcel.batch, predictions, hashed, features: measured };
-      yield { rowStart, batch: made, buffers: parcel.buffers };
-      rowStart = rowEnd;
-    }
-  }
+  // Node's own errors have codes, too; those of the system name the call.
+  return error instanceof Error && "syscall" in error && errnoOf(error) !== undefined
+    ? { kind: "file", message: error.message }
+    : { kind: "defect", message: error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
 /** How many rows are sent at once: of those that are scored, some batches of the model, as many as do not take long. */
@@ -284,10 +224,6 @@ function stepsFor(
   };
 }
 
-function sizeOf(buffers: readonly ArrayBuffer[]): number {
-  return buffers.reduce((sum, { byteLength }) => sum + byteLength, 0);
-}
-
 /** Scores a batch, so many rows at a time; undefined: a row is bad, or the model fails. */
 type ScoreBatch = (
   batch: RecordBatch,
@@ -295,32 +231,21 @@ type ScoreBatch = (
 ) => Promise<(Pick<ScoredBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
 
 /** Scores the rows of batches; where rows are hashed, those that take no stored prediction. @public so that tests call it */
-export function scorer(scoring: Pick<UnitScoring, "contract" | "tensors" | "hashing">, run: RunModel): ScoreBatch {
-  const score = rowScorer(scoring, run);
-  const hash = scoring.hashing && unitHasher(scoring.contract, scoring.hashing);
-  return async (batch, rows) => {
-    if (hash === undefined) {
-      const predictions = await score(batch, rows);
-      return predictions && { predictions };
-    }
+export function scorer(
+  { contract, tensors, hashing }: Pick<UnitScoring, "contract" | "tensors" | "hashing">,
+  run: RunModel,
+): ScoreBatch {
+  const hash = hashing && unitHasher(contract, hashing);
+  let packing = createPacking(contract);
+  return async (given, rows) => {
     const sinceMs = performance.now();
-    const hashed = hash(batch);
-    if (hashed === undefined) {
+    const hashed = hash?.(given);
+    if (hash !== undefined && hashed === undefined) {
       return undefined;
     }
-    const left = rowsToScore(batch, hashed);
+    const batch = hashed === undefined ? given : rowsToScore(given, hashed);
     const ms = performance.now() - sinceMs;
-    const predictions = await score(left, rows);
-    return predictions && { predictions, hashed: { ...hashed, ms } };
-  };
-}
 
-function rowScorer(
-  { contract, tensors }: Pick<UnitScoring, "contract" | "tensors">,
-  run: RunModel,
-): (batch: RecordBatch, rows: number) => Promise<Predictions[] | undefined> {
-  let packing = createPacking(contract);
-  return async (batch, rows) => {
     const predictions: Predictions[] = [];
     const isPlain = batch.inputs.every(isGood);
     let isAtModel = false;
@@ -333,9 +258,9 @@ function rowScorer(
           return undefined;
         }
         isAtModel = true;
-        const { outputs, ms, byTrees } = await run({ inputs: packed.inputs, outputs: tensors });
+        const { outputs, ms: modelMs, byTrees } = await run({ inputs: packed.inputs, outputs: tensors });
         isAtModel = false;
-        predictions.push({ rowCount: range.to - from, outputs, ms, byTrees, packedRows: packed.packedRows });
+        predictions.push({ rowCount: range.to - from, outputs, ms: modelMs, byTrees, packedRows: packed.packedRows });
         if (there === undefined) {
           packing.recycle(packed.inputs);
         }
@@ -347,7 +272,7 @@ function rowScorer(
       }
       throw error;
     }
-    return predictions;
+    return { predictions, hashed: hashed && { ...hashed, ms } };
   };
 }
 
@@ -461,12 +386,7 @@ function isGood(input: DecodedInput): boolean {
 
 /** Rows as the model takes them. */
 type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
-
-/** Rows [from, to) of a batch. */
-interface Rows {
-  readonly from: number;
-  readonly to: number;
-}
+type Rows = Pick<BatchRows, "from" | "to">;
 
 /** Returns rows of good matrices as tensors without a copy; undefined: the model needs tensors of another form. */
 function inPlace(
@@ -495,11 +415,7 @@ function inPlace(
 /** Sizes are rounded up, so that released buffers fit again. */
 const roundedBytes = 4096;
 
-function roundUp(bytes: number): number {
-  return Math.ceil(bytes / roundedBytes) * roundedBytes;
-}
-
-interface PooledBatchMemory extends BatchMemory {
+interface PooledMemory extends BatchMemory {
   /** The buffers that were allocated for the batch and were not sent. */
   left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
   /** Forgets the buffers of the batch before. */
@@ -507,12 +423,11 @@ interface PooledBatchMemory extends BatchMemory {
 }
 
 /** Takes memory from a pool, and remembers what it took for one batch. */
-function pooledBatchMemory(takeBuffer: (bytes: number) => ArrayBuffer): PooledBatchMemory {
+function pooledMemory(pool: BufferPool): PooledMemory {
   const made = new Map<Values, ArrayBuffer>();
   return {
     take(element, length) {
-      const bytes = length * bytesPerElement(element);
-      const buffer = takeBuffer(roundUp(bytes));
+      const buffer = pool.take(Math.ceil((length * bytesPerElement(element)) / roundedBytes) * roundedBytes);
       const values = viewOf(element, buffer, 0, length);
       made.set(values, buffer);
       return values;
@@ -621,23 +536,24 @@ function fromZero(offsets: Uint32Array): { offsets: Uint32Array<ArrayBuffer>; st
 
 /** Columns from folder names, of one row each, as columns of at least so many. */
 function repeater(projection: Projection, constants: UnitRequest["constants"]): (rows: number) => Map<string, Column> {
+  const folders = projection.passthrough.filter(({ source }) => source.partition === true);
   let made = { rows: 0, columns: new Map<string, Column>() };
-  const repeated = (rows: number): Map<string, Column> => {
-    const columns = new Map<string, Column>();
-    for (const { source } of projection.passthrough) {
-      const one = constants.get(source.path[0] ?? "");
-      if (source.partition === true && one !== undefined) {
-        const builder = createColumnBuilder(source.type, rows);
-        for (let row = 0; row < rows; row += 1) {
-          builder.append(one, 0, 1);
-        }
-        columns.set(source.path[0] ?? "", builder.finish());
-      }
-    }
-    return columns;
-  };
   return (rows) => {
-    made = made.rows < rows ? { rows, columns: repeated(rows) } : made;
+    if (made.rows < rows) {
+      const columns = new Map<string, Column>();
+      for (const { source } of folders) {
+        const name = source.path[0] ?? "";
+        const value = constants.get(name);
+        if (value !== undefined) {
+          const builder = createColumnBuilder(source.type, rows);
+          for (let row = 0; row < rows; row += 1) {
+            builder.append(value, 0, 1);
+          }
+          columns.set(name, builder.finish());
+        }
+      }
+      made = { rows, columns };
+    }
     return made.columns;
   };
 }

@@ -39,12 +39,8 @@ describe("rows that a worker scored", () => {
     const open = openSpan({ contract, span, onFault() {} });
     const stages = { nowMs: () => 0, took: () => 0 };
     const context = { progress: { scored() {} }, record: { stages }, log: {} } as never;
-    const pipeline = createSpanPipeline(context, {
-      engine: { concurrency: 1 },
-      commits: 1,
-      tensors: ["score"],
-      sizer: fixedSize(10),
-    } as never);
+    const tools = { contract, engine: { concurrency: 1 }, commits: 1, sizer: fixedSize(10) };
+    const pipeline = createSpanPipeline(context, tools as never, undefined as never);
     const outputs = [{ dtype: "float32", dims: [1, 1], data: Float32Array.of(5) }] as const;
 
     expect(() => {
