@@ -4,11 +4,11 @@ import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
 import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
-import type { Worker } from "../plan/worker-shares.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
+import { JobError } from "../util/errors.js";
+import type { Worker } from "../plan/spans.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
-import { JobError } from "../util/errors.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {

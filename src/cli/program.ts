@@ -1,7 +1,7 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { programVersion } from "../app/attempt.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { rangeSteps } from "../jobs/date-range.js";
+import { rangeSteps } from "../jobs/backfill.js";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 import { exitCodes } from "../util/errors.js";
 import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";

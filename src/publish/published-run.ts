@@ -1,6 +1,6 @@
 import type { LeftOutRun, OlderModel, PinnedRun, Plan } from "../plan/plan.js";
 import { byChecks } from "./decision.js";
-import { isCalendarDate, sameParams, sameSeries } from "../plan/series.js";
+import { isCalendarDate, sameParams, sameSeries } from "../plan/identity.js";
 
 type Params = Readonly<Record<string, string>>;
 

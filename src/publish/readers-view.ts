@@ -1,8 +1,7 @@
 import { logicalDateOf, type PublishedRun, type VisibleRun } from "./published-run.js";
 import { assertNever } from "../util/errors.js";
-import { splitRunId } from "../plan/identity.js";
+import { sameSeries, splitRunId } from "../plan/identity.js";
 import type { Plan, PlanTarget, RunId } from "../plan/plan.js";
-import { sameSeries } from "../plan/series.js";
 
 /** What a rollback did to the table of a target. */
 export interface RolledBack {

@@ -10,15 +10,21 @@ import { spanAt, spanCount } from "../plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted } from "./attempt.js";
-import { lostSpans } from "./judging/lost-spans.js";
-import { paidReport } from "./paid/spending.js";
-import { verdictReport } from "./held-or-discarded.js";
-import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
-import { type UnfinishedText, unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { countCommitted, lastFailure as lastFailureOf } from "./attempt.js";
+import { lostSpans, verdictReport } from "./conclude.js";
+import { paidReport } from "./paid.js";
+import {
+  type UnfinishedText,
+  decidingCommands,
+  eraseAgain,
+  finishingCommand,
+  readersLine,
+  rolledBackReport,
+  spellOut,
+  unfinishedLines,
+  unfinishedRuns,
+} from "./hints.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
-import { lastFailure as lastFailureOf } from "./notes.js";
-import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
 import { isRolledBack } from "../publish/lifecycle.js";
 

@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import { didYouMean } from "../util/suggest.js";
-import { isCalendarDate } from "../plan/series.js";
 import type { PostgresMode } from "./output-spec.js";
+import { isCalendarDate } from "../plan/identity.js";
 import { anyNumber, name, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { LeftOutRun, Plan } from "#src/plan/plan.js";
-import { isCalendarDate } from "#src/plan/series.js";
+import { isCalendarDate } from "#src/plan/identity.js";
 import { leftOutText, olderModelText } from "#src/publish/compared-text.js";
 import {
   chooseBaseline,

@@ -13,9 +13,9 @@ import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-rec
 import { silentProgress, withRecord } from "#src/report/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
-import { rowsRead } from "#src/scoring/read-ranges.js";
+import { rowsRead } from "#src/scoring/read.js";
 import { scorePieces } from "#src/scoring/score.js";
-import { scorer } from "#src/scoring/workers/unit-scorer.js";
+import { scorer } from "#src/scoring/workers/unit-server.js";
 import { assertNever } from "#src/util/errors.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 

@@ -4,20 +4,24 @@ import { finalError } from "../../app/machine.js";
 import { type SharedModels, resolveOnce } from "../../app/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
 import { calling, reporting } from "../../app/reporting.js";
-import { type DateRange, type RangeStep, findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import {
+  type DateRange,
+  type RangeStep,
   type RunOrder,
   type ValueEnd,
   type ValueStatus,
+  findRange,
   orderOf,
+  rangeValues,
   runValues,
+  stepOf,
   valueStatuses,
   worstOf,
-} from "../../jobs/run-values.js";
+} from "../../jobs/backfill.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
 import { type Progress, silentProgress } from "../../report/progress.js";
 import { type RunReport, count, reportFields, reportText, showCount } from "../../report/report.js";

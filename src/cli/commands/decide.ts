@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { reportDecision } from "../../app/reporting.js";
 import { type DecisionReport, type DecisionRequest, approveRun, discardRun } from "../../run/decide.js";
-import { spellOut } from "../../run/spell-out.js";
+import { spellOut } from "../../run/hints.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded, readRunSpec } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading.js";

@@ -35,13 +35,13 @@ import { ProviderFault, installLocale } from "../../engine/onnx/faults.js";
 import type { ModelFile } from "../../models/port.js";
 import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
-import { treesText } from "../../scoring/trees-text.js";
 import type { EngineSpec, Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { tokenizerUris } from "../../spec/model-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+import { treesText } from "../../scoring/batch-size.js";
 
 /**
  * Shows what a run needs on this machine, and tries it.

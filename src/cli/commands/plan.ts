@@ -17,15 +17,16 @@ import {
   secondPlanOf,
   targetText,
 } from "../../report/plan-text.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChecks } from "../../run/previewing/planned-checks.js";
 import {
   type Preview,
   type PreviewedPlan,
+  checkStoredRun,
+  checkTarget,
+  plannedChecks,
   previewFirst,
   previewPlan,
   untriedGolden,
-} from "../../run/previewing/preview.js";
+} from "../../run/preview.js";
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";

@@ -15,7 +15,7 @@ export interface UnitPool {
   read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
 }
 
-export interface UnitPoolOptions {
+interface UnitPoolOptions {
   /** Rows of a batch for the model, where the workers have one; it may change. */
   readonly batchRows?: (() => number) | undefined;
   /** Called once for each unit that is needed and was not read to its end. */

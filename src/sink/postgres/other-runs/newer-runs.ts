@@ -1,6 +1,5 @@
 import { JobError, reworded } from "../../../util/errors.js";
-import { sameSeries } from "../../../plan/series.js";
-import { numberedRunId, splitRunId } from "../../../plan/identity.js";
+import { numberedRunId, sameSeries, splitRunId } from "../../../plan/identity.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import type { Control } from "../control/control.js";
