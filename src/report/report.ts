@@ -1,4 +1,4 @@
-import type { RunComparison } from "../publish/run-comparison.js";
+import type { RunComparison } from "../publish/erasure.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import type { JobError } from "../util/errors.js";

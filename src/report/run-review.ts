@@ -1,8 +1,8 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Plan } from "../plan/plan.js";
-import type { ReadersView } from "../publish/readers-view.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import type { ReadersView } from "../publish/published-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {

@@ -1,6 +1,6 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import { median, type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
-import type { RunComparison } from "../publish/run-comparison.js";
+import { type ColumnStats, columnStats, median, type UsualStats, usualStats } from "./column-stats.js";
+import type { RunComparison } from "../publish/erasure.js";
 import { comparisonTables } from "./agreement/comparison-text.js";
 import { comparisonFields } from "./agreement/fields.js";
 import { shownValue, withDigits } from "../util/shown-numbers.js";

@@ -2,15 +2,20 @@ import { firstError, JobError } from "../util/errors.js";
 import { reuseCostText } from "../report/reuse-cost.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { byChecks, requireApproved } from "../publish/decision.js";
-import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import { isRolledBack, type RunState } from "../publish/lifecycle.js";
+import {
+  byChecks,
+  comparedFile,
+  isRolledBack,
+  requireApproved,
+  type RunState,
+  type RunVerdict,
+} from "../publish/lifecycle.js";
 import { columnNotes, resultLines } from "../publish/verdict-text.js";
 import { idleReport } from "../report/idle-report.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { rounded, type RunReport, type ScoreAgain } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
-import { replacedBy } from "../publish/readers-view.js";
+import { replacedBy } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/reject-budget.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";

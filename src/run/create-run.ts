@@ -2,7 +2,7 @@ import type { Model } from "../models/port.js";
 import { reuseShards } from "../plan/compare.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { supersededBy } from "../publish/decision.js";
+import { supersededBy } from "../publish/lifecycle.js";
 import { count } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";

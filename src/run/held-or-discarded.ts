@@ -1,8 +1,6 @@
 import type { Plan } from "../plan/plan.js";
-import type { Decision } from "../publish/decision.js";
+import { comparedFile, type Decision, type RunState, type RunVerdict } from "../publish/lifecycle.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
-import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/lifecycle.js";
 import { columnNotes, countsText, knownText, resultLines, toCorrect, warningsText } from "../publish/verdict-text.js";
 import { attemptJson } from "../report/attempt-json.js";
 import { idleReport } from "../report/idle-report.js";
@@ -22,7 +20,7 @@ import { type ChangesSince, changesSince, heldError } from "./judging/held-error
 import { decidingCommands, readersLine } from "./judging/readers.js";
 import { reviewForReports } from "./review.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
+import { leftOutText, notComparedText, olderModelText } from "../publish/published-run.js";
 import { rowsOf } from "../publish/span-record.js";
 import { spanCount } from "../plan/spans.js";
 import { stripVerdicts } from "./erasing/copy-run.js";

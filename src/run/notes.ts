@@ -1,6 +1,5 @@
 import type { RunId } from "../plan/plan.js";
-import { type AttemptFailure, withBegun, withFailure } from "../publish/attempt-failure.js";
-import type { RecordedSpending } from "../publish/recorded-run.js";
+import { type AttemptFailure, type RecordedSpending, withBegun, withFailure } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { type DocumentKind, errorsDocument, noteDocument, type RunNote, spendingDocument } from "../sink/ledger.js";
 import type { Sink } from "../sink/port.js";

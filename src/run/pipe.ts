@@ -6,7 +6,7 @@ import type { Engine } from "../engine/port.js";
 import type { FoundModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/pipe-report.js";
-import type { RowWriter } from "../sink/row-writer.js";
+import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
 import { type DecodedRows, rowsRead } from "../scoring/read-ranges.js";

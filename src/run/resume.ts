@@ -4,8 +4,8 @@ import { compareListing, compareSpec, compareTargets, type ListedShard, type Lis
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
 import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import { replacedBy } from "../publish/readers-view.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import { replacedBy } from "../publish/published-run.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
 import { isWorkedOn, lastFailure } from "./notes.js";
 import { modelUri } from "../spec/model-spec.js";

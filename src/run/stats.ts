@@ -3,7 +3,7 @@ import type { RunProfile } from "../checks/profile/run-profile.js";
 import { countCommitted } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
-import { decisionText } from "../publish/decision.js";
+import { decisionText } from "../publish/lifecycle.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
 import { runsOfSeries } from "../publish/published-run.js";
 import { count } from "../report/report.js";

@@ -1,16 +1,17 @@
 import { describe, expect, test } from "vitest";
 import type { LeftOutRun, Plan } from "#src/plan/plan.js";
 import { isCalendarDate } from "#src/plan/series.js";
-import { leftOutText, olderModelText } from "#src/publish/compared-text.js";
 import {
   chooseBaseline,
   type DatedRun,
+  leftOutText,
   normalAndOthers,
+  olderModelText,
   type PublishedRun,
+  readersView,
   runsOfSeries,
   type Series,
 } from "#src/publish/published-run.js";
-import { readersView } from "#src/publish/readers-view.js";
 
 const series: Series = {
   job: "daily",

@@ -1,3 +1,4 @@
+import * as documents from "#src/sink/ledger.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/checks/profile/profile.js";
 import { valueAt } from "#src/checks/row-values.js";
 import type { KeyCounts } from "#src/checks/rules/unique.js";
@@ -6,9 +7,8 @@ import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
-import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
-import { type Decision, requireApproved, type SupersededRun } from "#src/publish/decision.js";
-import { type RunState, stateOf } from "#src/publish/lifecycle.js";
+import { type AttemptFacts, rowsOf, type RowsOfRun, type SpanRecord } from "#src/publish/span-record.js";
+import { type Decision, requireApproved, type RunState, stateOf, type SupersededRun } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
 import { nothingRemoved, type PruneOutcome, type PruneRequest, requireKept } from "#src/publish/pruned-run.js";
 import type { PublishedRun } from "#src/publish/published-run.js";
@@ -21,7 +21,6 @@ import {
   recordedSpending,
 } from "#src/publish/recorded-run.js";
 import type { KeptAnswer } from "#src/sink/ledger.js";
-import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import { sha256Of } from "#src/util/sha256.js";

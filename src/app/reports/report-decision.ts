@@ -1,4 +1,4 @@
-import { byChecks } from "../../publish/decision.js";
+import { byChecks } from "../../publish/lifecycle.js";
 import { decidedMetrics } from "../../report/metrics/metrics-text.js";
 import { decidedPage, rolledBackPage } from "../../report/page/page.js";
 import type { DecisionReport } from "../../run/decide.js";

@@ -1,8 +1,8 @@
 import { printable } from "../../util/printable.js";
 import { comparisonLines } from "../../report/agreement/comparison-text.js";
 import { comparisonFields } from "../../report/agreement/fields.js";
-import { failureFields } from "../../publish/attempt-failure.js";
-import { byChecks, decisionText } from "../../publish/decision.js";
+import { failureFields } from "../../publish/recorded-run.js";
+import { byChecks, decisionText } from "../../publish/lifecycle.js";
 import { checksText, count, showCount, verdictFields } from "../../report/report.js";
 import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
 import { paidFields, paidLine } from "../../report/spending/paid-text.js";

@@ -1,4 +1,4 @@
-import type { RunComparison } from "../../publish/run-comparison.js";
+import type { RunComparison } from "../../publish/erasure.js";
 import { modelNames } from "./fields.js";
 import { agreementLine, agreementTables, apartTable, differentRowTables, type ShownAgreement } from "./tables.js";
 import { count } from "../report.js";

@@ -1,5 +1,5 @@
 import type { DifferentRow, Measures } from "../../checks/agreement.js";
-import type { RunComparison } from "../../publish/run-comparison.js";
+import type { RunComparison } from "../../publish/erasure.js";
 import { assertNever } from "../../util/errors.js";
 
 function finite(value: number): number | null {

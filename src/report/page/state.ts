@@ -1,5 +1,5 @@
 import { paramTexts } from "../../plan/identity.js";
-import { readersText } from "../../publish/readers-view.js";
+import { readersText } from "../../publish/published-run.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import type { Outcome } from "../outcome.js";

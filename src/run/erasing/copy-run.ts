@@ -3,13 +3,12 @@ import type { ColumnType, OutputRows } from "../../columnar/types.js";
 import { nextRunId, numberedRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
-import { withoutRows } from "../../publish/run-comparison.js";
-import { type ErasedRows, type KeyList, verdictWithoutRows } from "../../publish/erasure.js";
+import { type ErasedRows, type KeyList, verdictWithoutRows, withoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
-import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
-import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
+import type { RunSink, RunWriter, Sink, StoredPlan } from "../../sink/port.js";
+import type { SpanFile, StoredSpans } from "../../publish/span-record.js";
+import { type Decision, decisionText, supersededBy } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
 import { attemptFacts } from "../attempt.js";
 

@@ -8,7 +8,7 @@ import {
   type Verdict,
 } from "../../checks/check.js";
 import { earlierThan, judge } from "../../checks/checks.js";
-import { limitsOf } from "../../publish/check-options.js";
+import { limitsOf } from "../../publish/verdict-text.js";
 import { normalAndOthers } from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";

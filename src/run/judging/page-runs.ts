@@ -1,7 +1,7 @@
 import type { RunProfile } from "../../checks/profile/run-profile.js";
 import type { Plan } from "../../plan/plan.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "../../publish/published-run.js";
-import type { RunVerdict } from "../../publish/run-verdict.js";
+import type { RunVerdict } from "../../publish/lifecycle.js";
 import type { RunReview } from "../../report/run-review.js";
 import type { JobContext } from "../../scoring/context.js";
 import { messageOf } from "../../util/errors.js";

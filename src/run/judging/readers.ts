@@ -1,6 +1,12 @@
 import type { Plan } from "../../plan/plan.js";
-import { logicalDateOf } from "../../publish/published-run.js";
-import { readersText, readersView, type ReadersView, replacedBy, runOfDate } from "../../publish/readers-view.js";
+import {
+  logicalDateOf,
+  readersText,
+  readersView,
+  type ReadersView,
+  replacedBy,
+  runOfDate,
+} from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { DecidingCommands, RolledBackReport } from "../../report/report.js";
 import { messageOf } from "../../util/errors.js";

@@ -1,7 +1,6 @@
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { logicalDateOf } from "../../publish/published-run.js";
-import { replacedBy } from "../../publish/readers-view.js";
+import { logicalDateOf, replacedBy } from "../../publish/published-run.js";
 import { compare, type RecordedRun } from "../../publish/recorded-run.js";
 import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";

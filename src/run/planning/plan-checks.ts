@@ -2,8 +2,15 @@ import type { Contract } from "../../binding/contract.js";
 import type { FoundModel } from "../../models/port.js";
 import { shortDigest } from "../../plan/identity.js";
 import type { PlannedChecks, PlannedModel } from "../../plan/plan.js";
-import { leftOutText, nameWithVersion, olderModelText, whyNotCompared } from "../../publish/compared-text.js";
-import { chooseBaseline, logicalDateOf, normalAndOthers } from "../../publish/published-run.js";
+import {
+  chooseBaseline,
+  leftOutText,
+  logicalDateOf,
+  nameWithVersion,
+  normalAndOthers,
+  olderModelText,
+  whyNotCompared,
+} from "../../publish/published-run.js";
 import type { JobContext } from "../../scoring/context.js";
 import { aggregatesOf } from "../aggregates.js";
 import { modelUri } from "../../spec/model-spec.js";

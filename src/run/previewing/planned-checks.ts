@@ -1,7 +1,7 @@
 import { comparedNights, enoughNights } from "../../checks/check.js";
 import type { Plan, PlannedChecks } from "../../plan/plan.js";
-import { limitsOf } from "../../publish/check-options.js";
-import { datesText, leftOutText, olderModelText } from "../../publish/compared-text.js";
+import { limitsOf } from "../../publish/verdict-text.js";
+import { datesText, leftOutText, olderModelText } from "../../publish/published-run.js";
 import { count } from "../../report/report.js";
 import type { ScoringContext } from "../../scoring/context.js";
 import { featurePlanOf, keyColumns } from "../../scoring/features.js";

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { RunComparison } from "#src/publish/run-comparison.js";
+import type { RunComparison } from "#src/publish/erasure.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { scratchFolder } from "../../support/job.js";

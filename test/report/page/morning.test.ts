@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { Finding } from "#src/checks/check.js";
-import type { RunComparison } from "#src/publish/run-comparison.js";
+import type { RunComparison } from "#src/publish/erasure.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/outcome.js";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";

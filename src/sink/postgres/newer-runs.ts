@@ -1,11 +1,10 @@
-import { JobError, reworded } from "../../../util/errors.js";
-import { sameSeries } from "../../../plan/series.js";
-import { numberedRunId, splitRunId } from "../../../plan/identity.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
-import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
-import { plannedTarget, type PostgresTarget } from "../target.js";
-import { showTable, type TableName } from "../names.js";
+import { JobError, reworded } from "../../util/errors.js";
+import { sameSeries } from "../../plan/series.js";
+import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { Session } from "./connections.js";
+import { type Control, plannedTarget, type PostgresTarget } from "./control.js";
+import { showTable, type TableName } from "./table.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would

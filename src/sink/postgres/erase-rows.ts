@@ -1,8 +1,13 @@
 import { DatabaseError } from "pg";
-import { parseRunComparison, withoutRows } from "../../../publish/run-comparison.js";
-import { type ErasedTable, type TableErasure, verdictWithoutRows } from "../../../publish/erasure.js";
-import { splitTable } from "../../../spec/postgres-spec.js";
-import { JobError } from "../../../util/errors.js";
+import {
+  type ErasedTable,
+  parseRunComparison,
+  type TableErasure,
+  verdictWithoutRows,
+  withoutRows,
+} from "../../publish/erasure.js";
+import { splitTable } from "../../spec/postgres-spec.js";
+import { JobError } from "../../util/errors.js";
 import {
   closedRuns,
   existingTables,
@@ -11,21 +16,16 @@ import {
   rowTablesOf,
   tablesOfClosedRuns,
 } from "./own-tables.js";
-import type { Session } from "../connections.js";
-import { hasControlTables } from "../control/schema.js";
-import { finishSeconds, retried, retriedWrite, type RunTools } from "../run-tools.js";
-import { dropTables } from "../finish-run.js";
-import { lock, lockRuns } from "../locks.js";
-import { quoteName, quoteTable, showTable, stagingTable, type TableName } from "../names.js";
-import { previousTables } from "../control/swaps.js";
-import { findTable } from "../table.js";
-import type { RunId } from "../../../plan/plan.js";
-import { type PlanRow, storedPlan } from "../control/control.js";
-import { outputColumns } from "../../../binding/contract.js";
-import { pgTypeOf, sqlOf } from "../types.js";
-import { parseJson } from "../../../plan/parse-plan.js";
-import { parseRunVerdict } from "../../../publish/run-verdict.js";
-import { documentText } from "../control/documents.js";
+import { lock, type Session } from "./connections.js";
+import { documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
+import { finishSeconds, retried, retriedWrite, type RunTools } from "./modes/mode.js";
+import { dropTables } from "./own-tables.js";
+import { findTable, pgTypeOf, quoteName, quoteTable, showTable, sqlOf, stagingTable, type TableName } from "./table.js";
+import { previousTables } from "./swaps.js";
+import type { RunId } from "../../plan/plan.js";
+import { outputColumns } from "../../binding/contract.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import { parseRunVerdict } from "../../publish/lifecycle.js";
 
 /**
  * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from
