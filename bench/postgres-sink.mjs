@@ -4,12 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { finished } from "node:stream/promises";
 import { connectionOf } from "../dist/sink/postgres/connect.js";
-import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
-import { pgTypeOf } from "../dist/sink/postgres/types.js";
 import { noRows } from "../dist/checks/profile/profile.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
 import { commitConcurrency } from "../dist/sink/port.js";
+import { copyStream, encodeRows } from "../dist/sink/postgres/copy-binary.js";
+import { pgTypeOf } from "../dist/sink/postgres/table.js";
 import { spanProfileText } from "../dist/checks/span-profile.js";
 
 const commitRows = 262_144;

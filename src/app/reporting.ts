@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { readFile, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
-import { byChecks } from "../publish/decision.js";
 import { type AttemptRecord, attemptJson, isWorkerFile, workerFile } from "../report/attempt-record.js";
 import { type Lateness, deadlineNear, latenessOf, ping, timeOfDayAt } from "../report/calls.js";
 import {
@@ -48,6 +47,7 @@ import { alone } from "./job-context.js";
 import { finalError } from "./machine.js";
 import { failureText, readSecret } from "./reading.js";
 import type { Worker } from "../plan/spans.js";
+import { byChecks } from "../publish/lifecycle.js";
 
 /** An attempt to report on. It is known as soon as its spec is read. */
 interface ReportingContext {

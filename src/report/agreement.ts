@@ -1,10 +1,10 @@
 import { count } from "../util/shown-numbers.js";
 import { showCount } from "./report.js";
-import type { RunComparison } from "../publish/run-comparison.js";
 import { fitTable, sameValueFirst } from "./table.js";
 import type { DifferentRow, Measures } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columnar/value-text.js";
 import { assertNever } from "../util/errors.js";
+import type { RunComparison } from "../publish/erasure.js";
 
 function finite(value: number): number | null {
   return Number.isFinite(value) ? value : null;

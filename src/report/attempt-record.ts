@@ -3,9 +3,6 @@ import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { RejectReason, RejectedRow } from "../columnar/types.js";
 import type { ModelOrigin, Plan } from "../plan/plan.js";
 import { type Worker, spanCount } from "../plan/spans.js";
-import type { ReadersView } from "../publish/readers-view.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import { type ScoreSummary, scoreSummary } from "./column-stats.js";
 import {
@@ -18,6 +15,9 @@ import {
   spendingFields,
 } from "./report.js";
 import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
+import type { ReadersView } from "../publish/published-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {

@@ -5,17 +5,17 @@ import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import {
-  comparedNights,
-  defaultLimits,
   type Finding,
   type Limits,
+  type Verdict,
+  comparedNights,
+  defaultLimits,
   olderNights,
   timesLimit,
-  type Verdict,
 } from "../checks/check.js";
 import { earlierThan, judge } from "../checks/checks.js";
-import { limitsOf } from "../publish/check-options.js";
 import { normalAndOthers } from "../publish/published-run.js";
+import { limitsOf } from "../publish/verdict-text.js";
 
 const baselineKey = ["checks", "baseline"];
 

@@ -2,9 +2,15 @@ import { JobError, firstError, messageOf, reworded } from "../util/errors.js";
 import { attemptJson, idleReport, reuseCostText } from "../report/attempt-record.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { type Decision, byChecks, requireApproved } from "../publish/decision.js";
-import { type RunVerdict, comparedFile } from "../publish/run-verdict.js";
-import { type RunState, isRolledBack } from "../publish/lifecycle.js";
+import {
+  type Decision,
+  type RunState,
+  type RunVerdict,
+  byChecks,
+  comparedFile,
+  isRolledBack,
+  requireApproved,
+} from "../publish/lifecycle.js";
 import {
   columnNotes,
   countResults,
@@ -27,7 +33,7 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
-import { replacedBy } from "../publish/readers-view.js";
+import { leftOutText, notComparedText, olderModelText, replacedBy } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
@@ -39,7 +45,6 @@ import { reviewForReports, verdictOn } from "./judge.js";
 import { rowsOf } from "../publish/span-record.js";
 import { type Pruning, prunedError } from "../publish/pruned-run.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
 import { stripVerdicts } from "./erasure.js";
 import type { Verdict } from "../checks/check.js";
 import { compareListing, compareSpec } from "../plan/compare.js";

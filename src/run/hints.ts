@@ -1,6 +1,12 @@
 import type { Plan, RunId } from "../plan/plan.js";
-import { logicalDateOf } from "../publish/published-run.js";
-import { type ReadersView, readersText, readersView, replacedBy, runOfDate } from "../publish/readers-view.js";
+import {
+  type ReadersView,
+  logicalDateOf,
+  readersText,
+  readersView,
+  replacedBy,
+  runOfDate,
+} from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { type DecidingCommands, type RolledBackReport, count } from "../report/report.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";

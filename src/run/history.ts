@@ -1,12 +1,11 @@
-import { groupRuns, type RunGroup } from "../jobs/prune-choice.js";
-import { type HistoryRequest, latestFirst, type RecordedRun } from "../publish/recorded-run.js";
+import { type RunGroup, groupRuns } from "../jobs/prune-choice.js";
+import { type HistoryRequest, type RecordedRun, latestFirst } from "../publish/recorded-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { comparedNights } from "../checks/check.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { countCommitted } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
-import { decisionText } from "../publish/decision.js";
 import { parseRunProfile, runProfileOf } from "../publish/profile-text.js";
 import { runsOfSeries } from "../publish/published-run.js";
 import { count } from "../report/report.js";
@@ -19,6 +18,7 @@ import { readsAtOnce } from "./baseline.js";
 import { finishingHint } from "./hints.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "../publish/span-record.js";
+import { decisionText } from "../publish/lifecycle.js";
 
 export interface History {
   /** The latest first. */

@@ -9,10 +9,8 @@ import {
   judgeWithPrevious,
 } from "../checks/checks.js";
 import type { Plan } from "../plan/plan.js";
-import { limitsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "../publish/published-run.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
 import type { JobContext } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -38,6 +36,8 @@ import { mapBounded } from "../util/promises.js";
 import { readersOf } from "./hints.js";
 import { checkKeys } from "../checks/rules/spec.js";
 import type { RunReview } from "../report/attempt-record.js";
+import { limitsOf } from "../publish/verdict-text.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
 
 /** A run whose spans are all committed. */
 interface CommittedRun {

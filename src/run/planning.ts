@@ -28,8 +28,15 @@ import { planReuse } from "./reuse.js";
 import { timeRow } from "../scoring/batch-size.js";
 import { sampleEvery } from "../checks/profile/features.js";
 import { shortDigest } from "../plan/identity.js";
-import { leftOutText, nameWithVersion, olderModelText, whyNotCompared } from "../publish/compared-text.js";
-import { chooseBaseline, logicalDateOf, normalAndOthers } from "../publish/published-run.js";
+import {
+  chooseBaseline,
+  leftOutText,
+  logicalDateOf,
+  nameWithVersion,
+  normalAndOthers,
+  olderModelText,
+  whyNotCompared,
+} from "../publish/published-run.js";
 import { aggregatesOf, requireColumns } from "./checked-output.js";
 import { modelUri } from "../spec/model-spec.js";
 import { pinGolden } from "./golden.js";

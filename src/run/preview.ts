@@ -31,14 +31,14 @@ import { checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
-import { limitsOf } from "../publish/check-options.js";
-import { datesText, leftOutText, olderModelText } from "../publish/compared-text.js";
 import { count } from "../report/report.js";
 import { featurePlanOf, keyColumns } from "../scoring/features.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
 import { type ModelTraits, batchDependence } from "../binding/model-facts.js";
 import type { PlanEstimate } from "../report/plan-text.js";
 import { type SampledSum, samplingError } from "../util/sampling.js";
+import { limitsOf } from "../publish/verdict-text.js";
+import { datesText, leftOutText, olderModelText } from "../publish/published-run.js";
 
 /**
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as

@@ -1,26 +1,26 @@
 import { countCommitted, isWorkedOn, lastFailure } from "./attempt.js";
-import { exitCodes, JobError } from "../util/errors.js";
+import { JobError, exitCodes } from "../util/errors.js";
 import {
+  type ListedShard,
+  type ListingChange,
   compareListing,
   compareSpec,
   compareTargets,
-  type ListedShard,
-  type ListingChange,
   pinDifference,
   restoreHint,
   touchHint,
 } from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import { replacedBy } from "../publish/readers-view.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import { replacedBy } from "../publish/published-run.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
 import {
+  type FoundDigests,
   digestsIfThere,
   digestsOf,
-  type FoundDigests,
   openPinnedModel,
   plannedModel,
   tokenizerDifference,

@@ -3,7 +3,7 @@ import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { type RunReport, count } from "../report/report.js";
-import { type RunStep, runStep } from "../publish/lifecycle.js";
+import { type RunStep, runStep, supersededBy } from "../publish/lifecycle.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { countCommitted, recordBegun, recordLateness, recordingFailure, runFacts } from "./attempt.js";
 import { type IdleRun, finishIdleRun, scoreAndFinish } from "./score-and-finish.js";
@@ -35,7 +35,6 @@ import { mayNotBeReady, readShards } from "./read-shards.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
 import { compareTargets, reuseShards } from "../plan/compare.js";
 import type { Model } from "../models/port.js";
-import { supersededBy } from "../publish/decision.js";
 import type { Listing } from "../storage/port.js";
 import { type PlanningInput, planRun, planSample } from "./planning.js";
 

@@ -1,9 +1,6 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { Decision } from "../publish/decision.js";
 import { type PaidReport, type VerdictReport, commandList, toScoreAgain } from "../report/report.js";
 import { type CommittedBy, type RowsOfRun, rowsOf } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
@@ -24,9 +21,11 @@ import {
   unfinishedLines,
   unfinishedRuns,
 } from "./hints.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import { type Decision, isRolledBack } from "../publish/lifecycle.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
-import { isRolledBack } from "../publish/lifecycle.js";
 
 export interface RunState {
   readonly runId: RunId;

@@ -13,7 +13,7 @@ import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../publish/span-record.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/load.js";

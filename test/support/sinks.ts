@@ -14,7 +14,7 @@ import type { ObjectStore } from "#src/objects/store.js";
 import { objectUriText, parseObjectUri } from "#src/spec/uri.js";
 import { openStoreOfObjects } from "#src/stores/objects.js";
 import { openSpool } from "#src/util/spool.js";
-import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
+import type { RowSpool } from "#src/sink/postgres/copy-binary.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/output-spec.js";
 import { planOf } from "./plans.js";

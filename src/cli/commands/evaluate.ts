@@ -5,7 +5,6 @@ import { type JobOptions, parquetFolder, readSpec, readSpecOnce } from "../../ap
 import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import type { LocalParts, StoredTable } from "../../publish/published-files.js";
 import { figure, modelNames } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
@@ -19,6 +18,7 @@ import {
 } from "../../run/diff.js";
 import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
+import type { LocalParts, StoredTable } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { usualKey } from "../../spec/job-spec.js";

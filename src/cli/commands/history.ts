@@ -1,17 +1,17 @@
-import { failureFields } from "../../publish/attempt-failure.js";
+import {
+  decidedText,
+  failureFields,
+  isInFrontOfReaders,
+  type RecordedRun,
+  type RecordedSpending,
+} from "../../publish/recorded-run.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import { byChecks } from "../../publish/decision.js";
-import { replacedBy } from "../../publish/readers-view.js";
-import {
-  decidedText,
-  isInFrontOfReaders,
-  type RecordedRun,
-  type RecordedSpending,
-} from "../../publish/recorded-run.js";
+import { byChecks } from "../../publish/lifecycle.js";
+import { replacedBy } from "../../publish/published-run.js";
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";

@@ -1,7 +1,5 @@
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
 import { printable } from "../../util/texts.js";
-import { failureFields } from "../../publish/attempt-failure.js";
-import { byChecks, decisionText } from "../../publish/decision.js";
 import {
   checksText,
   count,
@@ -12,6 +10,8 @@ import {
   showCount,
   verdictFields,
 } from "../../report/report.js";
+import { failureFields } from "../../publish/recorded-run.js";
+import { byChecks, decisionText } from "../../publish/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";

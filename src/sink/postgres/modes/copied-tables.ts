@@ -1,10 +1,9 @@
 import type { Plan } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
-import { type Control, damagedRun } from "../control/control.js";
+import { type Control, damagedRun } from "../control.js";
 import type { RowsNeeded } from "./mode.js";
-import { quoteTable, showTable, type TableName } from "../names.js";
+import { collationName, quoteTable, showTable, type TableName } from "../table.js";
 import { JobError } from "../../../util/errors.js";
-import { collationName } from "../table.js";
 
 /**
  * SQL for statements that copy what LIKE does not: owner, grants, foreign keys, storage parameters, replica identity,

@@ -1,12 +1,11 @@
-import type { Plan, RunId } from "../../../plan/plan.js";
-import type { Session } from "../connections.js";
-import { showTable, type TableName } from "../names.js";
-import type { Control } from "./control.js";
-import type { PreviousTable } from "../../../publish/pruned-run.js";
-import { JobError } from "../../../util/errors.js";
-import { refuseStopped } from "../locks.js";
-import { type TargetTools, writesTarget } from "../modes/mode.js";
-import { oidOf } from "../modes/staging.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { Session } from "./connections.js";
+import { showTable, type TableName } from "./table.js";
+import { type Control, refuseStopped } from "./control.js";
+import type { PreviousTable } from "../../publish/pruned-run.js";
+import { JobError } from "../../util/errors.js";
+import { type TargetTools, writesTarget } from "./modes/mode.js";
+import { oidOf } from "./modes/copied-tables.js";
 
 /**
  * SQL for `committed_at` of a span. It is later than every swap that the transaction sees. `last`: SQL for the number

@@ -1,31 +1,31 @@
 import { DatabaseError } from "pg";
-import { parseRunComparison, withoutRows } from "../../../publish/run-comparison.js";
-import { type ErasedTable, type TableErasure, verdictWithoutRows } from "../../../publish/erasure.js";
-import { splitTable } from "../../../spec/output-spec.js";
-import { JobError } from "../../../util/errors.js";
 import {
-  closedRuns,
-  existingTables,
+  type ErasedTable,
+  type TableErasure,
+  parseRunComparison,
+  verdictWithoutRows,
+  withoutRows,
+} from "../../publish/erasure.js";
+import { JobError } from "../../util/errors.js";
+import {
   type LeftTable,
   type PastRun,
+  closedRuns,
+  dropTables,
+  existingTables,
   rowTablesOf,
   tablesOfClosedRuns,
 } from "./own-tables.js";
-import type { Session } from "../connections.js";
-import { hasControlTables } from "../control/schema.js";
-import { finishSeconds, retried, retriedWrite, type RunTools } from "../run-tools.js";
-import { dropTables } from "../finish-run.js";
-import { lock, lockRuns } from "../locks.js";
-import { quoteName, quoteTable, showTable, stagingTable, type TableName } from "../names.js";
-import { previousTables } from "../control/swaps.js";
-import { findTable } from "../table.js";
-import type { RunId } from "../../../plan/plan.js";
-import { type PlanRow, storedPlan } from "../control/control.js";
-import { outputColumns } from "../../../binding/contract.js";
-import { pgTypeOf, sqlOf } from "../types.js";
-import { parseJson } from "../../../plan/parse-plan.js";
-import { parseRunVerdict } from "../../../publish/run-verdict.js";
-import { documentText } from "../control/documents.js";
+import { type Session, lock } from "./connections.js";
+import { type PlanRow, documentText, hasControlTables, lockRuns, storedPlan } from "./control.js";
+import { type RunTools, finishSeconds, retried, retriedWrite } from "./modes/mode.js";
+import { type TableName, findTable, pgTypeOf, quoteName, quoteTable, showTable, sqlOf, stagingTable } from "./table.js";
+import { previousTables } from "./swaps.js";
+import type { RunId } from "../../plan/plan.js";
+import { outputColumns } from "../../binding/contract.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import { parseRunVerdict } from "../../publish/lifecycle.js";
+import { splitTable } from "../../spec/output-spec.js";
 
 /**
  * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from

@@ -1,10 +1,9 @@
-import { JobError, reworded } from "../../../util/errors.js";
-import { numberedRunId, sameSeries, splitRunId } from "../../../plan/identity.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
-import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
-import { plannedTarget, type PostgresTarget } from "../target.js";
-import { showTable, type TableName } from "../names.js";
+import { JobError, reworded } from "../../util/errors.js";
+import { numberedRunId, sameSeries, splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { Session } from "./connections.js";
+import { type Control, type PostgresTarget, plannedTarget } from "./control.js";
+import { type TableName, showTable } from "./table.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would

@@ -1,20 +1,27 @@
-import type { ColumnType, ScalarType } from "../../../columnar/types.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
-import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../../publish/published-files.js";
-import { splitTable } from "../../../spec/output-spec.js";
-import { assertNever, JobError } from "../../../util/errors.js";
-import type { Session } from "../connections.js";
-import { quoteName, quoteTable, showTable, type TableName } from "../names.js";
-import { previousTables, readSwaps } from "../control/swaps.js";
-import { finishSeconds, retried, type RunTools } from "../run-tools.js";
-import { findTable, type TableColumn } from "../table.js";
-import type { PgName, PgType } from "../types.js";
 import { createWriteStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { to as copyTo } from "pg-copy-streams";
-import type { Control } from "../control/control.js";
+import type { ColumnType, ScalarType } from "../../columnar/types.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../publish/span-record.js";
+import { JobError, assertNever } from "../../util/errors.js";
+import type { Session } from "./connections.js";
+import {
+  type PgName,
+  type PgType,
+  type TableColumn,
+  type TableName,
+  findTable,
+  quoteName,
+  quoteTable,
+  showTable,
+} from "./table.js";
+import { previousTables, readSwaps } from "./swaps.js";
+import { type RunTools, finishSeconds, retried } from "./modes/mode.js";
+import type { Control } from "./control.js";
+import { splitTable } from "../../spec/output-spec.js";
 
 /** A table, and which of its rows: those of a run, or all. */
 interface Place {

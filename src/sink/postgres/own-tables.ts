@@ -1,12 +1,20 @@
-import { splitRunId } from "../../../plan/identity.js";
-import type { Plan, RunId } from "../../../plan/plan.js";
-import { splitTable } from "../../../spec/output-spec.js";
-import { answersTable, keysTable, quoteTable, stagedRowsTable, stagingTable, type TableName } from "../names.js";
-import type { Session } from "../connections.js";
-import type { Control } from "../control/control.js";
-import { decisionDocument } from "../../ledger.js";
-import { readDocument } from "../control/documents.js";
-import { plannedTarget } from "../target.js";
+import { splitRunId } from "../../plan/identity.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import {
+  type TableName,
+  answersTable,
+  keysTable,
+  quoteTable,
+  showTable,
+  stagedRowsTable,
+  stagingTable,
+} from "./table.js";
+import { type Session, classify, transact } from "./connections.js";
+import { type Control, plannedTarget, readDocument } from "./control.js";
+import { decisionDocument } from "../ledger.js";
+import { messageOf } from "../../util/errors.js";
+import type { RunTools } from "./modes/mode.js";
+import { splitTable } from "../../spec/output-spec.js";
 
 /**
  * Drops a run's own tables, also before the run begins: a person may have removed the run from the control tables, to
@@ -156,4 +164,31 @@ export async function closedRuns(
     values: [target, limit],
   });
   return rows;
+}
+
+/** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. `next`: added to these warnings. */
+export async function dropTables(
+  tools: RunTools,
+  find: (session: Session) => Promise<readonly TableName[]>,
+  next = "",
+): Promise<void> {
+  const { warn } = tools;
+  try {
+    // The same table may be found in several ways.
+    for (const name of new Map((await transact(tools, find)).map((one) => [quoteTable(one), one])).values()) {
+      await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
+        (error: unknown) => {
+          warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${foundIn(error)}${next}`);
+        },
+      );
+    }
+  } catch (error) {
+    warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
+  }
+}
+
+/** What the server says, on one line: of a view that depends on a table, its name. */
+function foundIn(error: unknown): string {
+  const failure = classify(error);
+  return (failure.kind === "bug" ? messageOf(error) : failure.found).replaceAll(/\s*\n\s*/g, ", ");
 }

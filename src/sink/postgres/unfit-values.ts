@@ -1,11 +1,10 @@
-import type { BytesColumn, Column, ColumnType, OutputRows, RejectedRow } from "../../../columnar/types.js";
-import type { UnfitValue } from "../../port.js";
-import { microsPerDay } from "../../../columnar/value-text.js";
-import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
-import type { TargetColumn } from "../table.js";
-import type { PgType } from "../types.js";
 import { DatabaseError } from "pg";
-import type { Connections, Session } from "../connections.js";
+import type { BytesColumn, Column, ColumnType, OutputRows, RejectedRow } from "../../columnar/types.js";
+import type { UnfitValue } from "../port.js";
+import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
+import type { PgType, TargetColumn } from "./table.js";
+import type { Connections, Session } from "./connections.js";
+import { microsPerDay } from "../../columnar/value-text.js";
 
 /**
  * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked

@@ -1,20 +1,17 @@
-import { z } from "../../../util/zod.js";
-import type { Plan, RunId, Span } from "../../../plan/plan.js";
-import { spanAt, spanCount } from "../../../plan/spans.js";
-import type { StoredPlan } from "../../port.js";
-import type { SpanRecord } from "../../../publish/span-record.js";
-import { type Session, transact } from "../connections.js";
-import { type Control, damagedRun } from "./control.js";
-import { quoteTable, showTable, type TableName } from "../names.js";
+import { z } from "../../util/zod.js";
+import type { Plan, RunId, Span } from "../../plan/plan.js";
+import { spanAt, spanCount } from "../../plan/spans.js";
+import type { StoredPlan } from "../port.js";
+import type { SpanRecord } from "../../publish/span-record.js";
+import { type Connections, type Session, lock, transact } from "./connections.js";
+import { type Control, damagedRun, plannedTarget } from "./control.js";
+import { type TableName, quoteTable, readsAllRows, showTable } from "./table.js";
 import { committedAtSql } from "./swaps.js";
-import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../../checks/profile/profile.js";
-import { ensureControlTables, type RunTools } from "../run-tools.js";
-import { lock } from "../locks.js";
-import { bestEffort } from "../../../util/promises.js";
-import { JobError } from "../../../util/errors.js";
-import { readsAllRows } from "../table.js";
-import { plannedTarget } from "../target.js";
-import type { TargetTools } from "../modes/mode.js";
+import { type SpanProfile, mergeProfiles, noRows, parseProfile } from "../../checks/profile/profile.js";
+import { type RunTools, type TargetTools, ensureControlTables } from "./modes/mode.js";
+import { JobError } from "../../util/errors.js";
+import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
+import { bestEffort } from "../../util/promises.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan extends SpanRecord {
@@ -42,10 +39,10 @@ const schema = z.object({
   table_oid: z.int(),
 });
 
-const columns = schema.keyof().options;
+const names = schema.keyof().options;
 
 /** The columns of a control row, for a query that calls the table `s`. */
-export const spanColumns = columns.map((column) => `s.${column}`).join(", ");
+export const spanColumns = names.map((column) => `s.${column}`).join(", ");
 
 /** Reads the committed spans of a run. @throws JobError OUTPUT_DAMAGED when a row does not match the plan */
 export async function readSpans(session: Session, control: Control, stored: StoredPlan): Promise<CommittedSpan[]> {
@@ -115,13 +112,13 @@ export async function insertSpan(
     on_bad_row: maker.onBadRow,
     table_oid: due.table,
   };
-  const values = [stored.plan.runId, ...columns.map((column) => row[column]), profile];
+  const values = [stored.plan.runId, ...names.map((column) => row[column]), profile];
   const [target, last] = [`$${values.length + 1}`, `$${values.length + 2}::int8`];
   const isStaged = lastSwap === undefined;
   const isSwapped = `EXISTS (SELECT FROM ${control.table("swaps")} w WHERE w.n > ${last} AND w.target = ${target})`;
   const inserted = await session.query<{ swapped: boolean }>({
-    text: `INSERT INTO ${control.table("spans")} (run_id, ${columns.join(", ")}, profile, table_files, committed_at)
-      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${columns.length + 1}::oid`)},
+    text: `INSERT INTO ${control.table("spans")} (run_id, ${names.join(", ")}, profile, table_files, committed_at)
+      VALUES (${values.map((_, at) => `$${at + 1}`).join(", ")}, ${filesSql(`$${names.length + 1}::oid`)},
         ${isStaged ? "DEFAULT" : committedAtSql(control, target, last)})
       RETURNING ${isStaged ? "false" : isSwapped} AS swapped`,
     values: isStaged ? values : [...values, showTable(name), lastSwap],
@@ -303,4 +300,84 @@ function repairHint(plan: Plan, name: TableName, { there, since }: Counted): str
   }
   const left = since === "0" ? "" : `${since} of its rows are of spans that were committed since. `;
   return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, then ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
+}
+
+/** Replaces the character with code 0, which Postgres text cannot hold, with a visible symbol. */
+function showNul(text: string): string {
+  return text.replaceAll("\u0000", "\u2400");
+}
+
+const rowsPerInsert = 5000;
+
+/** Inserts a span's rejected rows in the session's transaction. */
+export async function insertRejects(
+  session: Session,
+  { table }: Control,
+  runId: RunId,
+  span: number,
+  rejects: readonly RejectedRow[],
+): Promise<void> {
+  // In groups: millions of rejects exceed the longest text of JavaScript, and the largest jsonb value.
+  for (let from = 0; from < rejects.length; from += rowsPerInsert) {
+    const rows = rejects
+      .slice(from, from + rowsPerInsert)
+      .map(({ shard, row, columns, column, reason, value }, index) => ({
+        n: from + index,
+        shard: showNul(shard),
+        row,
+        column_name: column,
+        reason,
+        value: value === null ? null : showNul(value),
+        columns: Object.fromEntries(
+          Object.entries(columns).map(([name, text]) => [name, text === null ? null : showNul(text)]),
+        ),
+      }));
+    await session.query({
+      text: `INSERT INTO ${table("rejects")} (run_id, span, n, shard, row, column_name, reason, value, columns)
+        SELECT $1, $2, r.* FROM jsonb_to_recordset($3::jsonb) AS
+          r (n int, shard text, "row" bigint, column_name text, reason text, value text, columns jsonb)`,
+      values: [runId, span, JSON.stringify(rows)],
+    });
+  }
+}
+
+const rowsPerQuery = 1000;
+
+const rejectSchema = z.object({
+  span: z.int(),
+  n: z.int(),
+  shard: z.string(),
+  row: z.coerce.number(),
+  column_name: z.string().nullable(),
+  reason: z.enum(rejectReasons),
+  value: z.string().nullable(),
+  columns: z.record(z.string(), z.string().nullable()),
+});
+
+/** Yields the rejected rows of a run's committed spans, in span order. Reads a bounded number at a time. */
+export async function* readRejects(
+  connections: Connections,
+  control: Control,
+  runId: RunId,
+): AsyncGenerator<RejectedRow> {
+  let after: readonly [number, number] = [-1, -1];
+  for (;;) {
+    const [span, n] = after;
+    const { rows } = await connections.use((session) =>
+      session.query({
+        text: `SELECT span, n, shard, row, column_name, reason, value, columns FROM ${control.table("rejects")}
+          WHERE run_id = $1 AND (span, n) > ($2, $3) ORDER BY span, n LIMIT ${rowsPerQuery}`,
+        values: [runId, span, n],
+      }),
+    );
+    for (const row of rows) {
+      const { column_name: column, ...rejected } = rejectSchema.parse(row);
+      after = [rejected.span, rejected.n];
+      const { shard, row: number, columns, reason, value } = rejected;
+      yield { shard, row: number, columns, column, reason, value };
+    }
+    if (rows.length < rowsPerQuery) {
+      return;
+    }
+  }
 }
