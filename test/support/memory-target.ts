@@ -1,4 +1,3 @@
-import * as documents from "#src/sink/ledger.js";
 import { type SpanProfile, mergeProfiles, noRows, parseProfile } from "#src/checks/profile/profile.js";
 import { valueAt } from "#src/checks/golden-rows.js";
 import type { KeyCounts } from "#src/checks/rules/spec.js";
