@@ -1,7 +1,7 @@
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { lazyResource } from "../util/promises.js";
 import { refuseFewFiles } from "./open-files.js";
-import { quoteText } from "./sql.js";
+import { exactGlob, quoteText } from "./sql.js";
 import { awaitedLater } from "../util/promises.js";
 
 /** How to open a DuckDB instance. */
@@ -76,9 +76,14 @@ function globalSettings({
     enable_external_file_cache: "false",
     // By default DuckDB would create a temporary folder in the working directory. Spans are sized to fit in memory.
     temp_directory: quoteText(spillFolder),
-    allowed_paths: `[${files.map(quoteText).join(", ")}]`,
-    allowed_directories: `[${folders.map(quoteText).join(", ")}]`,
+    allowed_paths: listText(files),
+    allowed_directories: listText(folders),
   };
+}
+
+/** Paths as SQL, also as the globs that they are read by: access is granted by the text of a path. */
+function listText(paths: readonly string[]): string {
+  return `[${paths.flatMap((path) => [path, exactGlob(path)].map(quoteText)).join(", ")}]`;
 }
 
 /** Opens a DuckDB instance, and locks its configuration. */
