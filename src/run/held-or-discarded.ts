@@ -14,7 +14,7 @@ import {
   type VerdictReport,
 } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
-import { verdictDocument } from "../sink/ledger.js";
+import { stripVerdicts, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import { attemptFacts, dueCall, recordingFailure } from "./attempt.js";
@@ -25,7 +25,6 @@ import { keyColumns, unprofiledText } from "../scoring/features.js";
 import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
 import { rowsOf } from "../publish/span-record.js";
 import { spanCount } from "../plan/spans.js";
-import { stripVerdicts } from "./erasing/copy-run.js";
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
 export type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
@@ -181,7 +180,7 @@ export async function publishApproved(
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await stripVerdicts(sink, plan.runId);
+    await stripVerdicts(sink.ledger, plan.runId);
   }
   await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),

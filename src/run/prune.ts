@@ -18,7 +18,6 @@ import {
   type Pruning,
   type Removed,
 } from "../publish/pruned-run.js";
-import { stripVerdicts } from "./erasing/copy-run.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
@@ -154,9 +153,6 @@ async function pruneRun(
   );
   if (outcome.kind === "retained") {
     return { ...about, removed: nothingRemoved, retained: outcome.why };
-  }
-  if (!dryRun && context.sink.table === undefined) {
-    await stripVerdicts(context.sink, runId);
   }
   return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
 }

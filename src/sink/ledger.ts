@@ -1,9 +1,11 @@
+import { numberedRunId, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { type AttemptNotes, parseNotes } from "../publish/attempt-failure.js";
 import { type Decision, parseDecision } from "../publish/decision.js";
+import { verdictWithoutRows } from "../publish/erasure.js";
 import { type RunState, stateOf } from "../publish/lifecycle.js";
 import { parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
-import { type RunComparison, parseRunComparison } from "../publish/run-comparison.js";
+import { type RunComparison, parseRunComparison, withoutRows } from "../publish/run-comparison.js";
 import { parseRunVerdict, type RunVerdict } from "../publish/run-verdict.js";
 import { z } from "../util/zod.js";
 
@@ -117,4 +119,17 @@ export async function readState(
     verdict: isOpen ? await read(verdictDocument) : undefined,
     decision: isOpen ? await read(decisionDocument) : undefined,
   });
+}
+
+/**
+ * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
+ * rows are in files. Safe to repeat.
+ */
+export async function stripVerdicts(ledger: Ledger, latest: RunId): Promise<void> {
+  const { base, number } = splitRunId(latest);
+  for (let earlier = 1; earlier <= number; earlier += 1) {
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+    await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
+  }
 }

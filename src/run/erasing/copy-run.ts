@@ -1,13 +1,13 @@
 import { outputColumns } from "../../binding/contract.js";
 import type { ColumnType, OutputRows } from "../../columnar/types.js";
-import { nextRunId, numberedRunId, splitRunId } from "../../plan/identity.js";
+import { nextRunId, splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { spanAt } from "../../plan/spans.js";
 import { withoutRows } from "../../publish/run-comparison.js";
 import { type ErasedRows, type KeyList, verdictWithoutRows } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
-import { comparisonDocument, decisionDocument, verdictDocument } from "../../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan, Sink } from "../../sink/port.js";
+import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../../sink/ledger.js";
+import type { RunSink, RunWriter, StoredPlan } from "../../sink/port.js";
 import type { SpanFile, StoredSpans } from "../../publish/published-files.js";
 import { type Decision, decisionText, supersededBy } from "../../publish/decision.js";
 import { JobError } from "../../util/errors.js";
@@ -65,7 +65,7 @@ export async function eraseRun(context: JobContext, source: Source, request: Cop
   await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
   const found = await countRows(files, finder);
   if (found.rows + found.rejects === 0) {
-    await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
+    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest)); // an erasure before this one may have been killed
     return found;
   }
   if (request.dryRun) {
@@ -191,7 +191,7 @@ export async function finishErasure(
 ): Promise<void> {
   const { plan } = stored;
   await approveErasure(context, { plan, run });
-  await stripVerdicts(context.sink, plan.runId);
+  await stripVerdicts(context.sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
@@ -227,17 +227,4 @@ export async function approveErasure(
     });
   }
   return decision;
-}
-
-/**
- * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
- * rows are in files. Safe to repeat.
- */
-export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
-  const { base, number } = splitRunId(latest);
-  for (let earlier = 1; earlier <= number; earlier += 1) {
-    const runId = numberedRunId(base, earlier);
-    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
-    await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
-  }
 }

@@ -4,11 +4,11 @@ import type { Plan, RunId } from "../../plan/plan.js";
 import { everyRun } from "../../publish/recorded-run.js";
 import { type ErasedRows, nothingErased, type TableErasure } from "../../publish/erasure.js";
 import type { JobContext } from "../../scoring/context.js";
-import { decisionDocument } from "../../sink/ledger.js";
+import { decisionDocument, stripVerdicts } from "../../sink/ledger.js";
 import type { Sink, StoredPlan } from "../../sink/port.js";
 import { JobError } from "../../util/errors.js";
 import { openSecondJob } from "../second-job.js";
-import { type CopyRequest, eraseRun, type Source, stripVerdicts } from "./copy-run.js";
+import { type CopyRequest, eraseRun, type Source } from "./copy-run.js";
 import { findSource } from "./find-source.js";
 import { warnOfUnsearched } from "./unsearched.js";
 
@@ -170,7 +170,7 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripVerdicts(sink, latest.pruned.tombstone));
+    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
   const source = await findSource(context, latest, request.dryRun);

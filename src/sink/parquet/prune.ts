@@ -9,13 +9,15 @@ import {
 } from "../../publish/pruned-run.js";
 import { namesIn, type Store } from "../../stores/store.js";
 import { JobError } from "../../util/errors.js";
+import { stripVerdicts } from "../ledger.js";
 import { superseded } from "./damage.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
+import { openLedger } from "./ledger.js";
 import { sizesIn } from "./manifest.js";
 import { lasting, latestRun, readPlan, refuseForeign, runIdIn, runIdsIn } from "./plan-file.js";
 import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
-/** Removes the output of all runs in a folder, and leaves a tombstone. */
+/** Removes the output of all runs in a folder, and what is said of single rows there, and leaves a tombstone. */
 export async function pruneFolder(
   store: Store,
   { place: folder, latest, pruning, dryRun }: PruneRequest,
@@ -28,7 +30,11 @@ export async function pruneFolder(
   }
   const found = await earlierFiles(store, layout);
   const isDone = found.files === 0 && (await readPlan(store, layout))?.pruned !== undefined;
-  if (dryRun || isDone) {
+  if (dryRun) {
+    return { kind: "removed", ...found };
+  }
+  if (isDone) {
+    await stripVerdicts(openLedger(store, folder), latest);
     return { kind: "removed", ...found };
   }
   const next = nextLayout(layout);
@@ -51,6 +57,7 @@ export async function pruneFolder(
     }
     throw error;
   }
+  await stripVerdicts(openLedger(store, folder), latest);
   return { kind: "removed", ...found };
 }
 
