@@ -12,7 +12,7 @@ import { splitTable } from "../../spec/postgres-spec.js";
 import type { Control } from "./control/control.js";
 import { dropLeftovers } from "./other-runs/own-tables.js";
 import { lockRun, lockRuns, refuseSuperseded } from "./locks.js";
-import { prepareRun } from "./run-sink.js";
+import { prepareRun, refuseOlder } from "./run-sink.js";
 import type { RunTools } from "./run-tools.js";
 import { refuseOlderNewRun } from "./other-runs/newer-runs.js";
 import { refusePrunedPins } from "./other-runs/prune-runs.js";
@@ -43,6 +43,7 @@ export async function createRun(
   if (await control.storePlan(session, plan)) {
     await refuseForgotten(session, tools, runId);
     await admitNewRun(session, tools, runId);
+    await refuseOlder(session, tools, plan, 0); // a plan that stays unfinished would keep rows from being erased
     await dropLeftovers(session, control, { runId, target: planTarget.table, mode: planTarget.mode });
     await refusePrunedPins(session, control, plan, planTarget.table);
   }
