@@ -8,7 +8,7 @@ import { checkColumnNames, input, type InputSpec } from "./input-spec.js";
 import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
 import { paramJsonSchema } from "./params/param-json-schema.js";
 import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
-import { postgresOutput, postgresProblems } from "./postgres-spec.js";
+import { postgresOutput, postgresProblems, splitTable } from "./postgres-spec.js";
 import { checkPromptedChecks } from "./prompt/prompt-keys.js";
 import { report, type ReportSpec } from "./report-spec.js";
 import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
@@ -166,11 +166,22 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
   };
 }
 
+/** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
+const longestName = 63 - "_challenger".length;
+
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
+    context.addIssue({ code: "custom", path: ["challenger"], message });
+  }
+  if (
+    spec.challenger !== undefined &&
+    postgres !== undefined &&
+    splitTable(postgres.table).table.length > longestName
+  ) {
+    const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
     context.addIssue({ code: "custom", path: ["challenger"], message });
   }
   if ((parquet === undefined) === (postgres === undefined)) {
