@@ -52,11 +52,7 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
 const alreadyRecorded = new WeakSet<JobError>();
 
 /** Records a failure at the target, where `status` shows it. Nested calls record it once. */
-export async function recordingFailure<T>(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-  work: () => Promise<T>,
-): Promise<T> {
+export async function recordingFailure<T>(context: JobContext, run: RunSink, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
@@ -68,7 +64,7 @@ export async function recordingFailure<T>(
       if (context.worker.count > 1 && error.exitCode !== 75) {
         await bestEffort(() => run.refresh());
       }
-      await recordFailure(context, stored.plan.runId, { error, spansCommitted: countCommitted(run) });
+      await recordFailure(context, run.plan.runId, { error, spansCommitted: run.spans.size });
     }
     throw error;
   }
@@ -139,8 +135,9 @@ export function recordLateness(context: JobContext, runId: RunId): void {
   context.record.lateCall = (text) => dueLateCall(context, runId, text);
 }
 
-export function countCommitted(run: RunSink): number {
-  return run.spans.size;
+/** Whether all spans of a run are committed, as far as is known. */
+export function isWhole({ plan, spans }: Pick<RunSink, "plan" | "spans">): boolean {
+  return spans.size === spanCount(plan);
 }
 
 const untold = { errors: [], begun: [] };

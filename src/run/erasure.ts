@@ -4,7 +4,7 @@ import { type Decision, decisionText } from "../publish/decision.js";
 import { verdictWithoutRows } from "../publish/erasure.js";
 import { withoutRows } from "../publish/run-comparison.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
+import type { RunSink, RunWriter, Sink } from "../sink/port.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 
@@ -38,12 +38,9 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
  * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function finishErasure(
-  context: JobContext,
-  { stored, run, writer }: { readonly stored: StoredPlan; readonly run: RunSink; readonly writer: RunWriter },
-): Promise<void> {
-  const { plan } = stored;
-  await approveErasure(context, { plan, run });
+export async function finishErasure(context: JobContext, run: RunSink, writer: RunWriter): Promise<void> {
+  const { plan } = run;
+  await approveErasure(context, run);
   await stripVerdicts(context.sink, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
@@ -53,10 +50,8 @@ export async function finishErasure(
  * no other erasure supersedes it. Returns the stored decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function approveErasure(
-  { sink }: Pick<JobContext, "sink">,
-  { plan: { runId, erasure }, run }: { readonly plan: Plan; readonly run: RunSink },
-): Promise<Decision> {
+export async function approveErasure({ sink }: Pick<JobContext, "sink">, run: RunSink): Promise<Decision> {
+  const { runId, erasure } = run.plan;
   if (erasure === undefined) {
     throw new Error(`run ${runId} is no erasure`);
   }

@@ -3,7 +3,7 @@ import { type HistoryRequest, latestFirst, type RecordedRun } from "../publish/r
 import type { JobContext } from "../scoring/context.js";
 import { comparedNights } from "../checks/check.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import { countCommitted } from "./attempt.js";
+import { isWhole } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
 import { decisionText } from "../publish/decision.js";
@@ -16,7 +16,7 @@ import type { StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import { readsAtOnce } from "./baseline.js";
-import { finishingHint } from "./hints.js";
+import { finishingHint, newRunCommand } from "./hints.js";
 import { notPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "../publish/span-record.js";
 
@@ -61,29 +61,24 @@ export async function runStats(context: JobContext, runId: string | undefined): 
 }
 
 async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStats> {
-  const { command } = context;
+  const { command, sink } = context;
   const { plan } = stored;
   const run = await openOwn(context, stored);
-  const [committed, spans] = [countCommitted(run), spanCount(plan)];
-  if (run.state.kind === "discarded") {
+  const { state, spans } = run;
+  const reading = `reading the profiles of run ${plan.runId}`;
+  if (state.kind === "discarded") {
+    const found = `it was ${decisionText(state.decision, true)}; its rows are removed`;
     const shown = `${command(plan.params, { verb: "status" })} shows its checks`;
-    throw new JobError(
-      "DISCARDED",
-      `${reading(plan.runId)}: it was ${decisionText(run.state.decision, true)}; its rows are removed`,
-      {
-        hint: `${shown}; to score again: ${command(plan.params)} --new-run`,
-      },
-    );
+    const hint = `${shown}; to score again: ${newRunCommand(context, plan)}`;
+    throw new JobError("DISCARDED", `${reading}: ${found}`, { hint });
   }
-  if (committed < spans) {
-    const found = `${committed} of ${count(spans, "span")} committed`;
-    throw notThere(plan.runId, found, await finishingHint(context, plan));
+  if (!isWhole(run)) {
+    const found = `${spans.size} of ${count(spanCount(plan), "span")} committed`;
+    throw new JobError("USAGE", `${reading}: ${found}`, { hint: finishingHint(context, plan) });
   }
-  const found = await run.profile();
-  const { kind: state } = run.state;
-  const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
-  const comparison = await context.sink.ledger.read(plan.runId, comparisonDocument);
-  return { profile, earlier: await earlierNights(context, profile), comparison, state };
+  const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(spans) });
+  const comparison = await sink.ledger.read(plan.runId, comparisonDocument);
+  return { profile, earlier: await earlierNights(context, profile), comparison, state: state.kind };
 }
 
 /** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */
@@ -108,12 +103,4 @@ async function publishedStats(context: JobContext, runId: string): Promise<RunSt
   const [found] = runsOfSeries(asked, { job: spec.name, params: spec.params, dateParam });
   const profile = found && parseRunProfile(await sink.readProfile(found));
   return profile && { profile, earlier: await earlierNights(context, profile), state: "published" };
-}
-
-function notThere(runId: string, finding: string, hint: string): JobError {
-  return new JobError("USAGE", `${reading(runId)}: ${finding}`, { hint });
-}
-
-function reading(runId: string): string {
-  return `reading the profiles of run ${runId}`;
 }

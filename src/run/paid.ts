@@ -10,7 +10,7 @@ import {
 import type { Engine, EngineResponse } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import type { Plan } from "../plan/plan.js";
 import { count, showCount } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import { pendingRanges } from "../scoring/read.js";
@@ -36,8 +36,7 @@ const leastValid = 0.95;
 
 /** The rows of a worker that need answers. */
 interface OwnRows {
-  readonly plan: Plan;
-  readonly run: Pick<RunSink, "spans">;
+  readonly run: Pick<RunSink, "plan" | "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
   readonly source: Source;
@@ -51,8 +50,8 @@ interface OwnRows {
  * @throws JobError BAD_ROW, TOO_MANY_REJECTS; FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
  */
 export async function askAhead(context: JobContext, own: OwnRows): Promise<void> {
-  const { plan, engine } = own;
-  if (engine.paid !== undefined && (plan.reuseFrom ?? null) === null) {
+  const { run, engine } = own;
+  if (engine.paid !== undefined && (run.plan.reuseFrom ?? null) === null) {
     await checkRows(context, own, engine.paid);
     await askFirstRows(context, own, engine.paid);
   }
@@ -64,9 +63,10 @@ export async function askAhead(context: JobContext, own: OwnRows): Promise<void>
  */
 async function askFirstRows(
   context: JobContext,
-  { plan, run, engine, decoder, share }: OwnRows,
+  { run, engine, decoder, share }: OwnRows,
   paid: PaidEngine,
 ): Promise<void> {
+  const { plan } = run;
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   if (pending <= firstRows) {
@@ -198,9 +198,10 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
  */
 async function checkRows(
   context: JobContext,
-  { plan, run, engine, decoder, source, share }: OwnRows,
+  { run, engine, decoder, source, share }: OwnRows,
   paid: PaidEngine,
 ): Promise<void> {
+  const { plan } = run;
   const checking: Engine = {
     ...engine,
     paid: undefined, // no row of a batch is spared
@@ -227,12 +228,6 @@ function blankOutputs({ signature }: Engine, names: readonly string[], rows: num
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }
 
-interface PayingParts {
-  readonly engine: Engine;
-  readonly run: RunSink;
-  readonly runId: RunId;
-}
-
 /** An attempt whose answers are kept. Disposing keeps what is left, and records at the target what the run has paid for. */
 interface PayingAttempt extends AsyncDisposable {
   /**
@@ -250,8 +245,9 @@ interface PayingAttempt extends AsyncDisposable {
  */
 export async function beginPaying(
   { worker, log, sink }: Pick<JobContext, "worker" | "log" | "sink">,
-  { engine: { paid }, run, runId }: PayingParts,
+  { engine: { paid }, run }: { readonly engine: Engine; readonly run: RunSink },
 ): Promise<PayingAttempt | undefined> {
+  const { runId } = run.plan;
   if (paid === undefined) {
     return undefined;
   }

@@ -11,7 +11,7 @@ import type { ListedShard } from "../plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "../plan/plan.js";
 import type { PlanEstimate } from "../report/spending/estimate-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
-import type { StoredPlan } from "../sink/port.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
@@ -21,14 +21,7 @@ import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel }
 import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { runStep } from "../publish/lifecycle.js";
 import { unfinishedErasure } from "./erasure.js";
-import {
-  checkPublished,
-  checkResumable,
-  hasOnlyFailed,
-  latestRun,
-  type PlannedRun,
-  refuseElsewhere,
-} from "./resume.js";
+import { checkPublished, checkResumable, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
 import { checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
@@ -359,19 +352,18 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
     refusePruned(context, stored.pruned);
   }
   const run = await context.sink.open(stored);
-  const { plan } = stored;
-  refuseElsewhere(context, plan, run);
-  const step = runStep(latestRun({ stored, run }), false);
+  refuseElsewhere(context, run);
+  const step = runStep(latestRun(run), false);
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, plan);
+      throw unfinishedErasure(context, run.plan);
     case "report":
-      throw await decidedError(context, { plan, run, state: step.state });
+      throw await decidedError(context, run, step.state);
     case "compare with plan":
-      await checkPublished(context, { stored, run, listing: await listInput(context) });
+      await checkPublished(context, run, await listInput(context));
       return "end";
     case "score":
-      return await nextOfUnfinished(context, { stored, run, listing: await listInput(context) });
+      return await nextOfUnfinished(context, run);
     case "publish":
       return "finish";
     case "open next":
@@ -382,15 +374,15 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
 }
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
-async function nextOfUnfinished(context: JobContext, planned: PlannedRun): Promise<StoredRunCheck["next"]> {
-  const { stored, run } = planned;
+async function nextOfUnfinished(context: JobContext, run: RunSink): Promise<StoredRunCheck["next"]> {
+  const listing = await listInput(context);
   try {
-    const { model } = await checkResumable(context, planned);
-    checkRejects(context, stored.plan, run);
+    const { model } = await checkResumable(context, run, listing);
+    checkRejects(context, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (await hasOnlyFailed(context, stored.plan, run))) {
+    if (isChange && (await hasOnlyFailed(context, run))) {
       return "plan";
     }
     throw error;

@@ -122,7 +122,7 @@ export function openSpanScorer(context: JobContext, tools: ScoringOptions): Span
   };
 }
 
-export interface PieceOptions {
+interface PieceOptions {
   readonly contract: Contract;
   readonly engine: Engine;
   readonly sizer: BatchSizer;

@@ -71,6 +71,7 @@ function runSink(
   };
   const decisions = runDecisions(tools, plan);
   return {
+    ...stored,
     state,
     ...decisions,
     profile: () => remembering(decisions.profile),

@@ -16,7 +16,7 @@ import { addVersion, createDocument, readDocument } from "./control/documents.js
 import { lock } from "./locks.js";
 import type { Mode, ModeTools } from "./modes/mode.js";
 import { showTable } from "./names.js";
-import { findNewer, hintingAtRun, newerRunCheck } from "./other-runs/newer-runs.js";
+import { hintingAtRun, newerRunCheck } from "./other-runs/newer-runs.js";
 import { replaceMode } from "./modes/replace.js";
 import { rollBack } from "./modes/rollback.js";
 import { onceEach } from "../../util/once-each.js";
@@ -91,7 +91,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     prune: (request) => pruneRuns(tools, request),
     table: {
       read: (table, key) => readTable(tools, table, key),
-      newer: (plan) => retriedRead(tools, doing, undefined, (session) => findNewer(session, control, plan)),
       erase: (request) => eraseRows(tools, request),
       previous: () => retriedRead(tools, doing, [], (session) => previousTables(session, control, tools.name)),
       async drop(table) {
