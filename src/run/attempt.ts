@@ -70,15 +70,7 @@ export async function recordingFailure<T>(context: JobContext, run: RunSink, wor
   }
 }
 
-/** What a person is called about. */
-interface CalledAbout {
-  /** Whether this attempt has brought it about. */
-  readonly isOwn: boolean;
-  /** When it came about, ISO 8601 in UTC. */
-  readonly at: string;
-}
-
-/** Which note on which run says that the call was made, and what it contains. */
+/** Which note on which run says that a call was made, and what it contains. */
 interface CallNote {
   readonly runId: RunId;
   readonly note: RunNote;
@@ -92,31 +84,33 @@ interface CallNote {
  * an attempt that begins after the event and finds no note of the call: the first attempt may have been killed, may not
  * have reached the URL, or may be calling now, and a second call is better than none. An attempt that began before the
  * event does not call.
+ * @param event `isOwn`: this attempt has brought it about; `at`: when, ISO 8601 in UTC
  */
 export async function dueCall(
   context: JobContext,
-  { isOwn, at }: CalledAbout,
-  { runId, note, text, otherwise }: CallNote,
+  event: { readonly isOwn: boolean; readonly at: string },
+  { otherwise, ...call }: CallNote,
 ): Promise<DueCall | undefined> {
   const { record, log } = context;
-  if (!isOwn && record.startedMs <= Date.parse(at)) {
-    return undefined;
-  }
   const failed = (failure: unknown): void => {
     log.debug(`noting a call of report: ${messageOf(failure)}`);
   };
-  const isMade = async (): Promise<boolean> => {
-    try {
-      return (await timeOfNote(context, runId, note)) !== undefined;
-    } catch (error) {
-      failed(error);
-      return otherwise;
+  if (!event.isOwn) {
+    const isLater = record.startedMs > Date.parse(event.at);
+    const isMade =
+      !isLater ||
+      (await timeOfNote(context, call.runId, call.note).then(
+        (at) => at !== undefined,
+        (error: unknown) => {
+          failed(error);
+          return otherwise;
+        },
+      ));
+    if (isMade) {
+      return undefined;
     }
-  };
-  if (!isOwn && (await isMade())) {
-    return undefined;
   }
-  return { done: () => bestEffort(() => addNote(context, { runId, note, text }).catch(failed)) };
+  return { done: () => bestEffort(() => addNote(context, call).catch(failed)) };
 }
 
 /**

@@ -20,7 +20,7 @@ import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import { messageOf } from "../util/errors.js";
 import { aggregatesOf, requireColumns, warnOfSlices } from "./checked-output.js";
-import { readBaseline, readPinned, readsAtOnce } from "./baseline.js";
+import { readBaseline, readPinned, readsAtOnce } from "./history.js";
 import { rowsOf } from "../publish/span-record.js";
 import type { Contract } from "../binding/contract.js";
 import { withUsedExpressions } from "../binding/used-expressions.js";

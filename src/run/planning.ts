@@ -34,7 +34,7 @@ import { chooseBaseline, logicalDateOf, normalAndOthers } from "../publish/publi
 import { aggregatesOf, requireColumns } from "./checked-output.js";
 import { modelUri } from "../spec/model-spec.js";
 import { pinGolden } from "./golden.js";
-import { pinProfile, requireProfiles } from "./baseline.js";
+import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../scoring/rejects.js";
 import { coalesceSlices, type ReadyWindow, type SliceOfRun, windowsAhead } from "../scoring/read.js";
 import { leastSum, type SampledSum } from "../util/sampling-error.js";

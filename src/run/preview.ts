@@ -16,7 +16,7 @@ import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
 import { bindFirstShard } from "./bind-model.js";
-import { pinProfile } from "./baseline.js";
+import { pinProfile } from "./history.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
 import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { runStep } from "../publish/lifecycle.js";
@@ -59,8 +59,8 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   const listing = resumed === undefined ? await wholeInput(context) : await listInput(context);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
-  await using opened = await openForPlan(context, resolved.model);
-  const { engine, untried } = opened;
+  const { engine: opened, untried } = await openForPlan(context, resolved.model);
+  await using engine = opened;
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
@@ -91,30 +91,24 @@ async function madeOrStored(
   return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
-interface OpenForPlan extends AsyncDisposable {
-  readonly engine: Engine;
-  readonly untried: readonly string[];
-}
-
 /**
  * Opens an engine on the providers of the spec, as a run does: where one is missing, a run would end with 64. Where a
- * GPU fails, which another attempt may not meet, the model is opened on the CPU.
+ * GPU fails, which another attempt may not meet, the model is opened on the CPU, and a line says so.
  */
-async function openForPlan(context: JobContext, model: Model): Promise<OpenForPlan> {
+async function openForPlan(
+  context: JobContext,
+  model: Model,
+): Promise<{ readonly engine: Engine; readonly untried: readonly string[] }> {
   try {
-    return openedForPlan(await context.openEngine(model, { inputBytes: 0 }), []);
+    return { engine: await context.openEngine(model, { inputBytes: 0 }), untried: [] };
   } catch (error) {
     if (error instanceof JobError && error.code === "DEVICE") {
-      return openedForPlan(await context.openEngine(model, { inputBytes: 0, preview: true }), [
-        `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`,
-      ]);
+      const engine = await context.openEngine(model, { inputBytes: 0, preview: true });
+      const why = `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`;
+      return { engine, untried: [why] };
     }
     throw error;
   }
-}
-
-function openedForPlan(engine: Engine, untried: readonly string[]): OpenForPlan {
-  return { engine, untried, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
 }
 
 const scoredByServer = "the golden rows, which a server would score";
@@ -328,22 +322,17 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
   if (stored === undefined) {
     return none;
   }
-  const offered = await orUntried("the run that the target has", () => nextOrRefusal(context, stored));
-  return { ...none, stored, ...offered };
-}
-
-type NextOrRefusal = Pick<StoredRunCheck, "next" | "refusal">;
-
-/** @throws JobError that a retry may avoid */
-async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<NextOrRefusal> {
-  try {
-    return { next: await nextOf(context, stored) };
-  } catch (error) {
-    if (error instanceof JobError && error.exitCode !== 75) {
-      return { next: "end", refusal: spellOut(context, error) };
+  const offered = await orUntried("the run that the target has", async () => {
+    try {
+      return { next: await nextOf(context, stored) };
+    } catch (error) {
+      if (error instanceof JobError && error.exitCode !== 75) {
+        return { next: "end", refusal: spellOut(context, error) } as const;
+      }
+      throw error;
     }
-    throw error;
-  }
+  });
+  return { ...none, stored, ...offered };
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */

@@ -2,7 +2,7 @@ import {
   choosePrevious,
   choosePruned,
   type GroupChoice,
-  overWith,
+  overParams,
   pinnedRuns,
   planOf,
   type Retention,
@@ -76,7 +76,11 @@ async function pruneSecond(
 ): Promise<SeriesReport | undefined> {
   await using second = await openSecondJob(context);
   // What is missing once the run that it is compared with is over, is missing for good.
-  const series = { ...(await seriesOf(second)), isOver: overWith(groups) };
+  const isOver = overParams(groups);
+  const series = {
+    ...(await seriesOf(second)),
+    isOver: (group: RunGroup) => isOver(planOf(group)?.params ?? {}),
+  };
   if (context.spec.challenger === undefined && series.groups.length === 0) {
     return undefined;
   }
