@@ -33,7 +33,6 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   };
 }
 
-/** Returns the columns with their types as reports show them, without duplicates. */
 function namedTypes(columns: readonly { readonly name: string; readonly type: ColumnType }[]): NamedType[] {
   const types = new Map(columns.map(({ name, type }) => [name, showType(type)]));
   return [...types].map(([name, type]) => ({ name, type }));

@@ -234,7 +234,6 @@ export function checkRejects({ spec }: JobContext, { plan, spans }: RunSink): vo
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
 }
 
-/** What is reported of a run that this attempt has not scored. */
 function unscored({ record, sink }: JobContext, { plan, spans }: RunSink): ReturnType<typeof idleReport> {
   return idleReport(record, { plan, rowsOfRun: rowsOf(spans), output: sink.target });
 }
@@ -297,7 +296,6 @@ function commandsFor(context: JobContext, run: RunSink, { verdict }: RunVerdict)
   };
 }
 
-/** The error that a command ends with if the run is held: what the checks found, and the commands that decide. */
 async function heldError(context: JobContext, run: RunSink, held: RunVerdict): Promise<JobError> {
   const { plan } = run;
   const { verdict } = held;
@@ -443,7 +441,6 @@ export async function publishApproved(context: JobContext, run: RunSink): Promis
   };
 }
 
-/** What a person can do if the target does not take the rows of an approved run. */
 function refusedText(context: Pick<JobContext, "command">, plan: Plan): string {
   return `run ${plan.runId} is approved, which is final, and nothing of it is published: correct the table, then run the same command again; or score again, as another run in its place: ${newRunCommand(context, plan)}`;
 }

@@ -186,7 +186,6 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   };
 }
 
-/** Makes the error for discarding a run that is published, or was planned without checks that can hold it. */
 function notDiscarded(context: JobContext, run: RunSink): JobError {
   const { runId, target, staged } = run.plan;
   if (run.state.kind === "published") {

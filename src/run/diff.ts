@@ -68,7 +68,6 @@ function columnsOf({ name }: DiffSide, columns: readonly RowColumn[], key: reado
   return columns;
 }
 
-/** Refuses to compare numbers of a key with texts. @throws JobError USAGE */
 function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonly string[]): void {
   for (const name of key) {
     const kinds = sides.map(({ rows }) => {

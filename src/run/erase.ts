@@ -174,7 +174,6 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
   return await eraseLatest(context, latest, request);
 }
 
-/** Erases rows of the runs of some params. @param latest the plan of the last one */
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
@@ -263,7 +262,6 @@ interface CopyRequest {
 
 const again = "run the same command again";
 
-/** Makes the error for an erasure that another command came before. */
 function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
   return new JobError("PLAN_CHANGED", `erasing rows of run ${run.plan.runId}: ${found}`, { hint: again, cause });
 }
@@ -330,7 +328,6 @@ interface CopyTools {
   readonly finder: RowFinder;
 }
 
-/** Commits the spans of a run without the rows of the keys, as the spans of another run. */
 async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: CopyTools): Promise<void> {
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
   for await (const { span: index, path, filtered, profile, maker, ...file } of from.spans()) {

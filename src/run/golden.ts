@@ -77,7 +77,6 @@ export async function checkGolden(
   context.log.info(`the predictions of ${count(rows, "row")} of ${name} are as expected`);
 }
 
-/** Rejects a file whose metadata names another model. */
 async function requireModel({ file, reader }: GoldenFile, { model }: Plan): Promise<void> {
   const made = await reader.modelSha256(file);
   if (made !== undefined && made !== model.sha256) {
@@ -214,7 +213,6 @@ interface GoldenSchema {
   readonly columns: readonly SourceColumn[];
 }
 
-/** Returns the name of the column with the expected values of an output column. */
 function expectedName(column: string): string {
   return `expected ${column}`;
 }

@@ -13,7 +13,6 @@ const pathHint = "paths are relative to the spec's folder; input.wait makes a ru
 /** Folders that are searched for the log of a lakehouse table at once. */
 const rootsAtOnce = 8;
 
-/** Checks that `input.ready` exists. @throws JobError INPUT_NOT_READY */
 async function awaitInput({ spec, source }: JobContext): Promise<void> {
   const { ready } = spec.input;
   if (ready !== undefined && !(await source.exists(ready))) {

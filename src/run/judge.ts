@@ -117,7 +117,6 @@ export async function reviewForReports(
   }
 }
 
-/** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
   plan: Plan,

@@ -202,7 +202,6 @@ async function reload(
   }
 }
 
-/** Opens a planned run, and goes on with it. */
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
   const { newRun } = context;
   context.record.setRun(runFacts(stored));
@@ -254,7 +253,6 @@ async function resumeScoring(context: JobContext, run: RunSink, listing: Listing
   return await scoreAndFinish(context, run, { decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
-/** Carries out a step for which no row is scored. */
 async function takeStep(
   context: JobContext,
   run: RunSink,

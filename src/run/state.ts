@@ -188,7 +188,6 @@ function continuing(
   };
 }
 
-/** What the checks say of a run, and what was decided on it. */
 async function decided(
   context: JobContext,
   { plan, state }: RunSink,

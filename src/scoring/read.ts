@@ -440,7 +440,6 @@ async function cutSlice(tools: WindowOptions, slice: SliceOfRun): Promise<CutWin
   }
 }
 
-/** Rows [rowStart, rowEnd) of a slice's shard. */
 function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: SliceWindow): SliceOfRun {
   return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
 }

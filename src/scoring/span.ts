@@ -134,7 +134,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   return open;
 }
 
-/** Reports the rows of a range for which an expression failed. */
 function reportFailed(
   { expressions }: Contract,
   { selection }: RecordBatch,
