@@ -28,7 +28,7 @@ const parts = {
     instead: "if (true)",
   },
   lists: {
-    file: "dist/formats/parquet/footer/leaves.js",
+    file: "dist/formats/parquet/footer.js",
     pattern: /const isList =/,
     instead: "const isList = false &&",
   },

@@ -1,6 +1,6 @@
-import { isCalendarDate } from "../plan/identity.js";
-import { computeDate } from "../spec/params/date-arithmetic.js";
+import { computeDate } from "../spec/template.js";
 import { type ExitCode, JobError } from "../util/errors.js";
+import { isCalendarDate } from "../plan/identity.js";
 import type { JobSpec } from "../spec/job-spec.js";
 
 /** The time between two values of a range. */

@@ -1,11 +1,11 @@
 import type { ChecksSpec } from "../spec/checks-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { type ModelSpec, modelUri } from "../spec/model-spec.js";
-import { isModelUri, isServedUri } from "../spec/model-uri.js";
+import { isModelUri, isServedUri } from "../spec/uri.js";
 import { bindingRequest } from "./make-plan.js";
-import type { BindingRequest, Plan, PlannedChecks, PlannedModel, PlannedShard, PlanTarget } from "./plan.js";
-import { shellWord } from "../util/shell-word.js";
+import type { BindingRequest, Plan, PlanTarget, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
 import { shortDigest } from "./identity.js";
+import { shellWord } from "../util/texts.js";
 
 /** A shard as a listing finds it: its identity, without its rows. */
 export interface ListedShard {

@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { limitParam } from "../spec/limited-spec.js";
+import { limitParam } from "../spec/load.js";
 import type { Plan } from "./plan.js";
 
 const rows = z.int().min(0);

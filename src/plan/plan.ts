@@ -2,8 +2,8 @@ import type { Contract } from "../binding/contract.js";
 import type { RowRange } from "../columnar/types.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
-import type { PromptSpec, SamplingSpec } from "../spec/prompt/prompt-spec.js";
-import type { ResponseColumns } from "../text/response.js";
+import type { PromptSpec, SamplingSpec } from "../spec/prompt-spec.js";
+import type { ResponseColumns } from "../text/prompt.js";
 
 declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`, with `-r<n>` for later runs. It names files, so it has no `/` or `.`. */

@@ -5,13 +5,12 @@ import type { DueCall } from "../report/report.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
 import type { RunSink, Sink, StoredPlan } from "../sink/port.js";
-import { type DocumentKind, errorsDocument, noteDocument, type RunNote, spendingDocument } from "../sink/ledger.js";
+import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../sink/ledger.js";
 import type { RunId } from "../plan/plan.js";
 import type { AttemptFacts } from "../publish/span-record.js";
-import { bestEffort } from "../util/best-effort.js";
-import { firstError, JobError, messageOf } from "../util/errors.js";
-import { type AttemptFailure, withBegun, withFailure } from "../publish/attempt-failure.js";
-import type { RecordedSpending } from "../publish/recorded-run.js";
+import { bestEffort } from "../util/promises.js";
+import { JobError, firstError, messageOf } from "../util/errors.js";
+import { type AttemptFailure, type RecordedSpending, withBegun, withFailure } from "../publish/recorded-run.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {

@@ -1,4 +1,4 @@
-import { bindContract } from "../binding/bind-contract.js";
+import { bindContract, textsOf } from "../binding/bind-contract.js";
 import {
   type Contract,
   type Expression,
@@ -11,16 +11,15 @@ import { bytesPerRow } from "../binding/row-bytes.js";
 import type { Engine } from "../engine/port.js";
 import type { BoundExpression, Decoder } from "../formats/port.js";
 import type { Model } from "../models/port.js";
-import { atKey, type ScoringContext, type ShardFiles } from "../scoring/context.js";
+import { type ScoringContext, type ShardFiles, atKey } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { tokenizersOf } from "./model.js";
-import { refuseUnreadable, type SeenSchema } from "./read-shards.js";
-import { mixedRows } from "../binding/batch-rows.js";
+import { type SeenSchema, refuseUnreadable } from "./read-shards.js";
 import { blankInputs } from "../packing/packer.js";
-import { textsOf } from "../binding/prompt-columns.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionsOf } from "../plan/partitions.js";
+import { mixedRows } from "../binding/model-facts.js";
 
 export interface BindingInput {
   readonly decoder: Decoder;

@@ -1,14 +1,18 @@
 import { type Contract, outputColumns, scoredColumns } from "../binding/contract.js";
 import { type ColumnProfile, profileKind } from "../checks/profile/column.js";
-import { carriedColumns, profiledColumns, type SpanProfile } from "../checks/profile/profile.js";
+import {
+  type Aggregates,
+  type SpanProfile,
+  carriedColumns,
+  dividesRows,
+  profiledColumns,
+} from "../checks/profile/profile.js";
 import { type ColumnType, showType } from "../columnar/types.js";
-import { atKey, type JobContext } from "../scoring/context.js";
+import { type JobContext, atKey } from "../scoring/context.js";
 import { keyColumns } from "../scoring/features.js";
 import type { OutputCheckSpec } from "../spec/checks-spec.js";
 import { JobError } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
-import { dividesRows } from "../checks/profile/slices.js";
-import type { Aggregates } from "../checks/aggregates.js";
 import type { Plan } from "../plan/plan.js";
 
 type Checked = Pick<JobContext, "spec" | "where">;

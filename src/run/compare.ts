@@ -1,5 +1,4 @@
-import { rowNumberColumn } from "../binding/lineage.js";
-import { type Agreement, matchColumns, type MatchedColumns } from "../checks/agreement.js";
+import { type Agreement, type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { OutputRows } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel, ModelFile } from "../models/port.js";
@@ -11,9 +10,10 @@ import type { JobContext, RowJoiner } from "../scoring/context.js";
 import { JobError, reworded } from "../util/errors.js";
 import { wholeInput } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";
-import { readShards, type SeenShards } from "./read-shards.js";
+import { type SeenShards, readShards } from "./read-shards.js";
 import { openUnpublished } from "./score-without-publishing.js";
 import { predictedColumns } from "./second-job.js";
+import { rowNumberColumn } from "../binding/contract.js";
 
 /** The comparison of two models on the same rows. A is `one`. */
 export interface Comparison extends Agreement {

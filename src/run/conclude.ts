@@ -1,11 +1,15 @@
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { leftOutText, notComparedText, olderModelText } from "../publish/compared-text.js";
-import { byChecks, requireApproved } from "../publish/decision.js";
-import { isRolledBack, type RunState } from "../publish/lifecycle.js";
+import { leftOutText, notComparedText, olderModelText, replacedBy } from "../publish/published-run.js";
+import {
+  byChecks,
+  comparedFile,
+  isRolledBack,
+  requireApproved,
+  type RunState,
+  type RunVerdict,
+} from "../publish/lifecycle.js";
 import { prunedError, type Pruning } from "../publish/pruned-run.js";
-import { replacedBy } from "../publish/readers-view.js";
-import { comparedFile, type RunVerdict } from "../publish/run-verdict.js";
 import { rowsOf } from "../publish/span-record.js";
 import {
   columnNotes,
@@ -17,9 +21,8 @@ import {
   warnedText,
   warningsText,
 } from "../publish/verdict-text.js";
-import { comparisonLines } from "../report/agreement/comparison-text.js";
-import { attemptJson } from "../report/attempt-json.js";
-import { idleReport } from "../report/idle-report.js";
+import { comparisonLines } from "../report/agreement.js";
+import { attemptJson, idleReport, reuseCostText } from "../report/attempt-record.js";
 import {
   count,
   type DecidingCommands,
@@ -31,7 +34,6 @@ import {
   toScoreAgain,
   type VerdictReport,
 } from "../report/report.js";
-import { reuseCostText } from "../report/reuse-cost.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../scoring/context.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";

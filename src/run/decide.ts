@@ -1,14 +1,20 @@
 import { runIdOf, sameSeries } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { logicalDateOf } from "../publish/published-run.js";
+import { logicalDateOf, replacedBy } from "../publish/published-run.js";
 import { prunedError } from "../publish/pruned-run.js";
-import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
-import { approveStep, discardStep, isRolledBack } from "../publish/lifecycle.js";
+import {
+  approveStep,
+  byChecks,
+  byText,
+  type Decision,
+  decisionText,
+  discardStep,
+  isRolledBack,
+} from "../publish/lifecycle.js";
 import { count } from "../report/report.js";
 import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { hideCredentials } from "../spec/secrets.js";
-import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";

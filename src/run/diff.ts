@@ -6,7 +6,7 @@ import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import type { JobContext, RowColumn, RowJoiner } from "../scoring/context.js";
-import type { LocalParts, StoredTable } from "../publish/published-files.js";
+import type { LocalParts, StoredTable } from "../publish/span-record.js";
 import { JobError } from "../util/errors.js";
 import { openOwn } from "./resume.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";

@@ -12,13 +12,12 @@ import { finishErasure, stripVerdicts } from "./erasure.js";
 import { outputColumns } from "../binding/contract.js";
 import type { ColumnType, OutputRows } from "../columnar/types.js";
 import { spanAt } from "../plan/spans.js";
-import type { StoredSpans } from "../publish/published-files.js";
-import { supersededBy } from "../publish/decision.js";
+import type { StoredSpans } from "../publish/span-record.js";
+import { eraseStep, supersededBy } from "../publish/lifecycle.js";
 import { attemptFacts } from "./attempt.js";
-import { eraseStep } from "../publish/lifecycle.js";
 import { newRunCommand } from "./hints.js";
 import { latestRun } from "./resume.js";
-import { shellWord } from "../util/shell-word.js";
+import { shellWord } from "../util/texts.js";
 
 /** What became of the runs of some params, or of a table. */
 export interface ErasedRun extends ErasedRows {

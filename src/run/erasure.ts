@@ -1,12 +1,11 @@
 import { numberedRunId, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { type Decision, decisionText } from "../publish/decision.js";
-import { verdictWithoutRows } from "../publish/erasure.js";
-import { withoutRows } from "../publish/run-comparison.js";
+import { verdictWithoutRows, withoutRows } from "../publish/erasure.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, Sink } from "../sink/port.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
+import { type Decision, decisionText } from "../publish/lifecycle.js";
 
 /**
  * Makes the error for an erasure that lacks spans: they are copies, without the rows that were erased, so that it cannot

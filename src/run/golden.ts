@@ -1,5 +1,11 @@
-import { type ColumnRef, type Contract, featureColumns, type InputBinding, usedColumns } from "../binding/contract.js";
-import { rowNumberColumn } from "../binding/lineage.js";
+import {
+  type ColumnRef,
+  type Contract,
+  featureColumns,
+  type InputBinding,
+  rowNumberColumn,
+  usedColumns,
+} from "../binding/contract.js";
 import { findDifferences, isComparable, isExpectedNotFinite } from "../checks/golden-rows.js";
 import {
   type ColumnType,

@@ -1,11 +1,17 @@
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { logicalDateOf } from "../publish/published-run.js";
-import { readersText, readersView, type ReadersView, replacedBy, runOfDate } from "../publish/readers-view.js";
+import {
+  logicalDateOf,
+  readersText,
+  readersView,
+  type ReadersView,
+  replacedBy,
+  runOfDate,
+} from "../publish/published-run.js";
 import { compare, type RecordedRun } from "../publish/recorded-run.js";
 import { count, type DecidingCommands, type RolledBackReport } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
-import { limitParam } from "../spec/limited-spec.js";
+import { limitParam } from "../spec/load.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";
 
 /* What a person is told who may decide on a run, or finish one: what readers have, and the command lines to type. */

@@ -14,7 +14,7 @@ import type { RunProfile } from "../checks/profile/run-profile.js";
 import { isWhole } from "./attempt.js";
 import { runIdOf } from "../plan/identity.js";
 import { spanCount } from "../plan/spans.js";
-import { decisionText } from "../publish/decision.js";
+import { decisionText } from "../publish/lifecycle.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "../publish/profile-text.js";
 import { normalAndOthers, runsOfSeries } from "../publish/published-run.js";
 import { count } from "../report/report.js";
@@ -28,7 +28,7 @@ import { notPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "../publish/span-record.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "../plan/plan.js";
 import { earlierThan, judge } from "../checks/checks.js";
-import { limitsOf } from "../publish/check-options.js";
+import { limitsOf } from "../publish/verdict-text.js";
 
 export interface History {
   /** The latest first. */

@@ -1,20 +1,16 @@
-import { mergeProfiles, parseProfile, type SpanProfile } from "../checks/profile/profile.js";
-import { comparedNights, type Finding, type Verdict } from "../checks/check.js";
+import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
+import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
 import {
+  type Judged,
+  type PreviousModel,
   asksForPrevious,
   earlierThan,
   judge,
-  type Judged,
   judgeWithPrevious,
-  type PreviousModel,
 } from "../checks/checks.js";
-import { checkKeys } from "../checks/rules/unique.js";
 import type { Plan } from "../plan/plan.js";
-import { limitsOf } from "../publish/check-options.js";
 import { runProfileOf } from "../publish/profile-text.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "../publish/published-run.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
-import type { RunReview } from "../report/run-review.js";
 import type { JobContext } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
@@ -22,8 +18,7 @@ import { messageOf } from "../util/errors.js";
 import { aggregatesOf, requireColumns, warnOfSlices } from "./checked-output.js";
 import { readBaseline, readPinned, readsAtOnce } from "./history.js";
 import { rowsOf } from "../publish/span-record.js";
-import type { Contract } from "../binding/contract.js";
-import { withUsedExpressions } from "../binding/used-expressions.js";
+import { type Contract, withUsedExpressions } from "../binding/contract.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Decoder } from "../formats/port.js";
 import type { Model } from "../models/port.js";
@@ -34,10 +29,14 @@ import { timeRow } from "../scoring/batch-size.js";
 import { loadEngine, openTokenizers } from "./model.js";
 import { bindFirstShard } from "./bind-model.js";
 import { listInput } from "./input.js";
-import { seenSchema, type SeenSchema } from "./read-shards.js";
+import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
 import { mapBounded } from "../util/promises.js";
 import { readersOf } from "./hints.js";
+import { checkKeys } from "../checks/rules/spec.js";
+import type { RunReview } from "../report/attempt-record.js";
+import { limitsOf } from "../publish/verdict-text.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
 
 /**
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has

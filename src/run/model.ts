@@ -2,7 +2,7 @@ import type { FoundModel, Model, TokenizerFile } from "../models/port.js";
 import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "../plan/plan.js";
 import { atKey, type EngineNeed, type JobContext, type ScoringContext } from "../scoring/context.js";
 import { modelUri, tokenizerUris } from "../spec/model-spec.js";
-import { isRegistryUri } from "../spec/model-uri.js";
+import { isRegistryUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
 import type { Engine } from "../engine/port.js";
 import type { Listing } from "../storage/port.js";

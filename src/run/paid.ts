@@ -1,33 +1,37 @@
 import { outputTensors } from "../binding/contract.js";
 import {
   costOf,
+  type Engine,
+  type EngineResponse,
   type LookAtPaid,
   type PaidEngine,
   type Price,
   type Spending,
   type Spent,
-} from "../engine/paid-engine.js";
-import type { Engine, EngineResponse } from "../engine/port.js";
+} from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";
 import type { Plan } from "../plan/plan.js";
-import { count, showCount } from "../report/report.js";
+import {
+  count,
+  type PaidReport,
+  showCount,
+  type SpendingReport,
+  spentFields,
+  type SpentReport,
+} from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import { pendingRanges } from "../scoring/read.js";
 import { allowedRejects } from "../scoring/rejects.js";
 import type { RunSink } from "../sink/port.js";
-import { createEvent } from "../util/condition.js";
+import { bestEffort, createEvent } from "../util/promises.js";
 import { JobError } from "../util/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
-import { blankRows } from "../columnar/blank-rows.js";
-import type { Tensor } from "../columnar/tensor.js";
+import { blankRows, type Tensor } from "../columnar/tensor.js";
 import type { Source } from "../storage/port.js";
 import { rowsOf } from "../publish/span-record.js";
-import { bestEffort } from "../util/best-effort.js";
 import { recordedSpending, recordSpending } from "./attempt.js";
-import type { PaidReport } from "../report/spending/paid-text.js";
 import type { RecordedSpending } from "../publish/recorded-run.js";
-import { type SpendingReport, spentFields, type SpentReport } from "../report/spending/spending-report.js";
 
 /** Rows that are asked before all others. */
 const firstRows = 200;

@@ -1,12 +1,12 @@
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { RecordBatch, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
-import type { PipeReport } from "../report/pipe-report.js";
-import type { RowWriter } from "../sink/row-writer.js";
+import type { PipeReport } from "../report/report.js";
+import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
 import { type DecodedRows, rowsRead } from "../scoring/read.js";

@@ -1,14 +1,13 @@
-import { computedColumns, withUsedExpressions } from "../binding/used-expressions.js";
 import {
   type Contract,
   type InputBinding,
+  type Projection,
+  computedColumns,
   inputColumns,
   outputColumns,
-  type Projection,
   usedColumns,
+  withUsedExpressions,
 } from "../binding/contract.js";
-import { signatureDifferences } from "../binding/declared-signature.js";
-import { lostOutputs } from "../binding/model-traits.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
@@ -20,24 +19,33 @@ import { twiceText } from "../plan/partitions.js";
 import type { Plan, PlannedChecks, PlannedModel, RunId, Slice } from "../plan/plan.js";
 import { spanCount, spansOf } from "../plan/spans.js";
 import { count } from "../report/report.js";
-import { readShards, refuseDrift, type SeenSchema, type SeenShards, withTypesOf } from "./read-shards.js";
-import { bindFirstShard, type BindingInput } from "./bind-model.js";
-import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
+import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
+import { type BindingInput, bindFirstShard } from "./bind-model.js";
+import { type JobContext, type ScoringContext, atKey } from "../scoring/context.js";
 import { forSecond, openSecondJob } from "./second-job.js";
 import { both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import { planReuse } from "./reuse.js";
 import { timeRow } from "../scoring/batch-size.js";
 import { sampleEvery } from "../checks/profile/features.js";
 import { shortDigest } from "../plan/identity.js";
-import { leftOutText, nameWithVersion, olderModelText, whyNotCompared } from "../publish/compared-text.js";
-import { chooseBaseline, logicalDateOf, normalAndOthers } from "../publish/published-run.js";
+import {
+  chooseBaseline,
+  leftOutText,
+  logicalDateOf,
+  nameWithVersion,
+  normalAndOthers,
+  olderModelText,
+  whyNotCompared,
+} from "../publish/published-run.js";
 import { aggregatesOf, requireColumns } from "./checked-output.js";
 import { modelUri } from "../spec/model-spec.js";
 import { pinGolden } from "./golden.js";
 import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../scoring/rejects.js";
-import { coalesceSlices, type ReadyWindow, type SliceOfRun, windowsAhead } from "../scoring/read.js";
-import { leastSum, type SampledSum } from "../util/sampling-error.js";
+import { type ReadyWindow, type SliceOfRun, coalesceSlices, windowsAhead } from "../scoring/read.js";
+import { signatureDifferences } from "../binding/signatures.js";
+import { lostOutputs } from "../binding/model-facts.js";
+import { type SampledSum, leastSum } from "../util/sampling.js";
 
 /** Each span is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;

@@ -1,5 +1,4 @@
 import { type ColumnRef, type Contract, featureColumns } from "../binding/contract.js";
-import { jsonOf } from "../columnar/json-text.js";
 import type { OutputRows, RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
@@ -13,7 +12,8 @@ import { loadEngine, openPinnedModel } from "./model.js";
 import { planRun } from "./planning.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
 import { rangesOfRows } from "../scoring/read.js";
-import { randomNumbers } from "../util/random.js";
+import { jsonOf } from "../columnar/value-text.js";
+import { randomNumbers } from "../util/sampling.js";
 
 interface PreviewOptions {
   /** The most rows to score. */

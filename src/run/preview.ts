@@ -1,15 +1,15 @@
 import type { Contract } from "../binding/contract.js";
-import { batchDependence, type ModelTraits } from "../binding/model-traits.js";
+import { batchDependence, type ModelTraits } from "../binding/model-facts.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
-import type { Engine } from "../engine/port.js";
+import { costOf, type CountTokens, type Engine, type PaidEngine } from "../engine/port.js";
 import type { FoundModel, Model } from "../models/port.js";
 import { assertNever, JobError } from "../util/errors.js";
 import { nextRunId, runIdOf } from "../plan/identity.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "../plan/plan.js";
-import type { PlanEstimate } from "../report/spending/estimate-text.js";
+import type { PlanEstimate } from "../report/plan-text.js";
 import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { checkGolden, pinGolden } from "./golden.js";
@@ -26,13 +26,12 @@ import { checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
-import { limitsOf } from "../publish/check-options.js";
-import { datesText, leftOutText, olderModelText } from "../publish/compared-text.js";
+import { limitsOf } from "../publish/verdict-text.js";
+import { datesText, leftOutText, olderModelText } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import { featurePlanOf, keyColumns } from "../scoring/features.js";
-import { costOf, type CountTokens, type PaidEngine } from "../engine/paid-engine.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
-import { type SampledSum, samplingError } from "../util/sampling-error.js";
+import { type SampledSum, samplingError } from "../util/sampling.js";
 
 /**
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as

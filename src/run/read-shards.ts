@@ -1,19 +1,19 @@
-import { type Column, type ColumnType, showColumnType, type SourceColumn } from "../columnar/types.js";
+import { type Column, type ColumnType, type SourceColumn, showColumnType } from "../columnar/types.js";
 import type { Decoder, LegacyDates, ShardFooter, ShardSchema, UnreadableColumn } from "../formats/port.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionColumns, partitionsOf } from "../plan/partitions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
-import { atKey, type JobContext } from "../scoring/context.js";
+import { type JobContext, atKey } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { OpenShard, Source } from "../storage/port.js";
 import { count, showDuration } from "../report/report.js";
 import { JobError } from "../util/errors.js";
 import { laterInputHint } from "./input.js";
-import { boundColumns, type ColumnRef, type Contract, usedColumns } from "../binding/contract.js";
+import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../binding/contract.js";
 import { logicalDateOf } from "../publish/published-run.js";
-import { instantOf } from "../report/calls/deadline.js";
 import { type SliceOfRun, windowsAhead } from "../scoring/read.js";
 import { didYouMean } from "../util/suggest.js";
+import { instantOf } from "../report/calls.js";
 
 /** Shards opened at once while footers are read, if that many files may be opened. */
 const footerConcurrency = 256;

@@ -12,9 +12,9 @@ import {
 import { runIdOf } from "../plan/identity.js";
 import type { PlannedShard } from "../plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "../plan/spans.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
 import type { LatestRun } from "../publish/lifecycle.js";
-import { replacedBy } from "../publish/readers-view.js";
+import { replacedBy } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
 import { modelUri } from "../spec/model-spec.js";

@@ -1,22 +1,27 @@
-import { type Contract, scoredColumns } from "../binding/contract.js";
-import { bytesPerValue, type Column, showType } from "../columnar/types.js";
+import { type Contract, reuseColumn, scoredColumns } from "../binding/contract.js";
+import { type Column, bytesPerValue, showType } from "../columnar/types.js";
 import type { FoundModel } from "../models/port.js";
 import type { PinnedRun, Plan } from "../plan/plan.js";
 import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../publish/published-run.js";
 import type { JobContext, StoredRowsReader } from "../scoring/context.js";
-import { exitCodeOf, JobError, messageOf } from "../util/errors.js";
-import { reuseColumn } from "../binding/reuse-column.js";
-import { combineHashes, type HashSeeds } from "../packing/feature-hasher.js";
+import { JobError, exitCodeOf, messageOf } from "../util/errors.js";
+import {
+  addStored,
+  combineHashes,
+  createKeyHasher,
+  createStoredTable,
+  type HashSeeds,
+  type StoredTable,
+  tableRowBytes,
+} from "../packing/feature-hasher.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";
 import { count } from "../report/report.js";
 import { pendingRanges } from "../scoring/read.js";
 import type { Reuse } from "../packing/row-reuse.js";
 import type { RunSink } from "../sink/port.js";
 import { mebibytes, storedShare } from "../util/memory-budget.js";
-import { createColumnBuilder } from "../columnar/column-builder.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
-import { createKeyHasher } from "../packing/key-hasher.js";
-import { addStored, createStoredTable, type StoredTable, tableRowBytes } from "../packing/stored-table.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 
 /**
  * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,

@@ -3,10 +3,10 @@ import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress/progress.js";
+import { silentProgress } from "../report/progress.js";
 import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import { openSpanScorer, type SpanScorer } from "../scoring/score.js";
+import { type SpanScorer, openSpanScorer } from "../scoring/score.js";
 import type { NamedTensor } from "../columnar/tensor.js";
 import { rowsOfSpans } from "../plan/spans.js";
 

@@ -1,16 +1,14 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { Decision } from "../publish/decision.js";
-import { commandList, toScoreAgain, type VerdictReport } from "../report/report.js";
-import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import { type Decision, isRolledBack } from "../publish/lifecycle.js";
+import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "../report/report.js";
+import { type CommittedBy, rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
-import type { CommittedBy } from "../publish/span-record.js";
-import type { PaidReport } from "../report/spending/paid-text.js";
 import { JobError } from "../util/errors.js";
 import { lastFailure as lastFailureOf } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
@@ -28,7 +26,6 @@ import {
 } from "./hints.js";
 import { notPlanned, openOwn, refuseElsewhere } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
-import { isRolledBack } from "../publish/lifecycle.js";
 
 export interface RunState {
   readonly runId: RunId;

@@ -1,10 +1,9 @@
-import type { Aggregates } from "../checks/aggregates.js";
+import type { Aggregates } from "../checks/profile/profile.js";
 import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { Column, ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
-import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
-import type { Engine } from "../engine/port.js";
+import type { CountTokens, Engine, LookAtPaid } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
@@ -12,12 +11,12 @@ import type { ListedShard } from "../plan/compare.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import type { Progress } from "../report/progress/progress.js";
+import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../publish/span-record.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { LimitedRun } from "../spec/limited-spec.js";
+import type { LimitedRun } from "../spec/load.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
 import type { Worker } from "../plan/spans.js";
 

@@ -1,13 +1,12 @@
 import { type Projection, valuesPerRow } from "../binding/contract.js";
-import type { ScoredBatch } from "../packing/scored-batch.js";
+import type { ScoredBatch } from "../packing/packer.js";
 import type { RecordBatch, RowRange } from "../columnar/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { SpanRange, Spans } from "../plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
-import { createCondition, createEvent } from "../util/condition.js";
-import { awaitedLater, ifOpened, settled } from "../util/promises.js";
+import { awaitedLater, createCondition, createEvent, ifOpened, settled } from "../util/promises.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
 

@@ -1,39 +1,50 @@
-import { type Contract, outputTensors } from "../binding/contract.js";
-import type { Aggregates } from "../checks/aggregates.js";
+import { type Contract, type Lineage, outputTensors, withLineage, withRowNumbers } from "../binding/contract.js";
 import type { FeaturePlan } from "../checks/profile/features.js";
-import { profileSlices, type SlicePlan } from "../checks/profile/slices.js";
-import { createReusingPacker } from "../packing/reusing-packer.js";
+import { type Reuse, type RowReuse, createReusingPacker } from "../packing/row-reuse.js";
+import {
+  type Aggregates,
+  type SlicePlan,
+  type SpanProfile,
+  mergeProfiles,
+  profileRows,
+  profileSlices,
+  profileText,
+} from "../checks/profile/profile.js";
 import type { BatchRows, RowFault } from "../packing/input-target.js";
-import { type Lineage, withLineage, withRowNumbers } from "../binding/lineage.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
-import { createPacker, type FeatureBatch, type Packer, sliceBatch, sliceRows } from "../packing/packer.js";
-import type { Reuse, RowReuse } from "../packing/row-reuse.js";
+import {
+  type FeatureBatch,
+  type Packer,
+  type Predictions,
+  type ScoredBatch,
+  createPacker,
+  sliceBatch,
+  sliceRows,
+} from "../packing/packer.js";
 import type { Decoder } from "../formats/port.js";
 import type { Engine, EngineResponse } from "../engine/port.js";
 import type { OutputRows, RowRange } from "../columnar/types.js";
 import type { Plan, Span } from "../plan/plan.js";
 import { spansOf } from "../plan/spans.js";
-import { commitConcurrency, type RunWriter } from "../sink/port.js";
+import { type RunWriter, commitConcurrency } from "../sink/port.js";
 import type { BatchLimit, BatchSizer } from "./batch-size.js";
-import { checkAll, type DecodedRows, readRanges, rowsRead } from "./read.js";
 import type { JobContext, ScoringContext } from "./context.js";
-import { openSpan, type OpenSpan, type ScoredRows, type SpanTotals } from "./span.js";
 import { featurePlanOf, keyColumns, profiledOutput, slicePlanOf, takeFeatures, unprofiledText } from "./features.js";
 import {
+  PendingFault,
+  type RejectOptions,
   createRejectBudget,
   describeFaults,
   faultError,
-  PendingFault,
-  type RejectOptions,
   runRejectLimit,
 } from "./rejects.js";
+import { type DecodedRows, checkAll, readRanges, rowsRead } from "./read.js";
+import { type OpenSpan, type ScoredRows, type SpanTotals, openSpan } from "./span.js";
 import { openSliceReader } from "./workers/slice-reader.js";
-import { countStored, type HashedUnit } from "../packing/feature-hasher.js";
-import type { Predictions, ScoredBatch } from "../packing/scored-batch.js";
-import { mergeProfiles, profileRows, profileText, type SpanProfile } from "../checks/profile/profile.js";
+import { type HashedUnit, countStored } from "../packing/feature-hasher.js";
 import type { NamedTensor, Tensor } from "../columnar/tensor.js";
 import { assertNever } from "../util/errors.js";
-import { createCondition } from "../util/condition.js";
+import { createCondition } from "../util/promises.js";
 
 /** What scores whole spans of one plan. */
 export interface SpanScorer extends AsyncDisposable {

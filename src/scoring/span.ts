@@ -1,15 +1,15 @@
 import { type Contract, type OutputBinding, scoredColumns } from "../binding/contract.js";
-import { createFeatureRows, type FeaturePlan, type FeatureRows } from "../checks/profile/features.js";
+import { type FeaturePlan, type FeatureRows, createFeatureRows } from "../checks/profile/features.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
-import { createRowReuse, type Reuse, type RowReuse } from "../packing/row-reuse.js";
+import { type Reuse, type RowReuse, createRowReuse } from "../packing/row-reuse.js";
 import type { BatchRows, RowFault } from "../packing/input-target.js";
 import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch, RowRange } from "../columnar/types.js";
 import type { Span } from "../plan/plan.js";
 import { JobError } from "../util/errors.js";
-import { mixedRows } from "../binding/batch-rows.js";
-import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/column-builder.js";
+import { mixedRows } from "../binding/model-facts.js";
+import { type ColumnBuilder, createColumnBuilder, filterColumn } from "../columnar/columns.js";
 import { createPredictionColumn } from "../packing/prediction-column.js";
-import { columnTypeOfTensor, type Tensor } from "../columnar/tensor.js";
+import { type Tensor, columnTypeOfTensor } from "../columnar/tensor.js";
 
 /**
  * A piece of a span whose rows are being read: all rows of the span, or consecutive ones if the span has more bytes than

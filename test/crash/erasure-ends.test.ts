@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { rowFinders } from "#src/app/duckdb/open-row-finder.js";
+import { rowFinders } from "#src/cli/commands/erase.js";
 import { openJob } from "#src/app/job-context.js";
 import { runIdOf } from "#src/plan/identity.js";
 import { approveErasure } from "#src/run/erasure.js";

@@ -1,13 +1,13 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
 import type { FeaturePlan } from "../../checks/profile/features.js";
 import type { Decoder, SliceRequest, SliceUnits } from "../../formats/port.js";
-import { directPlan } from "../../packing/direct/plan.js";
+import { directPlan } from "../../packing/direct.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { ScoredBatch } from "../../packing/packer.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import type { UnitFailure, UnitRequest } from "./protocol.js";
-import { openUnitPool, type UnitPool } from "./unit-pool.js";
+import { type UnitPool, openUnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
 export interface SliceReader extends AsyncDisposable {

@@ -1,47 +1,33 @@
 import { type BufferPool, createBufferPool } from "../../columnar/memory/buffer-pool.js";
-import { rowsWithin } from "../../columnar/column-bytes.js";
+import { createColumnBuilder, rowsOf, rowsWithin, sliceColumn } from "../../columnar/columns.js";
+import { decodedRowBytes } from "../../binding/row-bytes.js";
+import { partBuffers } from "../../checks/profile/features.js";
+import { doWithoutVectors, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { type NamedTensor, numericBuffers } from "../../columnar/tensor.js";
 import {
+  type ElementType,
+  type Values,
   allocate,
   bytesPerElement,
   copyValues,
   elementOf,
-  type ElementType,
-  type Values,
   viewOf,
 } from "../../columnar/values.js";
-import { doWithoutVectors, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
-import { createFeatureHasher, type FeatureHashing, type HashedRows } from "../../packing/feature-hasher.js";
-import type { Predictions, ScoredBatch } from "../../packing/scored-batch.js";
-import { createCondition } from "../../util/condition.js";
-import { assertNever, errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { createLimit } from "../../util/limit.js";
-import { type RpcContext, serveRpc } from "../../util/rpc/server.js";
-import type { WorkerPort } from "../../util/worker-port.js";
-import { partBuffers } from "../../checks/profile/features.js";
-import { batchFeatures } from "../features.js";
-import { directPlan } from "../../packing/direct/plan.js";
-import {
-  type ReadCall,
-  type SentRows,
-  type UnitFailure,
-  unitProtocol,
-  type UnitRequest,
-  type UnitScoring,
-} from "./protocol.js";
 import type { RunModel } from "../../engine/port.js";
-import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
-import { createPacker, type FeatureBatch } from "../../packing/packer.js";
+import { type FeatureHashing, type HashedRows, createFeatureHasher, noPlace } from "../../packing/feature-hasher.js";
+import { type FeatureBatch, type Predictions, type ScoredBatch, createPacker } from "../../packing/packer.js";
+import { JobError, assertNever, errnoOf, messageOf } from "../../util/errors.js";
+import { createCondition, createLimit } from "../../util/promises.js";
+import { type RpcContext, type WorkerPort, serveRpc } from "../../util/rpc.js";
+import { batchFeatures } from "../features.js";
+import { type TakeValues, directPlan } from "../../packing/direct.js";
+import type { ReadCall, SentRows, UnitFailure, UnitProtocol, UnitRequest, UnitScoring } from "./protocol.js";
 import type { Column, DecodedInput, Matrix, RecordBatch } from "../../columnar/types.js";
-import { type Contract, decodedInputs, type Projection } from "../../binding/contract.js";
+import { type Contract, type Projection, decodedInputs } from "../../binding/contract.js";
 import { selectInputs } from "../../packing/select-rows.js";
-import { createStage } from "../../packing/stage.js";
-import { noPlace } from "../../packing/stored-table.js";
-import { areSurelyFinite, type BatchRows, matrixDims } from "../../packing/input-target.js";
-import type { TakeValues } from "../../packing/direct/matrix.js";
-import { rowsOf, sliceColumn } from "../../columnar/column-rows.js";
-import { createColumnBuilder } from "../../columnar/column-builder.js";
+import { type BatchRows, areSurelyFinite, matrixDims } from "../../packing/input-target.js";
+import { createStage } from "../../packing/row-reuse.js";
 
 /**
  * The worker's end of reading units. The worker decodes one unit after the other, scores them where its thread has a
@@ -158,8 +144,7 @@ export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLi
       }
     }
   };
-
-  serveRpc(port, unitProtocol, {
+  serveRpc<UnitProtocol>(port, {
     calls: {
       async read(call, context) {
         context.onCancel(changed.notify);
