@@ -6,7 +6,7 @@ import { type ErasedRows, type KeyList, nothingErased, type TableErasure } from 
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { assertNever, JobError } from "../util/errors.js";
 import { openSecondJob } from "./second-job.js";
 import { finishErasure, stripVerdicts } from "./erasure.js";
 import { outputColumns } from "../binding/contract.js";
@@ -360,7 +360,8 @@ async function findSource(
   const { runId, params, erasure } = stored.plan;
   const run = await sink.open(stored);
   const own = { run, latest: runId, unfinished: false };
-  switch (eraseStep(latestRun(run))) {
+  const step = eraseStep(latestRun(run));
+  switch (step) {
     case "erase":
       await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
       return own;
@@ -375,7 +376,7 @@ async function findSource(
       return run.state.kind === "held"
         ? `its checks hold it; approve or discard it first: ${command(params, { verb: "approve", runId })}`
         : `it is not finished; to finish it: ${command(params)}`;
-    default: {
+    case "erase earlier": {
       const before = await publishedBefore(context, runId);
       if (erasure === undefined) {
         return before;
@@ -384,6 +385,8 @@ async function findSource(
         ? { ...before, unfinished: true }
         : (before ?? lostText(context, erasure.of, stored.plan));
     }
+    default:
+      return assertNever(step);
   }
 }
 

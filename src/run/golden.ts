@@ -57,19 +57,23 @@ export async function checkGolden(
 
   const contract = { ...bound, numbered: true } as const; // messages name rows of the file
   const input = { ...plan.input, rows, uniform: true as const, shards: [{ ...listed, rows }] };
-  const ofFile: Plan = { ...plan, contract, input, commitRows: Math.min(rows, rowsAtOnce) };
+  const planOfFile: Plan = { ...plan, contract, input, commitRows: Math.min(rows, rowsAtOnce) };
   let differing = 0;
   const texts: string[] = [];
   const ranges = [{ rowStart: 0, rowEnd: rows }];
-  await scoreWithoutPublishing(context, { plan: ofFile, engine, decoder: reader.decoder, ranges }, (_span, output) => {
-    const refused = output.rejects.filter((reject) => !isExpected(reject));
-    const differences = differencesIn(output, contract, given);
-    differing += differences.rows + refused.length + output.filtered;
-    texts.push(...differences.texts, ...refused.slice(0, 1).map(rejectText));
-    if (output.filtered > 0) {
-      texts.push(`input.where leaves out ${count(output.filtered, "row")}`);
-    }
-  });
+  await scoreWithoutPublishing(
+    context,
+    { plan: planOfFile, engine, decoder: reader.decoder, ranges },
+    (_span, output) => {
+      const refused = output.rejects.filter((reject) => !isExpected(reject));
+      const differences = differencesIn(output, contract, given);
+      differing += differences.rows + refused.length + output.filtered;
+      texts.push(...differences.texts, ...refused.slice(0, 1).map(rejectText));
+      if (output.filtered > 0) {
+        texts.push(`input.where leaves out ${count(output.filtered, "row")}`);
+      }
+    },
+  );
   if (differing > 0) {
     const { uri, sha256 } = plan.model;
     throw new JobError(

@@ -326,7 +326,9 @@ export async function* windowsAhead(
     try {
       for (let window = await nextCut(); window !== undefined; window = await nextCut()) {
         const { bytes, opened } = window;
-        while (!isClosed && (ready.length >= files || (heldBytes > 0 && heldBytes + bytes > limitBytes))) {
+        const mustWait = (): boolean =>
+          !isClosed && (ready.length >= files || (heldBytes > 0 && heldBytes + bytes > limitBytes));
+        while (mustWait()) {
           await change.wait();
         }
         if (isClosed) {
