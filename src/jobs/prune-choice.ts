@@ -116,15 +116,6 @@ export function choosePruned(
   return choices;
 }
 
-/**
- * Makes a function that says for a group of the challenger's runs, whether the run of `groups` with its
- * params is over: no attempt continues it.
- */
-export function overWith(groups: readonly RunGroup[]): (group: RunGroup) => boolean {
-  const isOver = overParams(groups);
-  return (group) => isOver(planOf(group)?.params ?? {});
-}
-
 /** Makes a function that says whether the run of `groups` with some params is over. */
 export function overParams(groups: readonly RunGroup[]): (params: Plan["params"]) => boolean {
   const over = groups.filter(({ latest }) => openStatuses[latest.status] === undefined);

@@ -134,7 +134,7 @@ export interface DecidingCommands {
   readonly rejects?: string | undefined;
   /** Whether later runs are compared with published ones, so that `--not-normal` has a meaning. */
   readonly joinsBaseline: boolean;
-  /** Says that a newer run has published to the table, and what `approve` may replace; undefined: none has, or it is not known. */
+  /** Says when deciding takes --allow-older; undefined: never. */
   readonly newer?: string | undefined;
   /** Whether the run has no rows to publish. Default: it has some. */
   readonly isEmpty?: boolean | undefined;

@@ -32,7 +32,6 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   };
 }
 
-/** Returns the columns with their types as reports show them, without duplicates. */
 function namedTypes(columns: readonly { readonly name: string; readonly type: ColumnType }[]): NamedType[] {
   const types = new Map(columns.map(({ name, type }) => [name, showType(type)]));
   return [...types].map(([name, type]) => ({ name, type }));
@@ -51,11 +50,7 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
 const alreadyRecorded = new WeakSet<JobError>();
 
 /** Records a failure at the target, where `status` shows it. Nested calls record it once. */
-export async function recordingFailure<T>(
-  context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
-  work: () => Promise<T>,
-): Promise<T> {
+export async function recordingFailure<T>(context: JobContext, run: RunSink, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
@@ -67,21 +62,13 @@ export async function recordingFailure<T>(
       if (context.worker.count > 1 && error.exitCode !== 75) {
         await bestEffort(() => run.refresh());
       }
-      await recordFailure(context, stored.plan.runId, { error, spansCommitted: countCommitted(run) });
+      await recordFailure(context, run.plan.runId, { error, spansCommitted: run.spans.size });
     }
     throw error;
   }
 }
 
-/** What a person is called about. */
-interface CalledAbout {
-  /** Whether this attempt has brought it about. */
-  readonly isOwn: boolean;
-  /** When it came about, ISO 8601 in UTC. */
-  readonly at: string;
-}
-
-/** Which note on which run says that the call was made, and what it contains. */
+/** Which note on which run says that a call was made, and what it contains. */
 interface CallNote {
   readonly runId: RunId;
   readonly note: RunNote;
@@ -95,31 +82,33 @@ interface CallNote {
  * an attempt that begins after the event and finds no note of the call: the first attempt may have been killed, may not
  * have reached the URL, or may be calling now, and a second call is better than none. An attempt that began before the
  * event does not call.
+ * @param event `isOwn`: this attempt has brought it about; `at`: when, ISO 8601 in UTC
  */
 export async function dueCall(
   context: JobContext,
-  { isOwn, at }: CalledAbout,
-  { runId, note, text, otherwise }: CallNote,
+  event: { readonly isOwn: boolean; readonly at: string },
+  { otherwise, ...call }: CallNote,
 ): Promise<DueCall | undefined> {
   const { record, log } = context;
-  if (!isOwn && record.startedMs <= Date.parse(at)) {
-    return undefined;
-  }
   const failed = (failure: unknown): void => {
     log.debug(`noting a call of report: ${messageOf(failure)}`);
   };
-  const isMade = async (): Promise<boolean> => {
-    try {
-      return (await timeOfNote(context, runId, note)) !== undefined;
-    } catch (error) {
-      failed(error);
-      return otherwise;
+  if (!event.isOwn) {
+    const isLater = record.startedMs > Date.parse(event.at);
+    const isMade =
+      !isLater ||
+      (await timeOfNote(context, call.runId, call.note).then(
+        (at) => at !== undefined,
+        (error: unknown) => {
+          failed(error);
+          return otherwise;
+        },
+      ));
+    if (isMade) {
+      return undefined;
     }
-  };
-  if (!isOwn && (await isMade())) {
-    return undefined;
   }
-  return { done: () => bestEffort(() => addNote(context, { runId, note, text }).catch(failed)) };
+  return { done: () => bestEffort(() => addNote(context, call).catch(failed)) };
 }
 
 /**
@@ -138,8 +127,9 @@ export function recordLateness(context: JobContext, runId: RunId): void {
   context.record.lateCall = (text) => dueLateCall(context, runId, text);
 }
 
-export function countCommitted(run: RunSink): number {
-  return run.spans.size;
+/** Whether all spans of a run are committed, as far as is known. */
+export function isWhole({ plan, spans }: Pick<RunSink, "plan" | "spans">): boolean {
+  return spans.size === spanCount(plan);
 }
 
 const untold = { errors: [], begun: [] };

@@ -15,33 +15,42 @@ import { JobError } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
 import type { Plan } from "../plan/plan.js";
 
-/**
- * Checks that the output has the columns that `checks` names, with values that can be checked.
- * @throws JobError SPEC_INVALID
- */
-export function requireColumns(context: Pick<JobContext, "spec" | "where">, contract: Contract): void {
-  requireKey(context, contract);
-  requireOutputs(context, contract);
-  requireSlices(context, contract);
+type Checked = Pick<JobContext, "spec" | "where">;
+
+function refused({ where }: Checked, path: readonly string[], found: string, hint: string): JobError {
+  return new JobError("SPEC_INVALID", `reading ${where(["checks", ...path])}: ${found}`, { hint });
 }
 
 /**
- * Checks that the columns of `checks.unique` are output columns whose values can be compared.
+ * Checks that the output has the columns that `checks` names, with values that can be checked: those of `unique` are
+ * output columns whose values can be compared, those of `slices` are copied from the input and can divide rows.
  * @throws JobError SPEC_INVALID
  */
-function requireKey({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+export function requireColumns(context: Checked, contract: Contract): void {
+  const { unique = [], slices = [] } = context.spec.checks ?? {};
   const columns = outputColumns(contract);
-  for (const name of spec.checks?.unique ?? []) {
+  const names = columns.map((column) => column.name);
+  for (const name of unique) {
     const type = columns.find((column) => column.name === name)?.type;
     if (type === undefined || (typeof type === "object" && type.kind !== "decimal")) {
-      const names = columns.map((column) => column.name);
       const found =
         type === undefined
           ? `there is no output column \`${name}\`${didYouMean(name, names)}`
           : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
-      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "unique"])}: ${found}`, {
-        hint: `the output columns are ${names.join(", ")}`,
-      });
+      throw refused(context, ["unique"], found, `the output columns are ${names.join(", ")}`);
+    }
+  }
+  requireOutputs(context, contract);
+  const copied = contract.passthrough.map(({ column }) => column);
+  for (const name of slices) {
+    const type = contract.passthrough.find(({ column }) => column === name)?.source.type;
+    if (type === undefined || !dividesRows(type)) {
+      const found =
+        type === undefined
+          ? `there is no column \`${name}\` in output.columns${didYouMean(name, copied)}`
+          : `\`${name}\` is ${showType(type)}, expected a text, an integer or a boolean`;
+      const hint = "slices are made by the values of columns that are copied from the input to the output";
+      throw refused(context, ["slices"], found, hint);
     }
   }
 }
@@ -67,36 +76,37 @@ const hints = {
  * nothing is compared with would never hold a run.
  * @throws JobError SPEC_INVALID
  */
-function requireOutputs({ spec, where }: Pick<JobContext, "spec" | "where">, contract: Contract): void {
+function requireOutputs(context: Checked, contract: Contract): void {
+  const { spec } = context;
   const limits = Object.entries(spec.checks?.outputs ?? {});
   const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
   for (const [name, given] of limits) {
-    const refused = (path: readonly string[], what: string, hint: string): JobError =>
-      new JobError("SPEC_INVALID", `reading ${where(["checks", "outputs", name, ...path])}: ${what}`, { hint });
+    const unfitting = (path: readonly string[], what: string, hint: string): JobError =>
+      refused(context, ["outputs", name, ...path], what, hint);
     const column = columns.get(name);
     if (column === undefined) {
       const names = [...columns.keys()];
       const what = `there is no output column \`${name}\`${didYouMean(name, names)}`;
-      throw refused([], what, `the columns are ${names.join(", ")}`);
+      throw unfitting([], what, `the columns are ${names.join(", ")}`);
     }
     const wanted = given === "ignore" ? {} : given;
     const type = showType(column.type);
     const unfit = limitWithoutValues(wanted, { type, kind: column.kind });
     if (unfit !== undefined) {
-      throw refused([], `\`${unfit}\` cannot be checked of \`${name}\`, which ${column.about}`, hints[unfit]);
+      throw unfitting([], `\`${unfit}\` cannot be checked of \`${name}\`, which ${column.about}`, hints[unfit]);
     }
     const values = wanted.in ?? [];
     const known = valueForms.find(({ of }) => of(type));
     const strange = known && values.find((value) => !known.form.test(value));
     if (strange !== undefined) {
       const what = `${strange} is no ${known?.what}, and \`${name}\` is ${type}`;
-      throw refused(["in"], what, `list values that \`${name}\` may have`);
+      throw unfitting(["in"], what, `list values that \`${name}\` may have`);
     }
     const large = isWholeType(type) && values.find((value) => Math.abs(Number(value)) >= exactNumbers);
     if (typeof large === "string") {
       const what = `${large} is too large: numbers from ${exactNumbers} on are not counted one by one`;
       const condition = `bad: count(case when "${name}" not in (…) then 1 end) = 0`;
-      throw refused(["in"], what, `write a condition of checks.sql: ${condition}`);
+      throw unfitting(["in"], what, `write a condition of checks.sql: ${condition}`);
     }
   }
 }
@@ -110,7 +120,6 @@ interface CheckedColumn {
   readonly about: string;
 }
 
-/** The output columns by name. */
 function checkedColumns(
   { outputs, passthrough }: Pick<Contract, "outputs" | "passthrough">,
   keys: ReadonlySet<string>,
@@ -149,29 +158,8 @@ function limitWithoutValues(
   return nulls !== undefined && kind === undefined ? "nulls" : undefined;
 }
 
-/** Whether a type, as profiles name it, is one of whole numbers. */
 function isWholeType(type: string): boolean {
   return /^u?int\d/.test(type);
-}
-
-/**
- * Checks that the columns of `checks.slices` are copied from the input and have values that can divide rows.
- * @throws JobError SPEC_INVALID
- */
-function requireSlices({ spec, where }: Pick<JobContext, "spec" | "where">, { passthrough }: Contract): void {
-  const names = passthrough.map(({ column }) => column);
-  for (const name of spec.checks?.slices ?? []) {
-    const type = passthrough.find(({ column }) => column === name)?.source.type;
-    if (type === undefined || !dividesRows(type)) {
-      const found =
-        type === undefined
-          ? `there is no column \`${name}\` in output.columns${didYouMean(name, names)}`
-          : `\`${name}\` is ${showType(type)}, expected a text, an integer or a boolean`;
-      throw new JobError("SPEC_INVALID", `reading ${where(["checks", "slices"])}: ${found}`, {
-        hint: "slices are made by the values of columns that are copied from the input to the output",
-      });
-    }
-  }
 }
 
 /** Warns of columns of `checks.slices` that have too many values in this run. */

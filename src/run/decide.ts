@@ -17,13 +17,13 @@ import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { hideCredentials } from "../spec/secrets.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { RunSink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted, runFacts } from "./attempt.js";
+import { runFacts } from "./attempt.js";
 import { notPlanned, openOwn } from "./resume.js";
 import {
-  decidingCommands,
   finishingHint,
+  newRunCommand,
   readersLine,
   scoringAgainText,
   unfinishedLines,
@@ -69,84 +69,63 @@ export interface DecisionReport {
  * @throws JobError USAGE for a run that is not held, ALREADY_DECIDED for one that was discarded or superseded
  */
 export async function approveRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
-  const { stored, run } = await findRun(context, "approving", request);
-  const { runId } = stored.plan;
-  const { state } = run;
+  const run = await openToDecide(context, "approving", request);
+  const { plan, state } = run;
+  const { runId } = plan;
   const step = approveStep(state);
   if (step === "tell") {
-    refuseRolledBack(context, "approving", { stored, run });
+    refuseRolledBack(context, "approving", run);
     await run.tidy(); // of an approval that was killed when it had published the run
-    const decision = (stored.plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
-    await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: true });
-    const held = await heldOthers(context, stored.plan);
-    const facts = { isNeighbour: isNeighbour(stored.plan, decision), held, rows: rowsOf(run.spans), decision };
-    return { runId, state: "published", already: true, carriedOut: false, ...facts };
+    const decision = (plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
+    requireAsAsked(context, run, { decision, request });
+    return {
+      ...publishedReport(run, decision),
+      already: true,
+      carriedOut: false,
+      held: await heldOthers(context, plan),
+    };
   }
   if (step === "refuse") {
-    throw "decision" in state
-      ? alreadyDecided(context, "approving", { plan: stored.plan, decision: state.decision })
-      : await notHeld(context, { stored, run });
+    throw "decision" in state ? alreadyDecided(context, "approving", plan, state.decision) : notHeld(context, run);
   }
-  if (state.kind === "approved") {
-    return await publishIfApproved(context, { stored, run, decision: state.decision, already: true, request });
-  }
-  const lost = await lostSpans(context, stored.plan, run);
+
+  const lost = state.kind === "approved" ? undefined : await lostSpans(context, run);
   if (lost !== undefined) {
     throw lost; // an approval is final, and could not be carried out
   }
-  const asked = decisionOf(context, "approved", request);
-  const decision = await addingHint("it stays held: approve it once the table fits, or discard it", () =>
-    run.create(decisionDocument, asked),
-  );
-  return await publishIfApproved(context, { stored, run, decision, already: false, request });
+  const decision =
+    state.kind === "approved"
+      ? state.decision
+      : await addingHint("it stays held: approve it once the table fits, or discard it", () =>
+          run.create(decisionDocument, decisionOf(context, "approved", request)),
+        );
+  if (decision.kind !== "approved") {
+    throw alreadyDecided(context, "approving", plan, decision);
+  }
+  requireAsAsked(context, run, { decision, request });
+  await publishApproved(context, run);
+  return { ...publishedReport(run, decision), already: state.kind === "approved", carriedOut: true, held: [] };
+}
+
+function publishedReport(
+  { plan, spans }: RunSink,
+  decision: Decision | null,
+): Pick<DecisionReport, "runId" | "state" | "isNeighbour" | "rows" | "decision"> {
+  // With runs without a date, and where a file is compared with, no later run is compared.
+  const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
+  const isNeighbour = isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
+  return { runId: plan.runId, state: "published", isNeighbour, rows: rowsOf(spans), decision };
 }
 
 /** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
-function refuseRolledBack({ command, sink }: JobContext, act: string, { stored: { plan }, run }: OpenedRun): void {
-  if (isRolledBack(run.state)) {
+function refuseRolledBack(context: JobContext, act: string, { plan, state }: RunSink): void {
+  if (isRolledBack(state)) {
     throw new JobError(
       "ALREADY_DECIDED",
-      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${sink.target}`,
-      { hint: `to score it again: ${command(plan.params)} --new-run` },
+      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${context.sink.target}`,
+      { hint: `to score it again: ${newRunCommand(context, plan)}` },
     );
   }
-}
-
-interface OpenedRun {
-  readonly stored: StoredPlan;
-  readonly run: RunSink;
-}
-
-/** A run with its decision. `already`: another command made it. */
-interface DecidedRun extends OpenedRun {
-  readonly decision: Decision;
-  readonly already: boolean;
-  readonly request: DecisionRequest;
-}
-
-async function publishIfApproved(
-  context: JobContext,
-  { stored, run, decision, already, request }: DecidedRun,
-): Promise<DecisionReport> {
-  const { runId } = stored.plan;
-  if (decision.kind !== "approved") {
-    throw alreadyDecided(context, "approving", { plan: stored.plan, decision });
-  }
-  await requireAsAsked(context, { plan: stored.plan, decision, request, isPublished: false });
-  await publishApproved(context, { stored, run });
-  const facts = {
-    isNeighbour: isNeighbour(stored.plan, decision),
-    held: [],
-    rows: rowsOf(run.spans),
-    decision,
-  };
-  return { runId, state: "published", already, carriedOut: true, ...facts };
-}
-
-/** Whether later runs are compared with a run that a person approved. With runs without a date, and where a file is compared with, they are not. */
-function isNeighbour(plan: Plan, decision: Decision | null): boolean {
-  const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
-  return isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
 }
 
 /** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
@@ -157,26 +136,19 @@ async function heldOthers(context: JobContext, plan: Plan): Promise<readonly str
 }
 
 /** Refuses to say that an approved run is not normal if it was approved as a normal one. @throws JobError ALREADY_DECIDED */
-async function requireAsAsked(
+function requireAsAsked(
   context: JobContext,
-  {
-    plan,
-    decision,
-    request,
-    isPublished,
-  }: Pick<DecidedRun, "request"> & {
-    readonly plan: Plan;
-    readonly decision: Decision | null;
-    readonly isPublished: boolean;
-  },
-): Promise<void> {
+  { plan, state }: RunSink,
+  { decision, request }: { readonly decision: Decision | null; readonly request: DecisionRequest },
+): void {
   if (!request.notNormal || decision === null || !decision.asBaseline) {
     return;
   }
   const { runId, params } = plan;
-  const next = isPublished
-    ? `${await scoringAgainText(context, plan)}\n    then approve that run with --not-normal, if its checks hold it`
-    : `to publish the run as it was approved: ${context.command(params, { verb: "approve", runId })}`;
+  const next =
+    state.kind === "published"
+      ? `${scoringAgainText(context, plan)}\n    then approve that run with --not-normal, if its checks hold it`
+      : `to publish the run as it was approved: ${context.command(params, { verb: "approve", runId })}`;
   throw new JobError(
     "ALREADY_DECIDED",
     `approving run ${runId} as not normal: it was approved without --not-normal, ${byText(decision)}`,
@@ -189,78 +161,74 @@ async function requireAsAsked(
  * @throws JobError USAGE for a run that is published or not staged, ALREADY_DECIDED for one that was approved
  */
 export async function discardRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
-  const { stored, run } = await findRun(context, "discarding", request);
-  const { runId, staged } = stored.plan;
-  const { state } = run;
-  const step = discardStep(state, staged);
+  const run = await openToDecide(context, "discarding", request);
+  const { plan, state } = run;
+  const step = discardStep(state, plan.staged);
   if (step === "refuse") {
     throw "decision" in state
-      ? alreadyDecided(context, "discarding", { plan: stored.plan, decision: state.decision })
-      : await notDiscarded(context, { stored, run });
+      ? alreadyDecided(context, "discarding", plan, state.decision)
+      : notDiscarded(context, run);
   }
   const decision =
     state.kind === "discarded"
       ? state.decision
       : await run.create(decisionDocument, decisionOf(context, "discarded", request));
   if (decision.kind !== "discarded") {
-    throw alreadyDecided(context, "discarding", { plan: stored.plan, decision });
+    throw alreadyDecided(context, "discarding", plan, decision);
   }
   await run.tidy();
   const already = step === "tell";
-  const readers = await readersLine(context, stored.plan);
-  const { newRun } = await decidingCommands(context, stored.plan);
-  const facts = { isNeighbour: false, held: [], rows: rowsOf(run.spans), readers, newRun, decision };
-  return { runId, state: "discarded", already, carriedOut: !already, ...facts };
+  return {
+    runId: plan.runId,
+    state: "discarded",
+    already,
+    carriedOut: !already,
+    isNeighbour: false,
+    held: [],
+    rows: rowsOf(run.spans),
+    readers: await readersLine(context, plan),
+    newRun: newRunCommand(context, plan),
+    decision,
+  };
 }
 
-/** Makes the error for discarding a run that is published, or is not staged. */
-async function notDiscarded(context: JobContext, { stored, run }: OpenedRun): Promise<JobError> {
-  const { plan } = stored;
-  if (run.state.kind !== "published") {
-    return await notStaged(context, plan);
+function notDiscarded(context: JobContext, run: RunSink): JobError {
+  const { runId, target, staged } = run.plan;
+  if (run.state.kind === "published") {
+    refuseRolledBack(context, "discarding", run);
+    return new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
+      hint: scoringAgainText(context, run.plan),
+    });
   }
-  refuseRolledBack(context, "discarding", { stored, run });
-  return new JobError(plan.staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${plan.runId}: it is published`, {
-    hint: await scoringAgainText(context, plan),
-  });
-}
-
-/** Makes the error for discarding an unfinished run that was planned without checks that can hold it. */
-async function notStaged(context: JobContext, plan: Plan): Promise<JobError> {
-  const { runId, target } = plan;
   const when =
     replacedBy(target) === "all" ? "it is published when it is complete" : "its rows are published as they come";
   return new JobError("USAGE", `discarding run ${runId}: it is not staged, so ${when}`, {
-    hint: `${await finishingHint(context, plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
+    hint: `${finishingHint(context, run.plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
   });
 }
 
-async function findRun(
+async function openToDecide(
   context: JobContext,
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
-): Promise<OpenedRun> {
-  const { spec, sink, sha256, command, record } = context;
-  const base = runIdOf(spec.name, spec.params, sha256);
-  const stored = await sink.find(base);
+): Promise<RunSink> {
+  const { spec, sink, sha256, record } = context;
+  const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
   if (stored === undefined) {
     throw notPlanned(context, act);
   }
-  if (runId !== undefined && runId !== stored.plan.runId) {
-    throw new JobError(
-      "ALREADY_DECIDED",
-      `${act} run ${runId}: the latest run of these params is ${stored.plan.runId}`,
-      {
-        hint: "infer-batch status shows it; without --run the latest run is meant",
-      },
-    );
+  const { plan, pruned } = stored;
+  if (runId !== undefined && runId !== plan.runId) {
+    throw new JobError("ALREADY_DECIDED", `${act} run ${runId}: the latest run of these params is ${plan.runId}`, {
+      hint: "infer-batch status shows it; without --run the latest run is meant",
+    });
   }
-  if (stored.pruned !== undefined) {
-    throw prunedError(stored.pruned, `${command(stored.plan.params)} --new-run`);
+  if (pruned !== undefined) {
+    throw prunedError(pruned, newRunCommand(context, plan));
   }
   record.setRun(runFacts(stored));
   const toDiscard = act === "discarding"; // a discarded run publishes nothing, so missing or damaged rows do not matter
-  return { stored, run: await openOwn(context, stored, { toDiscard }) };
+  return await openOwn(context, stored, { toDiscard });
 }
 
 function decisionOf(
@@ -279,18 +247,14 @@ function decisionOf(
   return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline: !notNormal };
 }
 
-async function notHeld(context: JobContext, { stored: { plan }, run }: OpenedRun): Promise<JobError> {
-  const progress = `${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`;
+function notHeld(context: JobContext, { plan, spans }: RunSink): JobError {
+  const progress = `${spans.size} of ${count(spanCount(plan), "span")} committed`;
   return new JobError("USAGE", `approving run ${plan.runId}: its checks do not hold it (${progress})`, {
-    hint: await finishingHint(context, plan),
+    hint: finishingHint(context, plan),
   });
 }
 
-function alreadyDecided(
-  { command }: JobContext,
-  act: string,
-  { plan: { runId, params }, decision }: { readonly plan: Plan; readonly decision: Decision },
-): JobError {
+function alreadyDecided({ command }: JobContext, act: string, { runId, params }: Plan, decision: Decision): JobError {
   // A published run is refused before: an approved one is not published yet.
   const next = decision.kind === "approved" ? `${command(params)} publishes it; if the target refuses its rows, ` : "";
   return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${decisionText(decision, true)}`, {

@@ -1,4 +1,4 @@
-import { countCommitted } from "./attempt.js";
+import { isWhole } from "./attempt.js";
 import { type Agreement, comparableKind, matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import { partitionsOf } from "../plan/partitions.js";
@@ -68,7 +68,6 @@ function columnsOf({ name }: DiffSide, columns: readonly RowColumn[], key: reado
   return columns;
 }
 
-/** Refuses to compare numbers of a key with texts. @throws JobError USAGE */
 function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonly string[]): void {
   for (const name of key) {
     const kinds = sides.map(({ rows }) => {
@@ -107,12 +106,12 @@ export async function openDiffSide(context: JobContext, key: readonly string[]):
   }
   const { plan } = stored;
   const run = await openOwn(context, stored);
-  const doing = `comparing run ${plan.runId}`;
   const { kind } = run.state;
-  const [committed, spans] = [countCommitted(run), spanCount(plan)];
-  if (kind === "discarded" || kind === "superseded" || committed < spans) {
-    const found = committed < spans ? `${committed} of ${count(spans, "span")} are committed` : `it is ${kind}`;
-    throw new JobError("USAGE", `${doing}: ${found}`, { hint: "only a run with all of its rows can be compared" });
+  if (kind === "discarded" || kind === "superseded" || !isWhole(run)) {
+    const committed = `${run.spans.size} of ${count(spanCount(plan), "span")} are committed`;
+    const found = isWhole(run) ? `it is ${kind}` : committed;
+    const hint = "only a run with all of its rows can be compared";
+    throw new JobError("USAGE", `comparing run ${plan.runId}: ${found}`, { hint });
   }
   const rows = await run.read(key);
   const predicted = plan.contract.outputs.map(({ column }) => column);

@@ -1,22 +1,23 @@
-import { type RunGroup, groupRuns, overParams, planOf } from "../jobs/prune-choice.js";
+import { groupRuns, overParams, planOf, type RunGroup } from "../jobs/prune-choice.js";
 import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { type OtherRuns, everyRun } from "../publish/recorded-run.js";
-import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "../publish/erasure.js";
+import { everyRun, type OtherRuns } from "../publish/recorded-run.js";
+import { type ErasedRows, type KeyList, nothingErased, type TableErasure } from "../publish/erasure.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument, stripVerdicts } from "../sink/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { assertNever, JobError } from "../util/errors.js";
 import { openSecondJob } from "./second-job.js";
 import { finishErasure } from "./erasure.js";
 import { outputColumns } from "../binding/contract.js";
 import type { ColumnType, OutputRows } from "../columnar/types.js";
 import { spanAt } from "../plan/spans.js";
-import { attemptFacts } from "./attempt.js";
+import type { StoredSpans } from "../publish/span-record.js";
 import { eraseStep, supersededBy } from "../publish/lifecycle.js";
-import { isPublished, latestRun } from "./resume.js";
+import { attemptFacts } from "./attempt.js";
+import { newRunCommand } from "./hints.js";
+import { latestRun } from "./resume.js";
 import { shellWord } from "../util/texts.js";
-import type { SpanFile, StoredSpans } from "../publish/span-record.js";
 
 /** What became of the runs of some params, or of a table. */
 export interface ErasedRun extends ErasedRows {
@@ -172,7 +173,6 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
   return await eraseLatest(context, latest, request);
 }
 
-/** Erases rows of the runs of some params. @param latest the plan of the last one */
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
@@ -212,17 +212,12 @@ async function unlessReplaced<T>(
     const isLatest = now.plan.runId === runId;
     // Its decision comes before the first file of the source is replaced.
     const decision = await sink.ledger.read(runId, decisionDocument);
-    const isReplacing = source.stored.plan.runId !== runId && isLatest && decision?.kind === "approved";
+    const isReplacing = source.run.plan.runId !== runId && isLatest && decision?.kind === "approved";
     if (isLatest && !isReplacing) {
       throw error;
     }
-    const found = isReplacing
-      ? `run ${runId}, of another erasure, has replaced it`
-      : `run ${now.plan.runId} was planned meanwhile`;
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, {
-      hint: "run the same command again",
-      cause: error,
-    });
+    const replaced = `run ${runId}, of another erasure, has replaced it`;
+    throw overtaken(source, isReplacing ? replaced : `run ${now.plan.runId} was planned meanwhile`, error);
   }
 }
 
@@ -249,7 +244,6 @@ export type OpenRowFinder = (folder: string, key: readonly KeyType[]) => Promise
 
 /** The published run whose rows readers see. */
 interface Source {
-  readonly stored: StoredPlan;
   readonly run: RunSink;
   /** The latest run of the params. */
   readonly latest: RunId;
@@ -267,220 +261,169 @@ interface CopyRequest {
 
 const again = "run the same command again";
 
+function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
+  return new JobError("PLAN_CHANGED", `erasing rows of run ${run.plan.runId}: ${found}`, { hint: again, cause });
+}
+
 /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
 async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
-  const { sink } = context;
-  const { stored, run, latest } = source;
+  const { sink, actingUser, dateMs, writer: by } = context;
+  const { run, latest, unfinished } = source;
   const files = await run.read([]);
   if (!("spans" in files)) {
     throw new Error("rows are erased from a table in place");
   }
-  await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
-  const found = await countRows(files, finder);
-  if (found.rows + found.rejects === 0) {
-    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest)); // an erasure before this one may have been killed
-    return found;
+  await using finder = await request.openFinder(files.folder, keyTypes(run.plan, request.keys));
+  let [rows, rejects] = [0, 0];
+  for await (const file of files.spans()) {
+    rows += (await finder.rowsIn(file.path)).length;
+    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
   }
   if (request.dryRun) {
-    return found;
+    return { rows, rejects };
   }
-  const { actingUser, dateMs } = context;
-  const erasure = {
-    of: stored.plan.runId,
-    at: new Date(dateMs()).toISOString(),
-    by: actingUser(),
-    writer: context.writer,
-  };
+  if (rows + rejects === 0) {
+    await stripVerdicts(sink.ledger, latest); // an erasure before this one may have been killed
+    return { rows, rejects };
+  }
+
+  const erasure = { of: run.plan.runId, at: new Date(dateMs()).toISOString(), by: actingUser(), writer: by };
   // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
-  const plan: Plan = { ...stored.plan, runId: nextRunId(latest), staged: true, erasure };
-  const next = await createInPlace(context, source, plan);
+  const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
+  // It supersedes the one that was not finished when the source was found: that one never replaces the source.
+  const insteadOf = unfinished ? { runId: latest, decision: supersededBy(plan.runId, erasure) } : undefined;
+  const next = await sink.create(plan, insteadOf);
+  if (unfinished && next.plan.runId === latest) {
+    throw overtaken(source, `run ${latest}, of another erasure, is replacing it`);
+  }
   if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
-    throw new JobError(
-      "PLAN_CHANGED",
-      `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`,
-      { hint: again },
-    );
+    throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
   }
   const copy = await sink.open(next);
   const writer = await copy.begin(attemptFacts(context, "none"));
-  await copyRows(context, { stored: next, writer, from: files, finder });
-  await finishErasure(context, { stored: next, run: copy, writer });
-  return found;
-}
-
-/**
- * Stores the plan of an erasure, which supersedes the one that was not finished when the source was found: that one never
- * replaces the source. @throws JobError PLAN_CHANGED if it is being published
- */
-async function createInPlace(
-  { sink }: JobContext,
-  { stored, latest, unfinished }: Source,
-  plan: Plan,
-): Promise<StoredPlan> {
-  if (!unfinished || plan.erasure === undefined) {
-    return await sink.create(plan);
-  }
-  const decision = supersededBy(plan.runId, plan.erasure);
-  const next = await sink.create(plan, { runId: latest, decision });
-  if (next.plan.runId === latest) {
-    const found = `run ${latest}, of another erasure, is replacing it`;
-    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`, { hint: again });
-  }
-  return next;
+  await copyRows(context, { plan: copy.plan, writer, from: files, finder });
+  await finishErasure(context, copy, writer);
+  return { rows, rejects };
 }
 
 /** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
 function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
   const all = outputColumns(contract);
   return columns.map((name) => {
-    const found = all.find((column) => column.name === name);
-    if (found === undefined) {
+    const column = all.find((output) => output.name === name);
+    if (column === undefined) {
       throw new JobError("USAGE", `erasing rows of run ${runId}: its output has no column ${name}`, {
-        hint: `name the columns of the key with --key; the output has ${all.map((column) => column.name).join(", ")}`,
+        hint: `name the columns of the key with --key; the output has ${all.map((output) => output.name).join(", ")}`,
       });
     }
-    return { name, type: found.type };
+    return { name, type: column.type };
   });
 }
 
-async function countRows(files: StoredSpans, finder: RowFinder): Promise<ErasedRows> {
-  let [rows, rejects] = [0, 0];
-  for await (const file of files.spans()) {
-    rows += (await finder.rowsIn(file.path)).length;
-    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
-  }
-  return { rows, rejects };
+interface CopyTools {
+  readonly plan: Plan;
+  readonly writer: RunWriter;
+  readonly from: StoredSpans;
+  readonly finder: RowFinder;
 }
 
-/** Commits the spans of a run without the rows of the keys, as the spans of another run. */
-async function copyRows(
-  context: JobContext,
-  tools: {
-    readonly stored: StoredPlan;
-    readonly writer: RunWriter;
-    readonly from: StoredSpans;
-    readonly finder: RowFinder;
-  },
-): Promise<void> {
-  const { stored, writer, from, finder } = tools;
-  const { plan } = stored;
+async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: CopyTools): Promise<void> {
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
-  for await (const file of from.spans()) {
-    context.signal.throwIfAborted();
-    const span = spanAt(plan, file.span);
-    const without = await finder.rowsIn(file.path);
+  for await (const { span: index, path, filtered, profile, maker, ...file } of from.spans()) {
+    signal.throwIfAborted();
+    const span = spanAt(plan, index);
+    const without = await finder.rowsIn(path);
     const rejected = new Set(await finder.rejected(file.rejects.map((row) => row.columns)));
-    const rejects = file.rejects.filter((_, index) => !rejected.has(index));
+    const rejects = file.rejects.filter((_, row) => !rejected.has(row));
     let last: OutputRows | undefined;
-    for await (const rows of finder.rowsWithout(file.path, { columns, without })) {
+    for await (const rows of finder.rowsWithout(path, { columns, without })) {
       await (last === undefined ? undefined : writer.spill(span, last));
       last = rows;
     }
     if (last === undefined) {
-      throw new Error(`no rows came of ${file.path}`);
+      throw new Error(`no rows came of ${path}`);
     }
     const erased = (file.erased ?? 0) + without.length + rejected.size;
-    await writer.commit(span, { ...facts(file), rows: last, rejects, ...(erased === 0 ? {} : { erased }) });
+    const { batchSize, provider } = maker;
+    const facts = { filtered, profile, batchSize, provider };
+    await writer.commit(span, { ...facts, rows: last, rejects, ...(erased === 0 ? {} : { erased }) });
   }
-}
-
-function facts({ filtered, profile, maker }: SpanFile): {
-  readonly filtered: number;
-  readonly batchSize: number;
-  readonly provider: string;
-  readonly profile: string;
-} {
-  const { batchSize, provider } = maker;
-  return { filtered, batchSize, provider, profile };
 }
 
 /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
 async function findSource(
   context: JobContext,
-  latest: StoredPlan,
+  stored: StoredPlan,
   dryRun: boolean,
 ): Promise<Source | string | undefined> {
-  const { sink } = context;
-  const { plan } = latest;
-  const run = await sink.open(latest);
-  const step = eraseStep(latestRun({ stored: latest, run }));
-  if (step === "erase") {
-    await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
-    return { stored: latest, run, latest: plan.runId, unfinished: false };
+  const { sink, command } = context;
+  const { runId, params, erasure } = stored.plan;
+  const run = await sink.open(stored);
+  const own = { run, latest: runId, unfinished: false };
+  const step = eraseStep(latestRun(run));
+  switch (step) {
+    case "erase":
+      await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
+      return own;
+    case "finish":
+      // An erasure whose spans are all committed may have begun to take the place of the run before it.
+      if (dryRun) {
+        return own;
+      }
+      await finishErasure(context, run, await run.begin(attemptFacts(context, "none")));
+      return { ...own, run: await sink.open(stored) };
+    case "refuse":
+      return run.state.kind === "held"
+        ? `its checks hold it; approve or discard it first: ${command(params, { verb: "approve", runId })}`
+        : `it is not finished; to finish it: ${command(params)}`;
+    case "erase earlier": {
+      const before = await publishedBefore(context, runId);
+      if (erasure === undefined) {
+        return before;
+      }
+      return typeof before === "object"
+        ? { ...before, unfinished: true }
+        : (before ?? lostText(context, erasure.of, stored.plan));
+    }
+    default:
+      return assertNever(step);
   }
-  if (step === "finish") {
-    return await finishFirst(context, latest, { run, dryRun });
-  }
-  if (step === "refuse") {
-    return run.state.kind === "held"
-      ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
-      : `it is not finished; to finish it: ${context.command(plan.params)}`;
-  }
-  const before = await publishedBefore(context, plan.runId);
-  if (plan.erasure === undefined) {
-    return before;
-  }
-  return typeof before === "object"
-    ? { ...before, unfinished: true }
-    : (before ?? lostText(context, plan.erasure.of, plan));
-}
-
-/** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */
-async function finishFirst(
-  context: JobContext,
-  latest: StoredPlan,
-  { run, dryRun }: { readonly run: RunSink; readonly dryRun: boolean },
-): Promise<Source> {
-  const { runId } = latest.plan;
-  if (dryRun) {
-    return { stored: latest, run, latest: runId, unfinished: false };
-  }
-  const writer = await run.begin(attemptFacts(context, "none"));
-  await finishErasure(context, { stored: latest, run, writer });
-  return { stored: latest, run: await context.sink.open(latest), latest: runId, unfinished: false };
 }
 
 /**
  * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
  * published. Returns why it cannot be read as a text.
  */
-async function publishedBefore(context: JobContext, runId: RunId): Promise<Source | string | undefined> {
-  const { number } = splitRunId(runId);
+async function publishedBefore(context: JobContext, latest: RunId): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const { base, number: last } = splitRunId(latest);
   let lost: string | undefined;
-  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
-    const found = await earlierRun(context, earlier, runId);
-    if (typeof found === "object") {
-      return found;
+  for (let number = last - 1; number > 0; number -= 1) {
+    const runId = numberedRunId(base, number);
+    const stored = await sink.find(base, number);
+    if (stored === undefined || stored.pruned !== undefined) {
+      continue; // it is gone
     }
-    lost ??= found;
+    if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
+      continue; // it was never published
+    }
+    try {
+      const run = await sink.open(stored);
+      if (run.state.kind === "published") {
+        return { run, latest, unfinished: false };
+      }
+    } catch (error) {
+      if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
+        throw error;
+      }
+      lost ??= lostText(context, runId, stored.plan);
+    }
   }
   return lost;
 }
 
-async function earlierRun(context: JobContext, number: number, latest: RunId): Promise<Source | string | undefined> {
-  const { sink } = context;
-  const { base } = splitRunId(latest);
-  const runId = numberedRunId(base, number);
-  const stored = await sink.find(base, number);
-  if (stored === undefined || stored.pruned !== undefined) {
-    return undefined; // it is gone
-  }
-  if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
-    return undefined; // it was never published
-  }
-  try {
-    const run = await sink.open(stored);
-    return isPublished(run) ? { stored, run, latest, unfinished: false } : undefined;
-  } catch (error) {
-    if (error instanceof JobError && ["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
-      return lostText(context, runId, stored.plan);
-    }
-    throw error;
-  }
-}
-
-function lostText({ command }: JobContext, before: string, { params }: Pick<Plan, "params">): string {
-  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; run the same command again, or score again: ${command(params)} --new-run`;
+function lostText(context: JobContext, before: string, plan: Plan): string {
+  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(context, plan)}`;
 }
 
 /** A message names at most this many jobs or tables. */

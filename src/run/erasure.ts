@@ -1,8 +1,8 @@
 import { splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "../publish/erasure.js";
-import { stripVerdicts, comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
+import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../sink/ledger.js";
+import type { RunSink, RunWriter } from "../sink/port.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { type Decision, decisionText } from "../publish/lifecycle.js";
@@ -37,12 +37,9 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
  * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function finishErasure(
-  context: JobContext,
-  { stored, run, writer }: { readonly stored: StoredPlan; readonly run: RunSink; readonly writer: RunWriter },
-): Promise<void> {
-  const { plan } = stored;
-  await approveErasure(context, { plan, run });
+export async function finishErasure(context: JobContext, run: RunSink, writer: RunWriter): Promise<void> {
+  const { plan } = run;
+  await approveErasure(context, run);
   await stripVerdicts(context.sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
@@ -52,10 +49,8 @@ export async function finishErasure(
  * no other erasure supersedes it. Returns the stored decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function approveErasure(
-  { sink }: Pick<JobContext, "sink">,
-  { plan: { runId, erasure }, run }: { readonly plan: Plan; readonly run: RunSink },
-): Promise<Decision> {
+export async function approveErasure({ sink }: Pick<JobContext, "sink">, run: RunSink): Promise<Decision> {
+  const { runId, erasure } = run.plan;
   if (erasure === undefined) {
     throw new Error(`run ${runId} is no erasure`);
   }

@@ -1,4 +1,4 @@
-import { JobError } from "../util/errors.js";
+import { JobError, reworded } from "../util/errors.js";
 import { lakeTableError, lakeTables } from "../plan/lake-tables.js";
 import type { Listing } from "../storage/port.js";
 import { atKey, type JobContext } from "../scoring/context.js";
@@ -13,7 +13,6 @@ const pathHint = "paths are relative to the spec's folder; input.wait makes a ru
 /** Folders that are searched for the log of a lakehouse table at once. */
 const rootsAtOnce = 8;
 
-/** Checks that `input.ready` exists. @throws JobError INPUT_NOT_READY */
 async function awaitInput({ spec, source }: JobContext): Promise<void> {
   const { ready } = spec.input;
   if (ready !== undefined && !(await source.exists(ready))) {
@@ -235,12 +234,8 @@ function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: nu
     async pause(why, listingMs) {
       const leftMs = waitSeconds * 1000 - (nowMs() - startedMs);
       if (leftMs <= 0) {
-        const { code, message, hint } = why;
         const waited = waitSeconds === 0 ? "" : ` (waited ${showDuration(waitSeconds)})`;
-        throw new JobError(code, `${message}${waited}`, {
-          cause: why,
-          ...(hint === undefined ? {} : { hint }),
-        });
+        throw reworded(why, { message: `${why.message}${waited}` });
       }
       if (why.message !== logged.message || nowMs() - logged.ms >= logAgainMs) {
         const left = showDuration(leftMs / 1000);

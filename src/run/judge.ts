@@ -13,19 +13,18 @@ import { runProfileOf } from "../publish/profile-text.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
+import type { RunSink } from "../sink/port.js";
 import { messageOf } from "../util/errors.js";
 import { aggregatesOf, requireColumns, warnOfSlices } from "./checked-output.js";
-import { readBaseline, readPinned, readsAtOnce } from "./baseline.js";
+import { readBaseline, readPinned, readsAtOnce } from "./history.js";
 import { rowsOf } from "../publish/span-record.js";
 import { type Contract, withUsedExpressions } from "../binding/contract.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { Engine } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import type { Model } from "../models/port.js";
-import { spanCount, spansOf } from "../plan/spans.js";
+import { spanAt, spanCount } from "../plan/spans.js";
 import { count } from "../report/report.js";
-import { pendingRanges } from "../scoring/read.js";
+import type { RowRange } from "../columnar/types.js";
 import { timeRow } from "../scoring/batch-size.js";
 import { loadEngine, openTokenizers } from "./model.js";
 import { bindFirstShard } from "./bind-model.js";
@@ -39,30 +38,26 @@ import type { RunReview } from "../report/attempt-record.js";
 import { limitsOf } from "../publish/verdict-text.js";
 import type { RunVerdict } from "../publish/lifecycle.js";
 
-/** A run whose spans are all committed. */
-interface CommittedRun {
-  readonly stored: StoredPlan;
-  readonly run: RunSink;
-  /** How long this attempt has scored; undefined: it has not. */
-  readonly seconds?: number | undefined;
-}
-
 /**
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
  * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
+ * @param seconds how long this attempt has scored; undefined: it has not
  */
-export async function verdictOn(context: JobContext, committed: CommittedRun): Promise<RunVerdict | undefined> {
-  const { checks } = context.spec;
-  const { run, seconds } = committed;
-  const { plan } = committed.stored;
-  const known =
-    plan.checks === null || checks === undefined
-      ? undefined
-      : await context.sink.ledger.read(plan.runId, verdictDocument);
-  if (plan.checks === null || checks === undefined || known !== undefined) {
-    await reviewForReports(context, committed, known);
+export async function verdictOn(
+  context: JobContext,
+  run: RunSink,
+  seconds: number | undefined,
+): Promise<RunVerdict | undefined> {
+  const { spec, sink, log, writer, record } = context;
+  const { checks } = spec;
+  const { plan } = run;
+  const isChecked = plan.checks !== null && checks !== undefined;
+  const known = isChecked ? await sink.ledger.read(plan.runId, verdictDocument) : undefined;
+  if (!isChecked || known !== undefined) {
+    await reviewForReports(context, run, known);
     return known;
   }
+
   const profile = await run.profile();
   const { baseline, profile: given } = plan.checks;
   warnOfSlices(context, profile);
@@ -71,26 +66,28 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
     run: runProfileOf(plan, { profile, ...rowsOf(run.spans) }),
     earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
     limits: limitsOf(checks, plan),
-    others: await otherResults(context, { plan, run, profile }),
+    others: await otherResults(context, run, profile),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
-    context.log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
+    log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
+  const dates =
+    given === undefined
+      ? baseline.map(({ runId, date }) => [runId, date])
+      : runs.map(({ runId }) => [runId, given.uri]);
   const verdict = await run.create(verdictDocument, {
     verdict: await judgeRun(context, plan, judged),
-    dates: {
-      ...Object.fromEntries(baseline.map(({ runId, date }) => [runId, date])),
-      ...(given === undefined ? {} : Object.fromEntries(runs.map(({ runId }) => [runId, given.uri]))),
-    },
+    dates: Object.fromEntries(dates) as Record<string, string>,
     thresholds: { ...checks },
-    writer: context.writer,
+    writer,
     ...(seconds === undefined ? {} : { seconds }),
     at: new Date(context.dateMs()).toISOString(),
   });
-  await keepModel(context, plan);
-  context.record.setReview(
-    await reviewOf(context, committed, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
-  );
+  // Kept for the verdict on the first run with the next model. A failure does not change the run.
+  await context.earlierModels.keep(plan.model).catch((error: unknown) => {
+    log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
+  });
+  record.setReview(await reviewOf(context, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }));
   return verdict;
 }
 
@@ -100,41 +97,35 @@ export async function verdictOn(context: JobContext, committed: CommittedRun): P
  */
 export async function reviewForReports(
   context: JobContext,
-  committed: CommittedRun,
+  run: RunSink,
   verdict: RunVerdict | undefined,
 ): Promise<void> {
   const { record, log, spec } = context;
-  const { run } = committed;
-  const { plan } = committed.stored;
+  const { plan } = run;
   const { html, metrics, openlineage } = spec.report;
   if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
     return;
   }
   try {
-    const found = await run.profile();
-    const earlier =
-      verdict === undefined || plan.checks === null
-        ? []
-        : (await readBaseline(context, plan.checks)).slice(-comparedNights);
-    const profile = runProfileOf(plan, { profile: found, ...rowsOf(run.spans) });
-    record.setReview(await reviewOf(context, committed, { profile, earlier, verdict }));
+    const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(run.spans) });
+    const isCompared = verdict !== undefined && plan.checks !== null;
+    const earlier = isCompared ? (await readBaseline(context, plan.checks)).slice(-comparedNights) : [];
+    record.setReview(await reviewOf(context, plan, { profile, earlier, verdict }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
 }
 
-/** What the reports show of a run and of the runs that it is compared with. */
 async function reviewOf(
   context: JobContext,
-  { stored }: CommittedRun,
-  { verdict, ...found }: Pick<RunReview, "profile" | "earlier" | "verdict">,
+  plan: Plan,
+  judged: Pick<RunReview, "profile" | "earlier" | "verdict">,
 ): Promise<RunReview> {
-  const { plan } = stored;
-  const shown = verdict === undefined ? {} : await runsOfPage(context, { plan, verdict });
+  const { verdict } = judged;
+  const shown = verdict === undefined ? {} : await runsOfPage(context, plan, verdict);
   return {
     comparison: await context.sink.ledger.read(plan.runId, comparisonDocument),
-    ...found,
-    verdict,
+    ...judged,
     plan: { params: plan.params, dateParam: plan.dateParam },
     reference: plan.checks?.profile?.uri,
     ...shown,
@@ -142,14 +133,11 @@ async function reviewOf(
 }
 
 /** Makes the checks that need more than profiles. */
-async function otherResults(
-  context: JobContext,
-  { plan, run, profile }: { readonly plan: Plan; readonly run: RunSink; readonly profile: SpanProfile },
-): Promise<Finding[]> {
+async function otherResults(context: JobContext, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
   const { unique } = context.spec.checks ?? {};
-  requireColumns(context, plan.contract);
+  requireColumns(context, run.plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
-  await using aggregates = await aggregatesOf(context, plan);
+  await using aggregates = await aggregatesOf(context, run.plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];
 }
 
@@ -161,13 +149,6 @@ async function judgeRun(context: JobContext, plan: Plan, judged: Judged): Promis
   }
   const previous = await askPrevious(context, plan, judged.earlier.nights.at(-1));
   return previous === undefined ? verdict : judgeWithPrevious(judged, verdict, previous);
-}
-
-/** Keeps the model of a run for the verdict on the first run with the next model. A failure does not change the run. */
-async function keepModel({ earlierModels, log }: JobContext, { model }: Plan): Promise<void> {
-  await earlierModels.keep(model).catch((error: unknown) => {
-    log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
-  });
 }
 
 /** Rows that are neighbours; the groups are spread over the run. */
@@ -217,30 +198,17 @@ async function scoreSample(context: JobContext, plan: Plan, found: Model): Promi
   await using loading = loadEngine(context, model, { inputBytes: 0 });
   const engine = await loading.engine;
   const own = { ...context, spec: { ...spec, output: { ...spec.output, lineage: false } } };
-  const bound = await bindTo(own, { plan, decoder, engine, model });
+  // The previous model is bound as the spec binds the new one.
+  const takenElsewhere = new Set(Object.keys(spec.input.columns));
+  const seen = await firstSchema(own, plan, decoder);
+  const bound = await bindFirstShard(own, seen, { decoder, engine, model, takenElsewhere });
   const contract = withUsedExpressions({ ...bound, passthrough: [] });
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
   const profiles: SpanProfile[] = [];
-  const share = { from: 0, to: spanCount(sample.plan) };
-  const ranges = pendingRanges(spansOf(sample.plan), { has: (group) => !sample.scored.has(group) }, share);
-  await scoreWithoutPublishing(own, { plan: sample.plan, engine, decoder, ranges }, (_span, { profile }) => {
+  await scoreWithoutPublishing(own, { ...sample, engine, decoder }, (_span, { profile }) => {
     profiles.push(parseProfile(profile));
   });
   return profiles.reduce(mergeProfiles);
-}
-
-interface BindingTools {
-  readonly plan: Plan;
-  readonly decoder: Decoder;
-  readonly engine: Engine;
-  readonly model: Model;
-}
-
-/** Binds the previous model as the spec binds the new one. */
-async function bindTo(context: JobContext, { plan, ...tools }: BindingTools): Promise<Contract> {
-  const takenElsewhere = new Set(Object.keys(context.spec.input.columns));
-  const seen = await firstSchema(context, plan, tools.decoder);
-  return await bindFirstShard(context, seen, { ...tools, takenElsewhere });
 }
 
 async function firstSchema(
@@ -259,26 +227,19 @@ async function firstSchema(
   return undefined;
 }
 
-interface Sample {
-  readonly plan: Plan;
-  /** The groups of rows that are scored. */
-  readonly scored: ReadonlySet<number>;
-}
-
-/** A plan whose spans are groups of rows, and which of them are scored. */
+/** A plan whose spans are groups of rows, and the groups that are scored. */
 function samplePlan(
   plan: Plan,
   { contract, sha256, msPerRow }: { readonly contract: Contract; readonly sha256: string; readonly msPerRow: number },
-): Sample {
+): { readonly plan: Plan; readonly ranges: readonly RowRange[] } {
   const { rows } = plan.input;
-  const model = { ...plan.model, sha256 };
-  const groups = { ...plan, contract, model, checks: null, commitRows: groupRows };
+  const groups = { ...plan, contract, model: { ...plan.model, sha256 }, checks: null, commitRows: groupRows };
   const all = spanCount(groups);
   const inTime = msPerRow === 0 ? mostRows : mostMs / msPerRow;
   const wanted = Math.min(mostRows, Math.max(wholeRows, rows / 10), inTime);
-  const groupsScored = Math.max(1, Math.min(all, Math.floor(wanted / groupRows)));
-  const scored = new Set(Array.from({ length: groupsScored }, (_, index) => Math.floor((index * all) / groupsScored)));
-  return { plan: groups, scored };
+  const scored = Math.max(1, Math.min(all, Math.floor(wanted / groupRows)));
+  const ranges = Array.from({ length: scored }, (_, index) => spanAt(groups, Math.floor((index * all) / scored)));
+  return { plan: groups, ranges };
 }
 
 /** Earlier runs in the small charts of a page. */
@@ -290,14 +251,11 @@ type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
  * Finds what the page of a run shows of its series: the last published runs before it, how long these and the run itself
  * were scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
  */
-async function runsOfPage(
-  context: JobContext,
-  { plan, verdict }: { readonly plan: Plan; readonly verdict: RunVerdict },
-): Promise<Shown> {
+async function runsOfPage(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<Shown> {
   if (context.spec.report.html === undefined) {
     return {};
   }
-  const readers = verdict.verdict.outcome === "hold" ? await readersOf(context, plan) : undefined;
+  const readers = verdict.outcome === "hold" ? await readersOf(context, plan) : undefined;
   try {
     const { job, params, dateParam } = plan;
     const date = logicalDateOf(plan);

@@ -191,7 +191,7 @@ export function loadEngine(context: ScoringContext, model: Model, need: EngineNe
 }
 
 /** What a run loads. */
-export interface LoadedForRun {
+interface LoadedForRun {
   readonly listing: Listing;
   readonly model: Model;
 }

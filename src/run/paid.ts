@@ -1,5 +1,6 @@
 import { outputTensors } from "../binding/contract.js";
 import {
+  costOf,
   type Engine,
   type EngineResponse,
   type LookAtPaid,
@@ -7,31 +8,30 @@ import {
   type Price,
   type Spending,
   type Spent,
-  costOf,
 } from "../engine/port.js";
 import type { Decoder } from "../formats/port.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import type { Plan } from "../plan/plan.js";
 import {
-  type PaidReport,
-  type SpendingReport,
-  type SpentReport,
   count,
+  type PaidReport,
   showCount,
+  type SpendingReport,
   spentFields,
+  type SpentReport,
 } from "../report/report.js";
 import type { JobContext } from "../scoring/context.js";
 import { pendingRanges } from "../scoring/read.js";
 import { allowedRejects } from "../scoring/rejects.js";
 import type { RunSink } from "../sink/port.js";
+import { bestEffort, createEvent } from "../util/promises.js";
 import { JobError } from "../util/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
-import { type Tensor, blankRows } from "../columnar/tensor.js";
+import { blankRows, type Tensor } from "../columnar/tensor.js";
 import type { Source } from "../storage/port.js";
 import { rowsOf } from "../publish/span-record.js";
-import { recordSpending, recordedSpending } from "./attempt.js";
+import { recordedSpending, recordSpending } from "./attempt.js";
 import type { RecordedSpending } from "../publish/recorded-run.js";
-import { bestEffort, createEvent } from "../util/promises.js";
 
 /** Rows that are asked before all others. */
 const firstRows = 200;
@@ -40,8 +40,7 @@ const leastValid = 0.95;
 
 /** The rows of a worker that need answers. */
 interface OwnRows {
-  readonly plan: Plan;
-  readonly run: Pick<RunSink, "spans">;
+  readonly run: Pick<RunSink, "plan" | "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
   readonly source: Source;
@@ -55,8 +54,8 @@ interface OwnRows {
  * @throws JobError BAD_ROW, TOO_MANY_REJECTS; FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
  */
 export async function askAhead(context: JobContext, own: OwnRows): Promise<void> {
-  const { plan, engine } = own;
-  if (engine.paid !== undefined && (plan.reuseFrom ?? null) === null) {
+  const { run, engine } = own;
+  if (engine.paid !== undefined && (run.plan.reuseFrom ?? null) === null) {
     await checkRows(context, own, engine.paid);
     await askFirstRows(context, own, engine.paid);
   }
@@ -68,9 +67,10 @@ export async function askAhead(context: JobContext, own: OwnRows): Promise<void>
  */
 async function askFirstRows(
   context: JobContext,
-  { plan, run, engine, decoder, share }: OwnRows,
+  { run, engine, decoder, share }: OwnRows,
   paid: PaidEngine,
 ): Promise<void> {
+  const { plan } = run;
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   if (pending <= firstRows) {
@@ -202,9 +202,10 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
  */
 async function checkRows(
   context: JobContext,
-  { plan, run, engine, decoder, source, share }: OwnRows,
+  { run, engine, decoder, source, share }: OwnRows,
   paid: PaidEngine,
 ): Promise<void> {
+  const { plan } = run;
   const checking: Engine = {
     ...engine,
     paid: undefined, // no row of a batch is spared
@@ -231,12 +232,6 @@ function blankOutputs({ signature }: Engine, names: readonly string[], rows: num
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
 }
 
-interface PayingParts {
-  readonly engine: Engine;
-  readonly run: RunSink;
-  readonly runId: RunId;
-}
-
 /** An attempt whose answers are kept. Disposing keeps what is left, and records at the target what the run has paid for. */
 interface PayingAttempt extends AsyncDisposable {
   /**
@@ -254,8 +249,9 @@ interface PayingAttempt extends AsyncDisposable {
  */
 export async function beginPaying(
   { worker, log, sink }: Pick<JobContext, "worker" | "log" | "sink">,
-  { engine: { paid }, run, runId }: PayingParts,
+  { engine: { paid }, run }: { readonly engine: Engine; readonly run: RunSink },
 ): Promise<PayingAttempt | undefined> {
+  const { runId } = run.plan;
   if (paid === undefined) {
     return undefined;
   }

@@ -1,6 +1,6 @@
 import { createColumnBuilder } from "../columnar/columns.js";
 import { type Contract, outputColumns } from "../binding/contract.js";
-import type { RecordBatch, RejectedRow } from "../columnar/types.js";
+import type { RecordBatch, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel } from "../models/port.js";
@@ -10,14 +10,15 @@ import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
 import { type DecodedRows, rowsRead } from "../scoring/read.js";
-import { openBatchLimit, warmUp } from "../scoring/batch-size.js";
+import { measureEngine } from "../scoring/batch-size.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
 import { bindFirstShard } from "./bind-model.js";
 import { warnOfModel } from "./planning.js";
 import { seenSchema } from "./read-shards.js";
-import { type RejectLimit, createRejectBudget } from "../scoring/rejects.js";
+import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
 import { openPinnedModel } from "./model.js";
-import { type SpanTarget, scorePieces } from "../scoring/score.js";
+import { scorePieces } from "../scoring/score.js";
+import type { ListedShard } from "../plan/compare.js";
 import type { PlannedShard, Span } from "../plan/plan.js";
 import { awaitedLater } from "../util/promises.js";
 
@@ -78,52 +79,102 @@ interface StreamParts {
   readonly decoder: Decoder;
 }
 
+/** A batch of the stream, which is a span, and a shard of its own, until it is released. */
+interface HeldBatch {
+  readonly batch: StreamedBatch;
+  readonly span: Span;
+  readonly shard: PlannedShard;
+}
+
 /** Scores all batches of the stream and returns how many rows came. */
 async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
-  const { spec, input, output, dateMs, sha256, onRejected } = context;
-  const {
-    model: { model },
-    engine,
-    decoder,
-  } = parts;
+  const { spec, input, output, dateMs, sha256, record, memory, onRejected } = context;
+  const { model, engine, decoder } = parts;
+  const { sha256: modelSha256 } = model.model;
   const contract = await bindStream(context, parts);
   await output.begin(outputColumns(contract));
-  const batches = streamedBatches(input);
-  const rows = (await batches.begin()) ? 1 : 0;
-  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
-  const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER };
-  const sizer = await warmUp(context, { plan, engine, batchLimit, rows });
+
+  const batches = input.batches();
+  const step = async (): Promise<StreamedBatch | undefined> => (await batches.next()).value ?? undefined;
+  let next = await step();
+  const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER, model: { sha256: modelSha256 } };
+  const measured = await measureEngine(context, plan, { engine, rows: next === undefined ? 0 : 1 });
   const runId = runIdOf(spec.name, spec.params, sha256);
-  const target: SpanTarget = {
-    async commit({ index }, { rows: scored, rejects }) {
-      await onRejected(rejects);
-      await output.write(scored);
-      batches.release(index);
-      return "committed";
-    },
+  const held = new Map<number, HeldBatch>();
+  let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
+  const heldBatch = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {
+    const taken = [...held.values()].find(isIt);
+    if (taken === undefined) {
+      throw new RangeError(`${what} is of no batch that is held`);
+    }
+    return taken;
   };
+
+  /** Decodes the batches; the one after a batch is read meanwhile. */
+  async function* pieces(): AsyncGenerator<DecodedRows> {
+    while (next !== undefined) {
+      const batch: StreamedBatch = next;
+      const { file, rowStart, rowEnd } = batch;
+      last = { index: last.index + 1, rowStart, rowEnd };
+      const shard = { uri: file.name, sizeBytes: 0, fingerprint: "", rows: rowEnd - rowStart };
+      held.set(last.index, { batch, span: last, shard });
+      const following = awaitedLater(step());
+      if (rowStart === rowEnd) {
+        yield { rowStart, batch: emptyBatch(contract), shards };
+      }
+      let at = rowStart;
+      const request = { file, rowStart, rowEnd, projection: contract, partitions: new Map<string, string>() };
+      for await (const rows of decoder.read([request])) {
+        yield { rowStart: at, batch: rows, shards };
+        at += rowsRead(rows);
+      }
+      next = await following;
+    }
+  }
+
   const budget = createRejectBudget(rejectLimit(spec, { rows: undefined, already: 0 }));
-  await scorePieces(
-    context,
-    {
-      contract,
-      engine,
-      sizer,
-      batchLimit,
-      target,
-      commits: 1, // one at a time keeps their order
-      spanOf: () => batches.span,
-      lineage: () => ({ runId, modelSha256: model.sha256, scoredAtMs: dateMs() }),
-      rejects: { spans: batches, decoder, source: batches, contract, kept: unfinished },
-      onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
-      pieceBytes: context.memory.pieceBytes,
+  const options = {
+    contract,
+    engine,
+    ...measured,
+    target: {
+      async commit({ index }: Span, { rows: scored, rejects }: SpanOutput) {
+        await onRejected(rejects);
+        await output.write(scored);
+        held.get(index)?.batch.release();
+        held.delete(index);
+        return "committed" as const;
+      },
     },
-    piecesOf(batches, decoder, contract),
-  );
-  createRejectBudget(rejectLimit(spec, { rows: batches.rows, already: context.record.counts.rowsRejected }));
+    commits: 1, // one at a time keeps their order
+    spanOf: () => last,
+    lineage: () => ({ runId, modelSha256, scoredAtMs: dateMs() }),
+    rejects: {
+      spans: {
+        locate: (row: number) => {
+          const { shard } = heldBatch(`row ${row}`, ({ span }) => row >= span.rowStart && row < span.rowEnd);
+          return { shard, row };
+        },
+      },
+      source: {
+        open: (listed: ListedShard) =>
+          Promise.resolve(withoutClosing(heldBatch("a shard", ({ shard }) => shard === listed).batch.file)),
+      },
+      decoder,
+      contract,
+      kept: unfinished,
+    },
+    onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
+    pieceBytes: memory.pieceBytes,
+  };
+  await scorePieces(context, options, pieces());
+  createRejectBudget(rejectLimit(spec, { rows: last.rowEnd, already: record.counts.rowsRejected }));
   await output.end();
-  return batches.rows;
+  return last.rowEnd;
 }
+
+/** A stream has no shards that could change while they are read. */
+const shards: DecodedRows["shards"] = [];
 
 /** Returns the limit of rejected rows. A percentage has no limit until the end, when the number of rows is known. */
 function rejectLimit(
@@ -148,121 +199,9 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Stre
   throw new Error("a stream without a schema");
 }
 
-/** Decodes the batches of a stream. */
-async function* piecesOf(
-  batches: StreamedBatches,
-  decoder: Decoder,
-  projection: Contract,
-): AsyncGenerator<DecodedRows> {
-  for (let batch = await batches.next(); batch !== undefined; batch = await batches.next()) {
-    const { file, rowStart, rowEnd } = batch;
-    if (rowStart === rowEnd) {
-      yield { rowStart, batch: emptyBatch(projection), shards };
-    }
-    let at = rowStart;
-    for await (const rows of decoder.read([{ file, rowStart, rowEnd, projection, partitions: new Map() }])) {
-      yield { rowStart: at, batch: rows, shards };
-      at += rowsRead(rows);
-    }
-  }
-}
-
-/** A stream has no shards that could change while they are read. */
-const shards: DecodedRows["shards"] = [];
-
 function emptyBatch({ passthrough }: Contract): RecordBatch {
   const carried = passthrough.map(({ source }) => createColumnBuilder(source.type, 0).finish());
   return { rowCount: 0, inputs: [], carried };
-}
-
-/** The batches of a stream: each is a span, and a shard of its own, until it is released. */
-interface StreamedBatches extends ShardFiles {
-  /** The number of rows of all batches so far. */
-  readonly rows: number;
-  /** The span of the last batch. */
-  readonly span: Span;
-  /** Waits for the first batch. Returns whether there is one. */
-  begin(): Promise<boolean>;
-  /** Takes the next batch and starts to read the one after it; undefined at the end of the stream. */
-  next(): Promise<StreamedBatch | undefined>;
-  locate(row: number): { shard: PlannedShard; row: number };
-  /** Releases a span's batch. */
-  release(index: number): void;
-}
-
-interface HeldBatch {
-  readonly batch: StreamedBatch;
-  readonly span: Span;
-  readonly shard: PlannedShard;
-}
-
-function streamedBatches(stream: RowStream): StreamedBatches {
-  const source = readingAhead(stream.batches());
-  const held = new Map<number, HeldBatch>();
-  let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
-  const find = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {
-    const found = [...held.values()].find(isIt);
-    if (found === undefined) {
-      throw new RangeError(`${what} is of no batch that is held`);
-    }
-    return found;
-  };
-  return {
-    get rows() {
-      return last.rowEnd;
-    },
-    get span() {
-      return last;
-    },
-    begin: async () => (await source.look()) !== undefined,
-    async next() {
-      const batch = await source.take();
-      if (batch === undefined) {
-        return undefined;
-      }
-      const { file, rowStart, rowEnd } = batch;
-      last = { index: last.index + 1, rowStart, rowEnd };
-      const shard = { uri: file.name, sizeBytes: 0, fingerprint: "", rows: rowEnd - rowStart };
-      held.set(last.index, { batch, span: last, shard });
-      return batch;
-    },
-    locate(row) {
-      const { shard } = find(`row ${row}`, ({ span }) => row >= span.rowStart && row < span.rowEnd);
-      return { shard, row };
-    },
-    open(listed) {
-      const { batch } = find("a shard", ({ shard }) => shard === listed);
-      return Promise.resolve(withoutClosing(batch.file));
-    },
-    release(index) {
-      held.get(index)?.batch.release();
-      held.delete(index);
-    },
-  };
-}
-
-interface ReadingAhead<T> {
-  /** The next item, which stays the next one. */
-  look(): Promise<T | undefined>;
-  /** Takes the next item, and starts to make the one after it. */
-  take(): Promise<T | undefined>;
-}
-
-function readingAhead<T>(iterator: AsyncGenerator<T, void>): ReadingAhead<T> {
-  const step = async (): Promise<T | undefined> => {
-    const { value } = await iterator.next();
-    return value ?? undefined;
-  };
-  let next: Promise<T | undefined> | undefined;
-  const look = (): Promise<T | undefined> => (next ??= awaitedLater(step()));
-  return {
-    look,
-    async take() {
-      const taken = await look();
-      next = taken === undefined ? next : awaitedLater(step());
-      return taken;
-    },
-  };
 }
 
 /** A file that is closed by its owner, not by those who open it. */

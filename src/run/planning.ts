@@ -40,7 +40,7 @@ import {
 import { aggregatesOf, requireColumns } from "./checked-output.js";
 import { modelUri } from "../spec/model-spec.js";
 import { pinGolden } from "./golden.js";
-import { pinProfile, requireProfiles } from "./baseline.js";
+import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../scoring/rejects.js";
 import { type ReadyWindow, type SliceOfRun, coalesceSlices, windowsAhead } from "../scoring/read.js";
 import { signatureDifferences } from "../binding/signatures.js";
@@ -490,89 +490,65 @@ const most = { ms: 5000, bytes: 64 * 1024 * 1024 };
  * @public so that tests call it
  */
 export async function fewestKept(context: JobContext, plan: Plan, decoder: Decoder): Promise<number | undefined> {
-  const { rows } = plan.input;
-  const slices = slicesToCount(plan);
-  const counted = new Map<string, SampledSum>();
-  const sinceMs = context.nowMs();
-  try {
-    for await (const { place, read, sum } of countSlices({ context, plan, decoder, sinceMs }, slices)) {
-      const before = counted.get(place) ?? { read: 0, sum: 0 };
-      counted.set(place, { read: before.read + read, sum: before.sum + sum });
-    }
-  } catch (error) {
-    context.signal.throwIfAborted();
-    logUnused(context, rows, `an error ended the count (${messageOf(error)})`);
-    return undefined;
-  }
-  if (isTooLittle(plan, [...counted.values()], slices.length)) {
-    const limits = `${most.ms / 1000} s and ${most.bytes / 2 ** 20} MiB`;
-    logUnused(context, rows, `only ${counted.size} of ${slices.length} places could be counted within ${limits}`);
-    return undefined;
-  }
-  const fewest = leastSum([...counted.values()], rows);
-  const took = ((context.nowMs() - sinceMs) / 1000).toFixed(2);
-  context.log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
-  return fewest;
-}
-
-/** Whether too few places of all `slices` were counted. Even one place of a small input will do, if rows of it are kept. */
-function isTooLittle(plan: Plan, counted: readonly SampledSum[], slices: number): boolean {
-  const [read, kept] = [counted.reduce((rows, place) => rows + place.read, 0), counted.some(({ sum }) => sum > 0)];
-  const wanted = isCountedWhole(plan) && kept ? 1 : Math.min(fewestPlaces, slices);
-  return read < plan.input.rows && counted.length < wanted;
-}
-
-function logUnused({ log }: JobContext, rows: number, why: string): void {
-  log.info(
-    `the number of rows that input.where keeps is unknown, because ${why}: features are sampled as if it kept all ${rows} rows, and if it keeps few, the sample may be too small for some checks`,
-  );
-}
-
-interface Counting {
-  readonly context: JobContext;
-  readonly plan: Plan;
-  readonly decoder: Decoder;
-  /** When the count began. */
-  readonly sinceMs: number;
-}
-
-/** Counts slice after slice, in an order in which the first ones are spread over the run, too. */
-async function* countSlices(
-  { context, plan, decoder, sinceMs }: Counting,
-  slices: readonly Slice[],
-): AsyncGenerator<SampledSum & { readonly place: string }> {
-  const { source, signal, nowMs } = context;
+  const { source, signal, nowMs, log } = context;
   const { contract, input } = plan;
-  const list = contract.expressions?.list.filter(({ kind }) => kind === "where") ?? [];
-  const projection: Projection = {
-    ...contract,
-    inputs: [],
-    passthrough: [],
-    expressions: contract.expressions && { ...contract.expressions, list },
+  const { rows } = input;
+  const unused = (why: string): undefined => {
+    log.info(
+      `the number of rows that input.where keeps is unknown, because ${why}: features are sampled as if it kept all ${rows} rows, and if it keeps few, the sample may be too small for some checks`,
+    );
   };
+  const list = contract.expressions?.list.filter(({ kind }) => kind === "where") ?? [];
+  const expressions = contract.expressions && { ...contract.expressions, list };
+  const projection: Projection = { ...contract, inputs: [], passthrough: [], expressions };
+  const isWhole = isCountedWhole(plan);
   const coalesced = {
     uniform: input.uniform === true,
     // The error of an estimate is computed over places, so each place is counted alone.
-    shards: isCountedWhole(plan) ? source.readAhead.coalescedFiles : 1,
+    shards: isWhole ? source.readAhead.coalescedFiles : 1,
     rows: queryRows,
     bytes: Number.POSITIVE_INFINITY,
   };
+  const slices = slicesToCount(plan);
+  const sinceMs = nowMs();
   const limited = withinBytes(decoder);
   const isLate = (): boolean => nowMs() - sinceMs > most.ms;
+  // In an order in which the first ones are spread over the run, too.
   const groups = until(coalesceSlices(numbered(spread(slices)), coalesced), () => isLate() || limited.isSpent());
-  for await (const window of windowsAhead({ source, decoder: limited.decoder, projection }, groups)) {
+
+  const byPlace = new Map<string, SampledSum>();
+  try {
+    for await (const window of windowsAhead({ source, decoder: limited.decoder, projection }, groups)) {
+      signal.throwIfAborted();
+      try {
+        await window.there;
+        const kept = await decoder.countKept(window.requests);
+        const place = placeOf(window);
+        const { read, sum } = byPlace.get(place) ?? { read: 0, sum: 0 };
+        byPlace.set(place, { read: read + window.rowEnd - window.rowStart, sum: sum + kept });
+      } finally {
+        await window.done();
+      }
+      if (isLate()) {
+        break;
+      }
+    }
+  } catch (error) {
     signal.throwIfAborted();
-    try {
-      await window.there;
-      const sum = await decoder.countKept(window.requests);
-      yield { place: placeOf(window), read: window.rowEnd - window.rowStart, sum };
-    } finally {
-      await window.done();
-    }
-    if (isLate()) {
-      return;
-    }
+    return unused(`an error ended the count (${messageOf(error)})`);
   }
+
+  const counted = [...byPlace.values()];
+  // Even one place of a small input will do, if rows of it are kept.
+  const wanted = isWhole && counted.some(({ sum }) => sum > 0) ? 1 : Math.min(fewestPlaces, slices.length);
+  if (counted.reduce((sum, { read }) => sum + read, 0) < rows && counted.length < wanted) {
+    const limits = `${most.ms / 1000} s and ${most.bytes / 2 ** 20} MiB`;
+    return unused(`only ${counted.length} of ${slices.length} places could be counted within ${limits}`);
+  }
+  const fewest = leastSum(counted, rows);
+  const took = ((nowMs() - sinceMs) / 1000).toFixed(2);
+  log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
+  return fewest;
 }
 
 /** Names the place that a window belongs to: a store may give the rows of one place in several windows. */

@@ -1,44 +1,37 @@
 import type { Contract } from "../binding/contract.js";
+import { batchDependence, type ModelTraits } from "../binding/model-facts.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
-import { type CountTokens, type Engine, type PaidEngine, costOf } from "../engine/port.js";
+import { costOf, type CountTokens, type Engine, type PaidEngine } from "../engine/port.js";
 import type { FoundModel, Model } from "../models/port.js";
-import { JobError, assertNever } from "../util/errors.js";
+import { assertNever, JobError } from "../util/errors.js";
 import { nextRunId, runIdOf } from "../plan/identity.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "../plan/plan.js";
-import { type JobContext, type ScoringContext, atKey } from "../scoring/context.js";
-import type { StoredPlan } from "../sink/port.js";
+import type { PlanEstimate } from "../report/plan-text.js";
+import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
+import type { RunSink, StoredPlan } from "../sink/port.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
 import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
 import { bindFirstShard } from "./bind-model.js";
-import { pinProfile } from "./baseline.js";
+import { pinProfile } from "./history.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
 import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { runStep } from "../publish/lifecycle.js";
 import { unfinishedErasure } from "./erasure.js";
-import {
-  type PlannedRun,
-  checkPublished,
-  checkResumable,
-  hasOnlyFailed,
-  latestRun,
-  refuseElsewhere,
-} from "./resume.js";
+import { checkPublished, checkResumable, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
 import { checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
+import { limitsOf } from "../publish/verdict-text.js";
+import { datesText, leftOutText, olderModelText } from "../publish/published-run.js";
 import { count } from "../report/report.js";
 import { featurePlanOf, keyColumns } from "../scoring/features.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
-import { type ModelTraits, batchDependence } from "../binding/model-facts.js";
-import type { PlanEstimate } from "../report/plan-text.js";
 import { type SampledSum, samplingError } from "../util/sampling.js";
-import { limitsOf } from "../publish/verdict-text.js";
-import { datesText, leftOutText, olderModelText } from "../publish/published-run.js";
 
 /**
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
@@ -65,8 +58,8 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   const listing = resumed === undefined ? await wholeInput(context) : await listInput(context);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
-  await using opened = await openForPlan(context, resolved.model);
-  const { engine, untried } = opened;
+  const { engine: opened, untried } = await openForPlan(context, resolved.model);
+  await using engine = opened;
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
@@ -97,30 +90,24 @@ async function madeOrStored(
   return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
-interface OpenForPlan extends AsyncDisposable {
-  readonly engine: Engine;
-  readonly untried: readonly string[];
-}
-
 /**
  * Opens an engine on the providers of the spec, as a run does: where one is missing, a run would end with 64. Where a
- * GPU fails, which another attempt may not meet, the model is opened on the CPU.
+ * GPU fails, which another attempt may not meet, the model is opened on the CPU, and a line says so.
  */
-async function openForPlan(context: JobContext, model: Model): Promise<OpenForPlan> {
+async function openForPlan(
+  context: JobContext,
+  model: Model,
+): Promise<{ readonly engine: Engine; readonly untried: readonly string[] }> {
   try {
-    return openedForPlan(await context.openEngine(model, { inputBytes: 0 }), []);
+    return { engine: await context.openEngine(model, { inputBytes: 0 }), untried: [] };
   } catch (error) {
     if (error instanceof JobError && error.code === "DEVICE") {
-      return openedForPlan(await context.openEngine(model, { inputBytes: 0, preview: true }), [
-        `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`,
-      ]);
+      const engine = await context.openEngine(model, { inputBytes: 0, preview: true });
+      const why = `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`;
+      return { engine, untried: [why] };
     }
     throw error;
   }
-}
-
-function openedForPlan(engine: Engine, untried: readonly string[]): OpenForPlan {
-  return { engine, untried, [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose]() };
 }
 
 const scoredByServer = "the golden rows, which a server would score";
@@ -334,22 +321,17 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
   if (stored === undefined) {
     return none;
   }
-  const offered = await orUntried("the run that the target has", () => nextOrRefusal(context, stored));
-  return { ...none, stored, ...offered };
-}
-
-type NextOrRefusal = Pick<StoredRunCheck, "next" | "refusal">;
-
-/** @throws JobError that a retry may avoid */
-async function nextOrRefusal(context: JobContext, stored: StoredPlan): Promise<NextOrRefusal> {
-  try {
-    return { next: await nextOf(context, stored) };
-  } catch (error) {
-    if (error instanceof JobError && error.exitCode !== 75) {
-      return { next: "end", refusal: spellOut(context, error) };
+  const offered = await orUntried("the run that the target has", async () => {
+    try {
+      return { next: await nextOf(context, stored) };
+    } catch (error) {
+      if (error instanceof JobError && error.exitCode !== 75) {
+        return { next: "end", refusal: spellOut(context, error) } as const;
+      }
+      throw error;
     }
-    throw error;
-  }
+  });
+  return { ...none, stored, ...offered };
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
@@ -358,19 +340,18 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
     refusePruned(context, stored.pruned);
   }
   const run = await context.sink.open(stored);
-  const { plan } = stored;
-  refuseElsewhere(context, plan, run);
-  const step = runStep(latestRun({ stored, run }), false);
+  refuseElsewhere(context, run);
+  const step = runStep(latestRun(run), false);
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, plan);
+      throw unfinishedErasure(context, run.plan);
     case "report":
-      throw await decidedError(context, { plan, run, state: step.state });
+      throw await decidedError(context, run, step.state);
     case "compare with plan":
-      await checkPublished(context, { stored, run, listing: await listInput(context) });
+      await checkPublished(context, run, await listInput(context));
       return "end";
     case "score":
-      return await nextOfUnfinished(context, { stored, run, listing: await listInput(context) });
+      return await nextOfUnfinished(context, run);
     case "publish":
       return "finish";
     case "open next":
@@ -381,15 +362,15 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
 }
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
-async function nextOfUnfinished(context: JobContext, planned: PlannedRun): Promise<StoredRunCheck["next"]> {
-  const { stored, run } = planned;
+async function nextOfUnfinished(context: JobContext, run: RunSink): Promise<StoredRunCheck["next"]> {
+  const listing = await listInput(context);
   try {
-    const { model } = await checkResumable(context, planned);
-    checkRejects(context, stored.plan, run);
+    const { model } = await checkResumable(context, run, listing);
+    checkRejects(context, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (await hasOnlyFailed(context, stored.plan, run))) {
+    if (isChange && (await hasOnlyFailed(context, run))) {
       return "plan";
     }
     throw error;

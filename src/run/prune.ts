@@ -4,7 +4,7 @@ import {
   type RunGroup,
   choosePrevious,
   choosePruned,
-  overWith,
+  overParams,
   pinnedRuns,
   planOf,
 } from "../jobs/prune-choice.js";
@@ -75,7 +75,11 @@ async function pruneSecond(
 ): Promise<SeriesReport | undefined> {
   await using second = await openSecondJob(context);
   // What is missing once the run that it is compared with is over, is missing for good.
-  const series = { ...(await seriesOf(second)), isOver: overWith(groups) };
+  const isOver = overParams(groups);
+  const series = {
+    ...(await seriesOf(second)),
+    isOver: (group: RunGroup) => isOver(planOf(group)?.params ?? {}),
+  };
   if (context.spec.challenger === undefined && series.groups.length === 0) {
     return undefined;
   }

@@ -6,11 +6,12 @@ import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../publish/pu
 import type { JobContext, StoredRowsReader } from "../scoring/context.js";
 import { JobError, exitCodeOf, messageOf } from "../util/errors.js";
 import {
-  type HashSeeds,
   addStored,
   combineHashes,
   createKeyHasher,
   createStoredTable,
+  type HashSeeds,
+  type StoredTable,
   tableRowBytes,
 } from "../packing/feature-hasher.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";
@@ -20,7 +21,6 @@ import type { Reuse } from "../packing/row-reuse.js";
 import type { RunSink } from "../sink/port.js";
 import { mebibytes, storedShare } from "../util/memory-budget.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
-import type { StoredTable } from "../packing/feature-hasher.js";
 import { createColumnBuilder } from "../columnar/columns.js";
 
 /**
@@ -88,20 +88,17 @@ function requireScalarKey({ passthrough, reuse }: Contract): void {
   }
 }
 
-/** A run whose predictions may be those of an earlier one. */
-interface ReuseInput {
-  readonly plan: Plan;
-  readonly run: Pick<RunSink, "spans">;
-  /** The spans whose rows may take them. */
-  readonly share: SpanRange;
-}
-
 /**
  * Reads the rows of the pinned run into memory. If that run cannot be read, it warns, and all rows are scored; if not all
  * of its rows fit, it warns, and the rows of today that belong to the others are scored. undefined: the plan has no `reuse`.
+ * @param share the spans whose rows may take them
  * @throws JobError USAGE where predictions cost money and not all rows fit
  */
-export async function openReuse(context: JobContext, { plan, run, share }: ReuseInput): Promise<Reuse | undefined> {
+export async function openReuse(
+  context: JobContext,
+  { run, share }: { readonly run: RunSink; readonly share: SpanRange },
+): Promise<Reuse | undefined> {
+  const { plan, spans } = run;
   const { contract, reuseFrom } = plan;
   if (contract.reuse === undefined) {
     return undefined;
@@ -109,7 +106,7 @@ export async function openReuse(context: JobContext, { plan, run, share }: Reuse
   const seeds = seedsOf(context, plan);
   const timer = timerOf(context);
   const nothing = { contract, timer, hashing: { seeds } };
-  const ranges = pendingRanges(spansOf(plan), run.spans, share);
+  const ranges = pendingRanges(spansOf(plan), spans, share);
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
     return nothing;
   }

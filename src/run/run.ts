@@ -1,50 +1,61 @@
-import { type Damage, JobError, assertNever, firstError, messageOf } from "../util/errors.js";
+import type { Engine, ServerTraffic } from "../engine/port.js";
+import type { Decoder } from "../formats/port.js";
+import type { Model } from "../models/port.js";
+import { compareTargets, reuseShards } from "../plan/compare.js";
 import { nextRunId, runIdOf, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import { type RunReport, count } from "../report/report.js";
-import { type RunStep, runStep, supersededBy } from "../publish/lifecycle.js";
+import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "../plan/spans.js";
+import { runStep, type RunStep, supersededBy } from "../publish/lifecycle.js";
+import { rowsOf } from "../publish/span-record.js";
+import type { EngineInfo } from "../report/attempt-record.js";
+import { count, type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
+import { type BatchSizer, measureEngine, treesText } from "../scoring/batch-size.js";
+import type { JobContext } from "../scoring/context.js";
+import { pendingRanges } from "../scoring/read.js";
+import { openSpanScorer, type ScoringOptions } from "../scoring/score.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
-import { countCommitted, recordBegun, recordLateness, recordingFailure, runFacts } from "./attempt.js";
-import { type IdleRun, finishIdleRun, scoreAndFinish } from "./score-and-finish.js";
-import { alreadyComplete, orRefusal, publishApproved, refusePruned, reportDecided } from "./conclude.js";
+import type { Listing } from "../storage/port.js";
+import { assertNever, type Damage, firstError, JobError, messageOf } from "../util/errors.js";
+import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { aggregatesOf } from "./checked-output.js";
 import {
-  type PlannedRun,
-  type Resumable,
+  alreadyComplete,
+  checkRejects,
+  conclude,
+  orRefusal,
+  publishApproved,
+  refusePruned,
+  reportDecided,
+  unlessDiscarded,
+} from "./conclude.js";
+import { approveErasure, refusePlannedErasure, unfinishedErasure } from "./erasure.js";
+import { checkGolden, requirePinned } from "./golden.js";
+import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
+import { listInput, warnOfUnmatched, withInput } from "./input.js";
+import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
+import { askAhead, beginPaying, spendingReport } from "./paid.js";
+import { planRun, planSample } from "./planning.js";
+import { mayNotBeReady, readShards, verifyingSource } from "./read-shards.js";
+import {
   checkPins,
   checkPublished,
   checkResumable,
   checkSpec,
   hasOnlyFailed,
   latestRun,
+  pendingRows,
   refuseElsewhere,
+  type Resumable,
 } from "./resume.js";
-import { approveErasure, refusePlannedErasure, unfinishedErasure } from "./erasure.js";
-import { checkGolden, requirePinned } from "./golden.js";
-import { listInput, warnOfUnmatched, withInput } from "./input.js";
-import type { JobContext } from "../scoring/context.js";
-import {
-  type LoadedForRun,
-  type LoadingEngine,
-  beginLoading,
-  digestsOf,
-  modelOfPlan,
-  openPinnedModel,
-} from "./model.js";
-import { mayNotBeReady, readShards } from "./read-shards.js";
-import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import { compareTargets, reuseShards } from "../plan/compare.js";
-import type { Model } from "../models/port.js";
-import type { Listing } from "../storage/port.js";
-import { type PlanningInput, planRun, planSample } from "./planning.js";
+import { openReuse } from "./reuse.js";
+import { scoreWithSecond } from "./second-job.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
  * again finds the run complete.
  * @throws JobError
  */
-export async function runJob(job: JobContext): Promise<RunReport> {
-  const context: JobContext = { ...job, runOther: runJob };
+export async function runJob(context: JobContext): Promise<RunReport> {
   const { spec, sink, sha256 } = context;
   try {
     const base = runIdOf(spec.name, spec.params, sha256);
@@ -79,138 +90,180 @@ async function abandon(context: JobContext, runId: RunId, why: unknown): Promise
   return await startRun(context, nextRunId(runId));
 }
 
-/** Starts the run after `runId`. @param state what became of that run: "was discarded" @param held that run, whose place it takes */
-function startAfter(context: JobContext, runId: RunId, state: string, held?: HeldRun): Promise<RunReport> {
+/** Starts the run after a run. @param state what became of that one: "was discarded" @param held that run, whose place it takes */
+function startAfter(
+  context: JobContext,
+  { plan: { runId } }: RunSink,
+  state: string,
+  held?: RunSink,
+): Promise<RunReport> {
   context.log.info(`planning a new run after ${runId}, which ${state}`);
   return startRun(context, nextRunId(runId), held);
 }
 
-type OpenedRun = Pick<IdleRun, "stored" | "run">;
-
 /**
  * Plans a run as soon as its input is ready, and carries it out.
- * @param held the held run, or the unfinished erasure, that it takes the place of
+ * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
+ * no run takes its place, and this attempt publishes it.
  */
-async function startRun(context: JobContext, runId: RunId, held?: HeldRun): Promise<RunReport> {
+async function startRun(context: JobContext, runId: RunId, held?: RunSink): Promise<RunReport> {
+  const { sink, log, record } = context;
   recordLateness(context, runId);
   const others = await unfinishedRuns(context);
   const notBegun = others.filter((other) => context.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
   for (const line of unfinishedLines(context, notBegun)) {
-    context.log.warn(line);
+    log.warn(line);
   }
-  const ended = await withInput<RunReport | ApprovedRun>(context, async (listing) => {
+
+  const ended = await withInput<RunReport | undefined>(context, async (listing) => {
     warnOfUnmatched(context, listing);
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
-    const shards = mayNotBeReady(context, listing.shards)
-      ? await readShards(context, decoder, listing.shards)
-      : undefined;
+    const listed = listing.shards;
+    const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
-    const tools = { listing, resolved, decoder, engine: loading.engine };
-    const created = await createRun(context, { runId, shards, held, ...tools });
-    if ("approved" in created) {
-      return created;
+    const input = { runId, shards, listed, resolved, decoder, engine: loading.engine };
+    const { plan: made } = await planRun(context, input);
+    // Before the plan is stored: a run that was never planned may be repeated with another model or file.
+    await checkGolden(context, { plan: made, engine: await loading.engine });
+    const plan = await planSample(context, { plan: made, decoder });
+    const stored = await storePlan(context, plan, held);
+    if (stored.plan.runId === held?.plan.runId) {
+      return undefined;
     }
-    context.record.setRun(runFacts(created.stored));
-    return await recordingFailure(context, created, async () => {
-      // Another attempt may have stored its plan first; that plan counts.
-      const { plan } = created.stored;
-      checkSpec(context, plan, created.run);
-      const model = await modelOfPlan(context, plan, resolved.model);
+
+    // Another attempt may have stored its plan first; that plan counts.
+    refusePlannedErasure(stored.plan);
+    requirePinned(stored.plan, plan.checks?.golden);
+    const shardCount = count(plan.input.shards.length, "shard");
+    const spans = `${count(spanCount(plan), "span")} of up to ${count(plan.commitRows, "row")}`;
+    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}, in ${spans}`);
+    const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
+    record.setRun(runFacts(run));
+    return await recordingFailure(context, run, async () => {
+      checkSpec(context, run);
+      const model = await modelOfPlan(context, run.plan, resolved.model);
       await using reloading =
-        model === resolved.model ? undefined : await reload(context, { plan, listing, model, before: loading });
-      const shardsUnplanned = checkPins(context, plan, created.run, { listed: listing.shards, ...digestsOf(model) });
+        model === resolved.model ? undefined : await reload(context, run.plan, { listing, model, before: loading });
+      const shardsUnplanned = checkPins(context, run, { listed, ...digestsOf(model) });
       // The run that this command was to open is there: it is not to open another one after it.
-      const step = runStep(latestRun(created), false);
+      const step = runStep(latestRun(run), false);
       if (step.kind === "compare with plan") {
-        return await alreadyComplete(context, created); // the other attempt has completed it
+        return await alreadyComplete(context, run); // the other attempt has completed it
       }
       if (step.kind !== "score") {
-        return await takeStep(context, created, step);
+        return await takeStep(context, run, step);
       }
       const engine = await (reloading ?? loading).engine;
-      return await scoreAndFinish(context, { ...created, engine, decoder, shardsUnplanned });
+      return await scoreAndFinish(context, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
     });
   });
-  return "approved" in ended ? await takeUp(context, ended.approved) : ended;
+  return ended ?? (await takeUp(context, held as StoredPlan));
 }
 
-/** Opens a planned run, and resumes it. */
+/**
+ * Stores a plan. If it takes the place of a held run, that is decided with it, and the first decision counts: the held
+ * run can be approved until then. Returns the plan of that run if it was.
+ */
+async function storePlan(
+  { sink, actingUser, dateMs }: JobContext,
+  plan: Plan,
+  held: StoredPlan | undefined,
+): Promise<StoredPlan> {
+  if (held === undefined) {
+    return await sink.create(plan);
+  }
+  const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
+  return await sink.create(plan, { runId: held.plan.runId, decision });
+}
+
+/** Digests of shards by URI, as far as planning computed them. */
+function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
+  return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
+}
+
+/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
+async function reload(
+  context: JobContext,
+  plan: Plan,
+  tools: { readonly listing: Listing; readonly model: Model; readonly before: LoadingEngine },
+): Promise<LoadingEngine> {
+  await tools.before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
+  const loading = beginLoading(context, tools);
+  try {
+    await checkGolden(context, { plan, engine: await loading.engine });
+    return loading;
+  } catch (error) {
+    await loading[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
 async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
+  const { newRun } = context;
   context.record.setRun(runFacts(stored));
   const run = await context.sink.open(stored);
-  recordLateness(context, stored.plan.runId);
-  return await recordingFailure(context, { stored, run }, () => resume(context, { stored, run }));
-}
-
-/** Goes on with a run that is planned. */
-async function resume(context: JobContext, { stored, run }: OpenedRun): Promise<RunReport> {
-  const { newRun } = context;
-  if (!newRun) {
-    refuseElsewhere(context, stored.plan, run);
-  }
-  const step = runStep(latestRun({ stored, run }), newRun);
-  if (step.kind !== "score" && step.kind !== "compare with plan") {
-    return await takeStep(context, { stored, run }, step);
-  }
-  const planned = { stored, run, listing: await listInput(context) };
-  if (step.kind === "score") {
-    return await resumeScoring(context, planned);
-  }
-  await checkPublished(context, planned);
-  return await alreadyComplete(context, { stored, run });
+  recordLateness(context, run.plan.runId);
+  return await recordingFailure(context, run, async () => {
+    if (!newRun) {
+      refuseElsewhere(context, run);
+    }
+    const step = runStep(latestRun(run), newRun);
+    if (step.kind !== "score" && step.kind !== "compare with plan") {
+      return await takeStep(context, run, step);
+    }
+    const listing = await listInput(context);
+    if (step.kind === "score") {
+      return await resumeScoring(context, run, listing);
+    }
+    await checkPublished(context, run, listing);
+    return await alreadyComplete(context, run);
+  });
 }
 
 /** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
-async function resumeScoring(context: JobContext, planned: PlannedRun): Promise<RunReport> {
+async function resumeScoring(context: JobContext, run: RunSink, listing: Listing): Promise<RunReport> {
   const { log, newRun } = context;
-  const { stored, run, listing } = planned;
-  const { plan } = stored;
-  let found: Resumable;
+  const { plan } = run;
+  let resumable: Resumable;
   try {
-    found = await checkResumable(context, planned);
+    resumable = await checkResumable(context, run, listing);
   } catch (thrown) {
     const error = firstError(thrown);
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (newRun || (await hasOnlyFailed(context, plan, run)))) {
+    if (isChange && (newRun || (await hasOnlyFailed(context, run)))) {
       return await abandon(context, plan.runId, error);
     }
     throw error;
   }
-  log.info(`resuming run ${plan.runId}: ${countCommitted(run)} of ${count(spanCount(plan), "span")} committed`);
-  const { model, shardsUnplanned } = found;
-  return model === undefined
-    ? await finishIdleRun(context, { stored, run, shardsUnplanned })
-    : await scoreRest(context, { stored, run, listing, model, shardsUnplanned });
-}
 
-async function scoreRest(context: JobContext, rest: IdleRun & LoadedForRun): Promise<RunReport> {
-  const { stored, run, listing, model, shardsUnplanned } = rest;
-  const { plan } = stored;
-  await (countCommitted(run) === 0 ? recordBegun(context, plan.runId) : undefined);
+  log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
+  const { model, shardsUnplanned } = resumable;
+  if (model === undefined) {
+    return await finishIdleRun(context, run, shardsUnplanned);
+  }
+  await (run.spans.size === 0 ? recordBegun(context, plan.runId) : undefined);
   await using loading = beginLoading(context, { listing, model });
   await using decoder = await context.openDecoder(listing.folders);
   const engine = await loading.engine;
   await checkGolden(context, { plan, engine });
-  return await scoreAndFinish(context, { stored, run, decoder, engine, shardsUnplanned, digests: new Map() });
+  return await scoreAndFinish(context, run, { decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
-/** Carries out a step for which no row is scored. */
 async function takeStep(
   context: JobContext,
-  { stored, run }: OpenedRun,
+  run: RunSink,
   step: Exclude<RunStep, { kind: "score" | "compare with plan" }>,
 ): Promise<RunReport> {
-  const { plan } = stored;
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, plan);
+      throw unfinishedErasure(context, run.plan);
     case "report":
-      return await reportDecided(context, { stored, run, state: step.state });
+      return await reportDecided(context, run, step.state);
     case "open next":
-      return await startAfter(context, plan.runId, step.why, step.inItsPlace ? { stored, run } : undefined);
+      return await startAfter(context, run, step.why, step.inItsPlace ? run : undefined);
     case "publish":
-      return await publish(context, { stored, run }, step);
+      return await publish(context, run, step);
     default:
       return assertNever(step);
   }
@@ -222,112 +275,142 @@ async function takeStep(
  */
 async function publish(
   context: JobContext,
-  { stored, run }: OpenedRun,
+  run: RunSink,
   { approve, opensNext }: Extract<RunStep, { kind: "publish" }>,
 ): Promise<RunReport> {
-  const { runId, target } = stored.plan;
+  const { runId, target } = run.plan;
   if (approve) {
-    await approveErasure(context, { plan: stored.plan, run });
+    await approveErasure(context, run);
   }
   const differences = compareTargets(target, context.sink.planTarget).lines;
   if (context.newRun && differences.length > 0) {
     return await abandon(context, runId, differences.join("; "));
   }
-  const publishing = publishApproved(context, { stored, run });
+  const publishing = publishApproved(context, run);
   const report = await (context.newRun ? orRefusal(publishing) : publishing);
   if (report instanceof JobError) {
     return await abandon(context, runId, report);
   }
-  return opensNext ? await startAfter(context, runId, "was approved") : report;
+  return opensNext ? await startAfter(context, run, "was approved") : report;
 }
 
-/** A run that was planned, by this attempt or by another one. */
-interface CreatedRun {
-  readonly stored: StoredPlan;
-  readonly run: RunSink;
-  /** Digests of shards by URI, as far as planning computed them. */
+interface ScoringParts {
+  readonly decoder: Decoder;
+  readonly engine: Engine;
+  readonly shardsUnplanned: number;
+  /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/** A held run, or an unfinished erasure, that a new one takes the place of. */
-interface HeldRun {
-  readonly stored: StoredPlan;
-  readonly run: RunSink;
-}
-
-/** The held run, which a person has approved: no run takes its place, and this attempt publishes it next. */
-interface ApprovedRun {
-  readonly approved: StoredPlan;
-}
-
 /**
- * Plans a run and stores the plan, unless another attempt was first.
- * @param tools `held`: the run that is superseded with that, and not before: it can be approved until then
+ * Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. Stops at the
+ * next commit if a person discards the run.
  */
-async function createRun(
-  context: JobContext,
-  tools: Omit<PlanningInput, "listed"> & { readonly listing: Listing; readonly held?: HeldRun | undefined },
-): Promise<CreatedRun | ApprovedRun> {
-  const { sink, log } = context;
-  const { plan: made } = await planRun(context, { ...tools, listed: tools.listing.shards });
-  const engine = await tools.engine;
-  // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-  await checkGolden(context, { plan: made, engine });
-  const { decoder } = tools;
-  const plan = await planSample(context, { plan: made, decoder });
-  const planned = await storePlan(context, plan, tools.held);
-  if ("approved" in planned) {
-    return planned;
+function scoreAndFinish(context: JobContext, run: RunSink, parts: ScoringParts): Promise<RunReport> {
+  const { worker, signal, record } = context;
+  const { decoder, engine, shardsUnplanned, digests } = parts;
+  const { plan } = run;
+  return unlessDiscarded(context, run, shardsUnplanned, async () => {
+    const source = verifyingSource(context, { plan, decoder, digests });
+    const share = shareOf(spanCount(plan), worker);
+    recordLateness(context, plan.runId);
+    takeUpRejects(context, run);
+    const [writer, measured] = await both(
+      run.begin(attemptFacts(context, engine.provider)),
+      measureEngine(context, plan, { engine, rows: pendingRows(run, share) }),
+    );
+    signal.throwIfAborted();
+    await using paying = await beginPaying(context, { engine, run });
+    record.startScoring(engineFacts(engine, measured.sizer));
+    await askAhead(context, { run, engine, decoder, source, share });
+    await using aggregates = await aggregatesOf(context, plan);
+    await scoreShares({ ...context, source }, run, { writer, decoder, engine, ...measured, aggregates, share });
+    await paying?.settle();
+    await scoreWithSecond(context, run, runJob);
+    return await conclude(context, run, { writer, shardsUnplanned });
+  });
+}
+
+/** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
+function finishIdleRun(context: JobContext, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
+  return unlessDiscarded(context, run, shardsUnplanned, async () => {
+    takeUpRejects(context, run);
+    // Nothing will be committed, so that no part will name a provider.
+    const writer = await run.begin(attemptFacts(context, "none"));
+    context.record.startScoring();
+    await (isWhole(run) ? undefined : run.refresh());
+    await scoreWithSecond(context, run, runJob);
+    return await conclude(context, run, { writer, shardsUnplanned });
+  });
+}
+
+/** Checks the rejected rows of earlier attempts before anything is scored. */
+function takeUpRejects(context: JobContext, run: RunSink): void {
+  checkRejects(context, run);
+  const { rejected } = rowsOf(run.spans);
+  if (context.spec.on_bad_row === "fail" && rejected > 0) {
+    const rows = count(rejected, "row");
+    context.log.warn(`${rows} stay rejected: an earlier attempt with on_bad_row: reject committed them`);
   }
-  refusePlannedErasure(planned.plan);
-  requirePinned(planned.plan, plan.checks?.golden);
-  const stored = { ...planned, plan: reuseShards(planned.plan, plan.input.shards) };
-  const { input, commitRows } = plan;
-  const shards = count(input.shards.length, "shard");
-  const spans = count(spanCount(plan), "span");
-  log.info(
-    `planned run ${plan.runId}: ${count(input.rows, "row")} of ${shards}, in ${spans} of up to ${count(commitRows, "row")}`,
-  );
-  return { stored, run: await sink.open(stored), digests: digestsIn(plan) };
 }
 
-/** Stores a plan. If it takes the place of a held run, that is decided first, and the first decision counts. */
-async function storePlan(
-  { sink, actingUser, dateMs }: JobContext,
-  plan: Plan,
-  held: HeldRun | undefined,
-): Promise<StoredPlan | ApprovedRun> {
-  if (held === undefined) {
-    return await sink.create(plan);
-  }
-  const { stored } = held;
-  const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
-  const next = await sink.create(plan, { runId: stored.plan.runId, decision });
-  return next.plan.runId === stored.plan.runId ? { approved: stored } : next;
-}
-
-function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
-  return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
-}
-
-/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
-async function reload(
+/** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
+async function scoreShares(
   context: JobContext,
-  tools: {
-    readonly plan: Plan;
-    readonly listing: Listing;
-    readonly model: Model;
-    readonly before: LoadingEngine;
-  },
-): Promise<LoadingEngine> {
-  const { plan, listing, model, before } = tools;
-  await before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
-  const loading = beginLoading(context, { listing, model });
+  run: RunSink,
+  { share, ...tools }: Omit<ScoringOptions, "plan" | "reuse"> & { readonly share: SpanRange },
+): Promise<void> {
+  const { worker, steal, progress, signal, log } = context;
+  const { plan } = run;
+  const spans = spanCount(plan);
+  const reuse = await openReuse(context, { run, share });
+  await using scorer = openSpanScorer(context, { plan, reuse, ...tools });
+  const score = async (range: SpanRange): Promise<void> => {
+    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
+    const missing = pendingRows(run, range);
+    if (missing > 0) {
+      const came = `all rows of spans ${range.from} to ${range.to - 1} came`;
+      throw new Error(`${came}, and ${missing} of them are not committed`);
+    }
+  };
+
+  progress.start(pendingRows(run, share));
   try {
-    await checkGolden(context, { plan, engine: await loading.engine });
-    return loading;
-  } catch (error) {
-    await loading[Symbol.asyncDispose]();
-    throw error;
+    await score(share);
+    while (worker.count > 1) {
+      await run.refresh();
+      const next = steal ? spansToSteal(spans, run.spans, worker) : undefined;
+      if (next === undefined) {
+        return;
+      }
+      signal.throwIfAborted();
+      log.info(`taking over spans ${next.from} to ${next.to - 1}`);
+      await score(next);
+    }
+  } finally {
+    progress.stop();
   }
+}
+
+function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
+  const { missing = [], sessions = concurrency } = local ?? {};
+  const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
+  const server = traffic === undefined ? undefined : (): ServerReport => serverReport(traffic);
+  const spending = paid === undefined ? undefined : (): SpendingReport => spendingReport(paid.spending);
+  return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server, spending };
+}
+
+function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...traffic }: ServerTraffic): ServerReport {
+  const urls = servers.map((server) => ({
+    url: server.url,
+    requests: server.requests,
+    failures: server.failures,
+    mostInFlight: server.inFlight,
+    latencyMs: latencyOf(server),
+  }));
+  return { requests, retries, mostInFlight, latencyMs: latencyOf(traffic), urls };
+}
+
+function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
+  return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
 }

@@ -11,7 +11,7 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { challengerKeys } from "../spec/model-spec.js";
 import { usualKey } from "../spec/job-spec.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";
-import { countCommitted } from "./attempt.js";
+import { isWhole } from "./attempt.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
 export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
@@ -38,10 +38,11 @@ export async function forSecond<T>(work: () => Promise<T>): Promise<T> {
  */
 export async function scoreWithSecond(
   context: JobContext,
-  { stored, run }: { readonly stored: StoredPlan; readonly run: RunSink },
+  run: RunSink,
+  runJob: (job: JobContext) => Promise<unknown>,
 ): Promise<void> {
   const { sink, signal, log } = context;
-  const { plan } = stored;
+  const { plan } = run;
   const { runId } = plan;
   if (context.spec.challenger === undefined || run.state.kind !== "unfinished") {
     return;
@@ -53,10 +54,10 @@ export async function scoreWithSecond(
       return;
     }
     await using job = await openSecondJob(context);
-    const isWhole = countCommitted(run) === spanCount(plan);
+    const steal = isWhole(run);
     log.info("scoring the same rows with the challenger");
-    await forSecond(() => scoreRows({ ...job, steal: isWhole }, plan));
-    await (isWhole ? storeResult(context, { plan, run }, job) : undefined);
+    await forSecond(() => scoreRows({ ...job, steal }, plan, runJob));
+    await (steal ? storeResult(context, run, job) : undefined);
   } catch (error) {
     signal.throwIfAborted();
     if ((await sink.ledger.read(runId, comparisonDocument).catch(() => undefined)) !== undefined) {
@@ -67,9 +68,9 @@ export async function scoreWithSecond(
 }
 
 /** Carries out the challenger's run; a new one where the last one was of other rows, or of a model that has changed since. */
-async function scoreRows(job: JobContext, plan: Plan): Promise<void> {
+async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
-  const run = async (newRun: boolean): Promise<unknown> => await job.runOther?.({ ...job, spec, newRun });
+  const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, newRun });
   const last = await job.sink.find(runIdOf(spec.name, spec.params, job.sha256));
   try {
     await run(last !== undefined && (await isOutdated(job, last, plan)));
@@ -96,12 +97,7 @@ export function hasSameRows({ input: one, ...planned }: Plan, { input: other, ..
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 
-interface WholeRun {
-  readonly plan: Plan;
-  readonly run: RunSink;
-}
-
-async function storeResult(context: JobContext, champion: WholeRun, job: JobContext): Promise<void> {
+async function storeResult(context: JobContext, champion: RunSink, job: JobContext): Promise<void> {
   const { sink, spec } = job;
   const stored = await sink.find(runIdOf(spec.name, spec.params, job.sha256));
   if (stored === undefined || stored.pruned !== undefined) {
@@ -109,16 +105,15 @@ async function storeResult(context: JobContext, champion: WholeRun, job: JobCont
   }
   const run = await sink.open(stored);
   const { plan } = stored;
-  const [committed, spans] = [countCommitted(run), spanCount(plan)];
-  if (committed < spans) {
-    throw new Error(`${sink.target} has ${committed} of ${spans} spans`);
+  if (!isWhole(run)) {
+    throw new Error(`${sink.target} has ${run.spans.size} of ${spanCount(plan)} spans`);
   }
   if (!hasSameRows(plan, champion.plan)) {
     throw new Error("the input has changed since the run was planned");
   }
-  const compared = await compareRuns(context, champion, { plan, run });
+  const compared = await compareRuns(context, champion, run);
   const { uri: model, sha256, version } = plan.model;
-  await champion.run.create(comparisonDocument, {
+  await champion.create(comparisonDocument, {
     model,
     sha256,
     ...(version === undefined ? {} : { version }),
@@ -133,8 +128,8 @@ const mostShown = 3;
 /** Compares two runs of the same rows: by row where rows are in files, by key where they are in tables. */
 async function compareRuns(
   { spec, sink, openRowJoiner }: JobContext,
-  champion: WholeRun,
-  challenger: WholeRun,
+  champion: RunSink,
+  challenger: RunSink,
 ): Promise<Pick<RunComparison, "tolerance" | "compared" | "missed" | "repeated" | "columns" | "apart">> {
   const tolerance = spec.challenger?.tolerance ?? 0;
   const { compared, apart } = matchColumns(
@@ -149,7 +144,7 @@ async function compareRuns(
   if (key.length === 0) {
     throw new Error("no column of the table tells one row from another: name one in output.columns");
   }
-  const [a, b] = [await champion.run.read(key), await challenger.run.read(key)];
+  const [a, b] = [await champion.read(key), await challenger.read(key)];
   await using joiner = await openRowJoiner([a.folder, b.folder]);
   await joiner.loadRejected("a", rejectedRows(champion));
   await joiner.loadRejected("b", rejectedRows(challenger));
@@ -168,10 +163,10 @@ async function compareRuns(
 type RejectedRow = Parameters<RowJoiner["loadRejected"]>[1] extends AsyncIterable<infer T> ? T : never;
 
 /** The rejected rows with their numbers in the run. */
-async function* rejectedRows({ plan, run }: WholeRun): AsyncGenerator<RejectedRow> {
+async function* rejectedRows(run: RunSink): AsyncGenerator<RejectedRow> {
   let start = 0;
   const starts = new Map<string, number>();
-  for (const shard of plan.input.shards) {
+  for (const shard of run.plan.input.shards) {
     starts.set(shard.uri, start);
     start += shard.rows;
   }

@@ -1,30 +1,30 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
-import type { Plan, RunId } from "../plan/plan.js";
-import { type PaidReport, type VerdictReport, commandList, toScoreAgain } from "../report/report.js";
-import { type CommittedBy, type RowsOfRun, rowsOf } from "../publish/span-record.js";
+import type { RunId } from "../plan/plan.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import { type Decision, isRolledBack } from "../publish/lifecycle.js";
+import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "../report/report.js";
+import { type CommittedBy, rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted, lastFailure as lastFailureOf } from "./attempt.js";
+import { lastFailure as lastFailureOf } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
 import { paidReport } from "./paid.js";
 import {
-  type UnfinishedText,
   decidingCommands,
   eraseAgain,
-  finishingCommand,
+  newRunCommand,
   readersLine,
   rolledBackReport,
   spellOut,
   unfinishedLines,
   unfinishedRuns,
+  type UnfinishedText,
 } from "./hints.js";
-import type { AttemptFailure } from "../publish/recorded-run.js";
-import type { RunComparison } from "../publish/erasure.js";
-import { type Decision, isRolledBack } from "../publish/lifecycle.js";
-import { notPlanned, openOwn, requireOwn } from "./resume.js";
+import { notPlanned, openOwn, refuseElsewhere } from "./resume.js";
 import type { JobContext } from "../scoring/context.js";
 
 export interface RunState {
@@ -102,44 +102,54 @@ const nothing = {
  * @param isDetailed also reads what the run has paid for
  */
 export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
-  const { spec, sink } = context;
+  const { spec, sink, command } = context;
   const base = runIdOf(spec.name, spec.params, context.sha256);
   const stored = await orDamage(() => sink.find(base));
   const unfinished = await unfinishedRuns(context);
-  const about = { unfinished, unfinishedLines: unfinishedLines(context, unfinished), output: sink.target };
+  const about = {
+    ...nothing,
+    runId: base,
+    unfinished,
+    unfinishedLines: unfinishedLines(context, unfinished),
+    output: sink.target,
+  };
   if (stored === undefined) {
-    return { runId: base, status: "not_planned", ...nothing, commands: [context.command(spec.params)], ...about };
+    return { ...about, status: "not_planned", commands: [command(spec.params)] };
   }
   if (stored instanceof JobError) {
-    return { runId: base, ...nothing, rowsPlanned: null, spansPlanned: null, ...damagedBy(context, stored), ...about };
+    return { ...about, rowsPlanned: null, spansPlanned: null, ...damagedBy(context, stored) };
   }
+
   const { plan, pruned } = stored;
+  const planned = { ...about, runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   if (pruned !== undefined) {
-    requireOwn(context, plan, { state: { kind: "published" } });
-    const planned = { rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
-    return { ...nothing, ...planned, runId: plan.runId, status: "pruned", ...about };
+    refuseElsewhere(context, { plan, state: { kind: "published" } });
+    return { ...planned, status: "pruned" };
   }
-  const planned = { runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   const run = await orDamage(() => openOwn(context, stored));
   if (run instanceof JobError) {
-    return { ...nothing, ...planned, ...damagedBy(context, run), ...about };
+    return { ...planned, ...damagedBy(context, run) };
   }
-  const lost = await lostSpans(context, plan, run);
-  const lastFailure = openKinds.has(run.state.kind) ? ((await lastFailureOf(sink, plan.runId)) ?? null) : null;
+
+  const { state, spans } = run;
+  const isOpen = state.kind === "unfinished" || state.kind === "approved";
+  const lost = await lostSpans(context, run);
+  const lastFailure = isOpen ? ((await lastFailureOf(sink, plan.runId)) ?? null) : null;
+  const isPaidFor = isDetailed && state.kind === "unfinished" && context.lookAtPaid !== undefined;
+  const committed = [...spans.keys()].map((index) => spanAt(plan, index));
   return {
-    ...nothing,
     ...planned,
     ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
-    status: isRolledBack(run.state) ? "rolled_back" : run.state.kind,
-    ...(await reviewOf(context, plan, run)),
-    ...(lost !== undefined ? {} : await continuing(context, plan, { run, lastFailure })),
-    paid: isDetailed && run.state.kind === "unfinished" ? await paidOf(context, run) : undefined,
+    status: isRolledBack(state) ? "rolled_back" : state.kind,
+    ...(await decided(context, run)),
+    ...(await toDecide(context, run)),
+    ...(isOpen && plan.erasure === undefined && lost === undefined ? continuing(context, run, lastFailure) : {}),
+    paid: isPaidFor ? await paidReport(context.lookAtPaid, run.answers().read()) : undefined,
     lastFailure,
-    spansCommitted: countCommitted(run),
-    rowsCommitted: rowsCommitted(plan, run),
-    rowsOfRun: rowsOf(run.spans),
-    attempts: countByAttempt(run.spans),
-    ...about,
+    spansCommitted: spans.size,
+    rowsCommitted: committed.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0),
+    rowsOfRun: rowsOf(spans),
+    attempts: countByAttempt(spans),
   };
 }
 
@@ -155,83 +165,68 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
   }
 }
 
-/** States of a run that the next attempt goes on with. */
-const openKinds: ReadonlySet<string> = new Set(["unfinished", "approved"]);
-
 /** Errors of a run whose spec, input or model is not the planned one. */
 const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "MODEL_CHANGED"]);
 
-/**
- * The command that continues an unfinished run, or scores it again if something is not as planned; nothing for another
- * run, and for an erasure, which another command finishes.
- */
-async function continuing(
+/** The command that continues an open run, or scores it again if something is not as planned. */
+function continuing(
   context: JobContext,
-  plan: Plan,
-  { run: { state }, lastFailure }: { readonly run: RunSink; readonly lastFailure: AttemptFailure | null },
-): Promise<Partial<Pick<RunState, "commands" | "purpose">>> {
-  if (plan.erasure !== undefined || !openKinds.has(state.kind)) {
-    return {};
-  }
+  { plan, state }: RunSink,
+  lastFailure: AttemptFailure | null,
+): Pick<RunState, "commands" | "purpose"> {
   if (lastFailure !== null && changes.has(lastFailure.code)) {
-    const { newRun } = await decidingCommands(context, plan);
-    return { commands: [newRun], purpose: "to continue, restore what changed; to score again with the change" };
+    const purpose = "to continue, restore what changed; to score again with the change";
+    return { commands: [newRunCommand(context, plan)], purpose };
   }
-  const { command } = await finishingCommand(context, plan);
   const purpose = state.kind === "approved" ? "to publish it" : "to continue";
-  return { commands: [command], purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause` };
+  return {
+    commands: [context.command(plan.params)],
+    purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause`,
+  };
 }
 
-async function paidOf(context: JobContext, run: RunSink): Promise<PaidReport | undefined> {
-  return context.lookAtPaid && (await paidReport(context.lookAtPaid, run.answers().read()));
-}
-
-/** What the checks say of a run, and what was decided on it. */
-async function reviewOf(
+async function decided(
   context: JobContext,
-  plan: Plan,
-  run: RunSink,
-): Promise<Pick<RunState, "verdict" | "comparison" | "decision" | "readers" | "commands" | "purpose">> {
-  const { state } = run;
-  const verdict = plan.checks === null ? undefined : await context.sink.ledger.read(plan.runId, verdictDocument);
-  const stored =
-    plan.staged && state.kind === "published"
-      ? await context.sink.ledger.read(plan.runId, decisionDocument)
-      : undefined;
+  { plan, state }: RunSink,
+): Promise<Pick<RunState, "verdict" | "comparison" | "decision">> {
+  const { ledger } = context.sink;
+  const isApproved = plan.staged && state.kind === "published";
+  const verdict = plan.checks === null ? undefined : await ledger.read(plan.runId, verdictDocument);
+  const decision = isApproved ? await ledger.read(plan.runId, decisionDocument) : undefined;
   return {
     verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
-    ...(await decidingTexts(context, plan, run)),
-    comparison: await context.sink.ledger.read(plan.runId, comparisonDocument),
-    decision: "decision" in state ? state.decision : (stored ?? null),
+    comparison: await ledger.read(plan.runId, comparisonDocument),
+    decision: "decision" in state ? state.decision : (decision ?? null),
   };
 }
 
 /** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
-async function decidingTexts(
+async function toDecide(
   context: JobContext,
-  plan: Plan,
-  { state }: RunSink,
+  { plan, state }: RunSink,
 ): Promise<Pick<RunState, "readers" | "commands" | "purpose">> {
+  const { erasure } = plan;
   if (isRolledBack(state)) {
     const { readersHave, newRun } = await rolledBackReport(context, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
   }
-  const { erasure } = plan;
   if (erasure !== undefined && state.kind !== "published") {
     const about = `it is an erasure by ${erasure.by} of rows of run ${erasure.of}; ${eraseAgain}`;
-    return { readers: [about], commands: [`${context.command(plan.params)} --new-run`] };
+    return { readers: [about], commands: [newRunCommand(context, plan)] };
   }
-  const line = ["held", "discarded"].includes(state.kind) ? await readersLine(context, plan) : undefined;
-  const readers = line === undefined ? [] : [line];
   if (state.kind !== "held" && state.kind !== "discarded") {
-    return { readers, commands: [] };
+    return { readers: [], commands: [] };
   }
-  const commands = await decidingCommands(context, plan);
+  const line = await readersLine(context, plan);
+  const readers = line === undefined ? [] : [line];
   if (state.kind === "discarded") {
-    return { readers, commands: [commands.newRun], purpose: toScoreAgain };
+    return { readers, commands: [newRunCommand(context, plan)], purpose: toScoreAgain };
   }
-  const { newer } = commands;
-  return { readers: newer === undefined ? readers : [...readers, newer], commands: commandList(commands) };
+  const commands = decidingCommands(context, plan);
+  return {
+    readers: commands.newer === undefined ? readers : [...readers, commands.newer],
+    commands: commandList(commands),
+  };
 }
 
 /** Returns a damaged output as a state; throws any other error. */
@@ -249,13 +244,11 @@ async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
 function damagedBy(
   context: JobContext,
   error: JobError,
-): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> & {
-  readonly runId?: RunId;
-} {
+): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
+  Partial<Pick<RunState, "runId">> {
   const { runId, found = [error.message] } = error.damage ?? {};
-  const named = runId === undefined ? {} : { runId: runId as RunId };
   return {
-    ...named,
+    ...(runId === undefined ? {} : { runId: runId as RunId }),
     status: "damaged",
     spansCommitted: null,
     rowsCommitted: null,
@@ -264,15 +257,9 @@ function damagedBy(
   };
 }
 
-function rowsCommitted(plan: Plan, { spans }: RunSink): number {
-  return [...spans.keys()]
-    .map((index) => spanAt(plan, index))
-    .reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
-}
-
 function countByAttempt(spans: RunSink["spans"]): (CommittedBy & { spans: number })[] {
   const counted = new Map<string, CommittedBy & { spans: number }>();
-  for (const [, { maker: attempt }] of [...spans].toSorted(([one], [other]) => one - other)) {
+  for (const [, { maker: attempt }] of [...spans].toSorted(([left], [right]) => left - right)) {
     const key = `${attempt.worker}/${attempt.workers} ${attempt.writer}`;
     counted.set(key, { ...attempt, spans: (counted.get(key)?.spans ?? 0) + 1 });
   }

@@ -7,56 +7,50 @@ import type { ScoringContext } from "./context.js";
 import { JobError } from "../util/errors.js";
 import { count } from "../report/report.js";
 
-interface WarmUpOptions {
-  readonly plan: Pick<Plan, "contract" | "commitRows">;
-  readonly engine: Engine;
-  readonly batchLimit: Pick<BatchLimit, "rows">;
-  /** Rows that will be scored. */
-  readonly rows: number;
-}
-
-/** Finds out how many rows a batch can have, and how many it should have. */
+/** Finds out how many rows a batch can have, and how many it should have. @param rows that will be scored */
 export async function measureEngine(
   context: Pick<ScoringContext, "spec" | "log" | "batchLimits">,
-  plan: Pick<Plan, "contract" | "commitRows" | "model">,
+  plan: Pick<Plan, "contract" | "commitRows"> & { readonly model: Pick<Plan["model"], "sha256"> },
   { engine, rows }: { readonly engine: Engine; readonly rows: number },
 ): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
-  const batchLimit = await openBatchLimit(context, { engine, contract: plan.contract, modelSha256: plan.model.sha256 });
-  return { batchLimit, sizer: await warmUp(context, { plan, engine, batchLimit, rows }) };
+  const { contract } = plan;
+  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: plan.model.sha256 });
+  const sizer = await warmUp(context, plan, { engine, limit: batchLimit.rows, rows });
+  return { batchLimit, sizer: contract.fixedBatchRows === null ? sizeWithin(batchLimit, sizer) : sizer };
 }
 
 /** Enough to lay out memory and page code in, and soon done with heavy models. */
 const warmUpRows = 256;
 
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
-export async function warmUp(
+async function warmUp(
   { spec, log }: Pick<ScoringContext, "spec" | "log">,
-  { plan: { contract, commitRows }, engine, batchLimit, rows }: WarmUpOptions,
+  { contract, commitRows }: Pick<Plan, "contract" | "commitRows">,
+  { engine, limit, rows }: { readonly engine: Engine; readonly limit: number; readonly rows: number },
 ): Promise<BatchSizer> {
   const given = contract.fixedBatchRows ?? spec.engine.batch_size;
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {
-      const tried = contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, batchLimit.rows);
+      const tried = contract.fixedBatchRows ?? Math.min(batchRows, warmUpRows, limit);
       const times = await callAll(engine, contract, tried);
       expectRows(engine, rows, times.length === 0 ? 0 : Math.min(...times) / tried);
     }
-    return contract.fixedBatchRows === null ? sizeWithin(batchLimit, fixedSize(batchRows)) : fixedSize(batchRows);
+    return fixedSize(batchRows);
   }
   const rowMs = rows === 0 ? 0 : await timeRow(engine, contract);
   expectRows(engine, rows, rowMs);
   const { largest, batchBytes } =
     engine.local === undefined ? servedBatch : engine.provider === "cpu" ? cpuBatch : gpuBatch;
-  const most = Math.min(commitRows, batchLimit.rows, largest, Math.floor(batchBytes / bytesPerRow(contract)));
-  const limit = Math.max(1, most);
-  const measuring = measuringSize({
-    start: startingSize(rowMs, limit),
-    limit,
+  const inBytes = Math.floor(batchBytes / bytesPerRow(contract));
+  const most = Math.max(1, Math.min(commitRows, limit, largest, inBytes));
+  return measuringSize({
+    start: startingSize(rowMs, most),
+    limit: most,
     onSettled: (settled) => {
       log.debug(`batches of ${settled} rows are the fastest`);
     },
   });
-  return sizeWithin(batchLimit, measuring);
 }
 
 /** The engine prepares for them while it scores the first batches. */
@@ -83,19 +77,14 @@ export async function timeRow(engine: Engine, contract: Contract): Promise<numbe
   return Number.isFinite(fastestMs) ? fastestMs / rows : 0;
 }
 
-interface LargestBatch {
-  /** The number of rows in the largest batch. */
-  readonly largest: number;
-  /** Bytes of a row's features. */
-  readonly batchBytes: number;
-}
-
-/** More rows hardly reduce the overhead, and do not fit in the cache, so that each layer waits for memory. */
-const cpuBatch: LargestBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
-/** A GPU has no such cache, and thousands of threads to be kept busy. Sizes up to these limits are tried and timed. */
-const gpuBatch: LargestBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
-/** A server gets many requests at once, and may batch small ones together. All of them are in this process's memory. */
-const servedBatch: LargestBatch = { largest: 8192, batchBytes: 1024 * 1024 };
+/*
+ * The largest batches, and the bytes of their features. On a CPU, more rows hardly reduce the overhead, and do not fit in
+ * the cache, so that each layer waits for memory. A GPU has no such cache, and thousands of threads to be kept busy. A
+ * server gets many requests at once, and may batch small ones together; all of them are in this process's memory.
+ */
+const cpuBatch = { largest: 16_384, batchBytes: 4 * 1024 * 1024 };
+const gpuBatch = { largest: 131_072, batchBytes: 64 * 1024 * 1024 };
+const servedBatch = { largest: 8192, batchBytes: 1024 * 1024 };
 
 /** Runs one call for each session, all at once; a server gets one call. Returns the milliseconds of each call. */
 async function callAll(engine: Engine, contract: Contract, rows: number): Promise<number[]> {
@@ -103,14 +92,10 @@ async function callAll(engine: Engine, contract: Contract, rows: number): Promis
   const calls = Array.from({ length: engine.local === undefined ? 1 : engine.concurrency }, () =>
     engine.run({ inputs: blankInputs(contract, rows), outputs, isBlank: true }),
   );
+  const ended = await Promise.allSettled(calls);
   // A model may reject zeros and still score its rows. A server that is unreachable after all retries ends the run.
-  const ended = await (engine.local === undefined ? allFulfilled(calls) : Promise.allSettled(calls));
+  await (engine.local === undefined ? Promise.all(calls) : undefined);
   return ended.flatMap((end) => (end.status === "fulfilled" && end.value.kind === "done" ? [end.value.ms] : []));
-}
-
-async function allFulfilled<T>(calls: readonly Promise<T>[]): Promise<PromiseFulfilledResult<T>[]> {
-  const values = await Promise.all(calls);
-  return values.map((value) => ({ status: "fulfilled", value }));
 }
 
 /** What computes a model's trees, as reports say it; null: it has none, or too few rows came to compile them for. */

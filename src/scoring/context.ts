@@ -89,8 +89,6 @@ export interface JobContext extends ScoringContext {
    * one.
    */
   readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;
-  /** Carries out a run of another job in the course of this one's; undefined: no run is under way. */
-  readonly runOther?: ((job: JobContext) => Promise<unknown>) | undefined;
   /** Opens a DuckDB that joins files of these folders. */
   readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
   /** Reads files of these folders only. */

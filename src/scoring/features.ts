@@ -118,7 +118,6 @@ function featureColumnsOf(contract: Pick<Contract, "inputs">, keys: ReadonlySet<
   });
 }
 
-/** Returns the element type that record batches have for a tensor's elements. */
 function elementIn(dtype: NumericTensorType): ElementType {
   return dtype === "float16" ? "float64" : tensorElement(dtype);
 }

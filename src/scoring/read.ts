@@ -1,14 +1,14 @@
 import { type Projection, valuesPerRow } from "../binding/contract.js";
+import type { ScoredBatch } from "../packing/packer.js";
 import type { RecordBatch, RowRange } from "../columnar/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/port.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { SpanRange, Spans } from "../plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../storage/port.js";
-import { type Condition, awaitedLater, createCondition, createEvent, ifOpened, settled } from "../util/promises.js";
+import { awaitedLater, createCondition, createEvent, ifOpened, settled } from "../util/promises.js";
 import { partitionsOf } from "../plan/partitions.js";
 import type { Slice } from "../plan/plan.js";
-import type { ScoredBatch } from "../packing/packer.js";
 
 /** Decoded rows of the run. */
 export interface DecodedRows {
@@ -22,30 +22,28 @@ export interface DecodedRows {
 
 /** Sorts rows, and joins neighbours to ranges. */
 export function rangesOfRows(rows: readonly number[]): RowRange[] {
-  const ranges: { readonly rowStart: number; rowEnd: number }[] = [];
-  for (const row of rows.toSorted((one, other) => one - other)) {
-    const last = ranges.at(-1);
-    if (last?.rowEnd === row) {
-      last.rowEnd += 1;
-    } else {
-      ranges.push({ rowStart: row, rowEnd: row + 1 });
-    }
-  }
-  return ranges;
+  return joined(rows.toSorted((left, right) => left - right).map((row) => ({ rowStart: row, rowEnd: row + 1 })));
 }
 
 /** Neighbouring spans of a share that are not committed, as ranges of rows: one query reads each, across span ends. */
 export function pendingRanges(
   spans: Spans,
   committed: Pick<ReadonlyMap<number, unknown>, "has">,
-  share: SpanRange,
+  { from, to }: SpanRange,
 ): RowRange[] {
-  const ranges: { rowStart: number; rowEnd: number }[] = [];
-  for (let index = share.from; index < share.to; index += 1) {
-    if (committed.has(index)) {
-      continue;
+  function* pending(): Generator<RowRange> {
+    for (let index = from; index < to; index += 1) {
+      if (!committed.has(index)) {
+        yield spans.at(index);
+      }
     }
-    const { rowStart, rowEnd } = spans.at(index);
+  }
+  return joined(pending());
+}
+
+function joined(sorted: Iterable<RowRange>): RowRange[] {
+  const ranges: { readonly rowStart: number; rowEnd: number }[] = [];
+  for (const { rowStart, rowEnd } of sorted) {
     const last = ranges.at(-1);
     if (last?.rowEnd === rowStart) {
       last.rowEnd = rowEnd;
@@ -295,21 +293,76 @@ export async function* windowsAhead(
   tools: WindowOptions,
   groups: Iterable<readonly SliceOfRun[]>,
 ): AsyncGenerator<ReadyWindow> {
+  const { files, bytes: limitBytes } = tools.source.readAhead;
+  const iterator = groups[Symbol.iterator]();
   const change = createCondition();
-  const queue: Queue = { ready: [], heldBytes: 0, closed: false, ended: false, change };
-  const filling = awaitedLater(
-    fill(tools, groups, queue).finally(() => {
-      queue.ended = true;
+  const cutting: Promise<CutWindow[]>[] = [];
+  const cut: CutWindow[] = [];
+  /** Windows that are opened and not asked for yet. */
+  const ready: Promise<ReadyWindow>[] = [];
+  /** Bytes of windows that are opened and not done. */
+  let heldBytes = 0;
+  let [isClosed, hasEnded] = [false, false];
+
+  const nextCut = async (): Promise<CutWindow | undefined> => {
+    while (cut.length === 0) {
+      while (cutting.length < files) {
+        const group = iterator.next();
+        if (group.done === true) {
+          break;
+        }
+        cutting.push(awaitedLater(cutGroup(tools, group.value)));
+      }
+      const first = cutting.shift();
+      if (first === undefined) {
+        return undefined;
+      }
+      cut.push(...(await first));
+    }
+    return cut.shift();
+  };
+  /** Opens window after window, within the limits of the source. */
+  const fill = async (): Promise<void> => {
+    try {
+      for (let window = await nextCut(); window !== undefined; window = await nextCut()) {
+        const { bytes, opened } = window;
+        const mustWait = (): boolean =>
+          !isClosed && (ready.length >= files || (heldBytes > 0 && heldBytes + bytes > limitBytes));
+        while (mustWait()) {
+          await change.wait();
+        }
+        if (isClosed) {
+          await closeAll(opened);
+          return;
+        }
+        heldBytes += bytes;
+        const onDone = (): void => {
+          heldBytes -= bytes;
+          change.notify();
+        };
+        ready.push(awaitedLater(openWindow(tools, window, onDone)));
+        change.notify();
+      }
+    } finally {
+      for (const windows of await Promise.allSettled(cutting)) {
+        cut.push(...(windows.status === "fulfilled" ? windows.value : []));
+      }
+      for (const { opened } of cut) {
+        await closeAll(opened);
+      }
+      hasEnded = true;
       change.notify();
-    }),
-  );
+    }
+  };
+
+  const filling = awaitedLater(fill());
   try {
     for (;;) {
-      const next = queue.ready.shift();
+      const next = ready.shift();
       if (next !== undefined) {
         change.notify();
         yield await next;
-      } else if (queue.ended) {
+      } else if (hasEnded) {
         await filling;
         return;
       } else {
@@ -317,48 +370,12 @@ export async function* windowsAhead(
       }
     }
   } finally {
-    queue.closed = true;
+    isClosed = true;
     change.notify();
     await settled(filling);
-    for (const window of await Promise.allSettled(queue.ready)) {
+    for (const window of await Promise.allSettled(ready)) {
       await (window.status === "fulfilled" ? window.value.done() : undefined);
     }
-  }
-}
-
-interface Queue {
-  /** Windows that are opened and not asked for yet. */
-  readonly ready: Promise<ReadyWindow>[];
-  /** Bytes of windows that are opened and not done. */
-  heldBytes: number;
-  closed: boolean;
-  ended: boolean;
-  readonly change: Condition;
-}
-
-/** Opens window after window, within the limits of the source. */
-async function fill(tools: WindowOptions, groups: Iterable<readonly SliceOfRun[]>, queue: Queue): Promise<void> {
-  const { files, bytes: limitBytes } = tools.source.readAhead;
-  await using cut = cutAhead(tools, groups, files);
-  for (let window = await cut.next(); window !== undefined; window = await cut.next()) {
-    const { bytes } = window;
-    while (
-      !queue.closed &&
-      (queue.ready.length >= files || (queue.heldBytes > 0 && queue.heldBytes + bytes > limitBytes))
-    ) {
-      await queue.change.wait();
-    }
-    if (queue.closed) {
-      await closeAll(window.opened);
-      return;
-    }
-    queue.heldBytes += bytes;
-    const opened = openWindow(tools, window, () => {
-      queue.heldBytes -= bytes;
-      queue.change.notify();
-    });
-    queue.ready.push(awaitedLater(opened));
-    queue.change.notify();
   }
 }
 
@@ -370,49 +387,6 @@ interface CutWindow {
   readonly bytes: number;
   /** The shards of all slices, where they are open already; else empty. */
   readonly opened: readonly OpenShard[];
-}
-
-/** Cuts groups into windows, in order; at most `limit` groups are cut at once. */
-function cutAhead(
-  tools: WindowOptions,
-  groups: Iterable<readonly SliceOfRun[]>,
-  limit: number,
-): AsyncDisposable & { next(): Promise<CutWindow | undefined> } {
-  const iterator = groups[Symbol.iterator]();
-  const cutting: Promise<CutWindow[]>[] = [];
-  const windows: CutWindow[] = [];
-  const start = (): void => {
-    while (cutting.length < limit) {
-      const group = iterator.next();
-      if (group.done === true) {
-        return;
-      }
-      cutting.push(awaitedLater(cutGroup(tools, group.value)));
-    }
-  };
-  return {
-    async next() {
-      for (let window = windows.shift(); ; window = windows.shift()) {
-        if (window !== undefined) {
-          return window;
-        }
-        start();
-        const first = cutting.shift();
-        if (first === undefined) {
-          return undefined;
-        }
-        windows.push(...(await first));
-      }
-    },
-    async [Symbol.asyncDispose]() {
-      for (const cut of await Promise.allSettled(cutting)) {
-        windows.push(...(cut.status === "fulfilled" ? cut.value : []));
-      }
-      for (const { opened } of windows) {
-        await closeAll(opened);
-      }
-    },
-  };
 }
 
 /** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
@@ -467,7 +441,6 @@ async function cutSlice(tools: WindowOptions, slice: SliceOfRun): Promise<CutWin
   }
 }
 
-/** Rows [rowStart, rowEnd) of a slice's shard. */
 function partOf({ slice, rowStart: ofRun }: SliceOfRun, { rowStart, rowEnd }: SliceWindow): SliceOfRun {
   return { slice: { shard: slice.shard, rowStart, rowEnd }, rowStart: ofRun + rowStart - slice.rowStart };
 }
@@ -531,47 +504,41 @@ const coalescedBytes = 16 * 1024 * 1024;
  * of a group are numbered without a gap.
  */
 export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
+  const { uniform, bytes: mostBytes = coalescedBytes } = limits;
   let group: SliceOfRun[] = [];
-  let left = nothingFits;
-  for (const one of slices) {
-    const { shard } = one.slice;
-    const alone = !limits.uniform || !isWhole(one);
-    const isSmallEnough =
-      shard.rows <= left.rows && shard.sizeBytes <= left.bytes && folderOf(shard.uri) === left.folder;
-    const fits = isSmallEnough && one.rowStart === endOf(group.at(-1));
-    if (group.length > 0 && (alone || !fits || group.length >= limits.shards)) {
+  let [rows, bytes] = [0, 0];
+  for (const next of slices) {
+    const { shard } = next.slice;
+    const last = group.at(-1);
+    const fits =
+      last !== undefined &&
+      uniform &&
+      isWhole(last) &&
+      isWhole(next) &&
+      group.length < limits.shards &&
+      rows + shard.rows <= limits.rows &&
+      bytes + shard.sizeBytes <= mostBytes &&
+      // Folders give columns their values: those of one are the same for all of its shards.
+      folderOf(shard.uri) === folderOf(last.slice.shard.uri) &&
+      next.rowStart === last.rowStart + last.slice.rowEnd - last.slice.rowStart;
+    if (last !== undefined && !fits) {
       yield group;
       group = [];
+      [rows, bytes] = [0, 0];
     }
-    if (group.length === 0) {
-      left = alone
-        ? nothingFits
-        : { rows: limits.rows, bytes: limits.bytes ?? coalescedBytes, folder: folderOf(shard.uri) };
-    }
-    left = { ...left, rows: left.rows - shard.rows, bytes: left.bytes - shard.sizeBytes };
-    group.push(one);
+    rows += shard.rows;
+    bytes += shard.sizeBytes;
+    group.push(next);
   }
   if (group.length > 0) {
     yield group;
   }
 }
 
-/** The run's number of the row after a slice. */
-function endOf(one: SliceOfRun | undefined): number | undefined {
-  return one === undefined ? undefined : one.rowStart + one.slice.rowEnd - one.slice.rowStart;
-}
-
-const nothingFits: { readonly rows: number; readonly bytes: number; readonly folder: string | undefined } = {
-  rows: 0,
-  bytes: 0,
-  folder: undefined,
-};
-
 function isWhole({ slice: { shard, rowStart, rowEnd } }: SliceOfRun): boolean {
   return rowStart === 0 && rowEnd === shard.rows;
 }
 
-/** Folders give columns their values: those of one are the same for all of its shards. */
 function folderOf(uri: string): string {
   return uri.slice(0, uri.lastIndexOf("/") + 1);
 }

@@ -133,7 +133,7 @@ export function openSpanScorer(context: JobContext, tools: ScoringOptions): Span
   };
 }
 
-export interface PieceOptions {
+interface PieceOptions {
   readonly contract: Contract;
   readonly engine: Engine;
   readonly sizer: BatchSizer;
@@ -270,7 +270,7 @@ export async function scorePieces(
       await take(piece);
     }
     if (current !== undefined) {
-      throw new Error(`rows of span ${(current as OpenSpan).span.index} did not come`);
+      throw new Error(`rows of span ${current.span.index} did not come`);
     }
     const sinceMs = stages.nowMs();
     await pipeline.drained();

@@ -31,8 +31,6 @@ export interface OpenSpan {
   readonly scored: ScoredRows;
   /** The first fault of each row of the span that is set aside, by the run's number of the row. */
   readonly faults: ReadonlyMap<number, RowFault>;
-  /** Rows of the piece that came, also those that were filtered out. */
-  readonly readRows: number;
   /** Rows of the piece that came and were not filtered out. */
   readonly keptRows: number;
   /** The run's number of a row of the piece, which is numbered as in `rows`. */
@@ -101,7 +99,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   };
   const reuse = options.reuse && createRowReuse(options.reuse, piece);
   const rows = createSpanRows({ contract, span: piece, onFault: report, reuse });
-  let readRows = 0;
   const open: OpenSpan = {
     span,
     piece,
@@ -112,9 +109,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
     predictions: [],
     scored: { ...before.scored },
     faults,
-    get readRows() {
-      return readRows;
-    },
     get keptRows() {
       return numbers.count;
     },
@@ -123,7 +117,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
       const { from, to } = rowsBetween(batch, read);
       const range = { from, to, row: piece.rowStart + numbers.count };
       numbers.add(batch, range, read);
-      readRows += read.to - read.from;
       rows.carry(batch, range);
       reportFailed(contract, batch, { range, report });
       return { range, filtered: read.to - read.from - (to - from) };
@@ -141,7 +134,6 @@ export function openSpan(options: OpenSpanOptions): OpenSpan {
   return open;
 }
 
-/** Reports the rows of a range for which an expression failed. */
 function reportFailed(
   { expressions }: Contract,
   { selection }: RecordBatch,

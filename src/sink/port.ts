@@ -105,8 +105,6 @@ export interface Sink extends AsyncDisposable {
 export interface TargetTable {
   /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
   read(table: string, key: readonly string[]): Promise<StoredTable>;
-  /** Finds the newer run whose rows a planned run would replace, which takes `--allow-older`. */
-  newer(plan: Plan): Promise<string | undefined>;
   /**
    * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
@@ -128,8 +126,8 @@ export interface Opening {
 
 export type CommitOutcome = "committed" | "adopted";
 
-/** A run at its target, for reading. */
-export interface RunSink {
+/** A run at its target, for reading, with the plan that it was opened with. */
+export interface RunSink extends StoredPlan {
   /** The state when the run was opened. */
   readonly state: RunState;
   /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */

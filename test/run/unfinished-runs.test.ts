@@ -5,7 +5,10 @@ import type { JobContext } from "#src/scoring/context.js";
 
 /** A job with unfinished runs of these params, in the order of a sink. */
 function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
-  const plans = runs.map((params, index) => ({ runId: `daily-${index}`, params, dateParam }) as unknown as Plan);
+  const plans = runs.map(
+    (params, index) =>
+      ({ runId: `daily-${index}`, params, dateParam, checks: null, target: { kind: "parquet" } }) as unknown as Plan,
+  );
   return {
     spec: { name: "daily", params: {} },
     sha256: () => "0".repeat(64),

@@ -115,6 +115,7 @@ export function memoryTarget() {
       }
     };
     return {
+      ...run.stored,
       state: stateNow(run),
       spans: known,
       refresh: async () => see(run.spans),

@@ -19,7 +19,7 @@ export interface UnitRequest {
 }
 
 /** Bytes that a worker may hold. */
-export interface UnitLimits {
+interface UnitLimits {
   /** The limit of rows that are sent at once, in bytes. */
   readonly batchBytes: number;
   /** The limit of rows that are sent and not yet received, in bytes. */

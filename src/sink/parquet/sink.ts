@@ -156,6 +156,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
   const known = committedSpansOf(parts);
   const journal = openAnswers(store, layout, writer, hidden(run));
   return {
+    ...stored,
     state: await readState(stored.plan, finished, (kind) => readDocument(store, layout, kind)),
     spans: known.parts,
     read: () => Promise.resolve({ ...store.fetch(partNames(run), "whole"), spans: () => spanFiles(run, known) }),

@@ -116,6 +116,7 @@ function runSink(
   };
   const decisions = runDecisions(tools, plan);
   return {
+    ...stored,
     state,
     ...decisions,
     profile: () => remembering(decisions.profile),

@@ -20,7 +20,7 @@ import {
 import { addVersion, controlOf, createDocument, hasControlTables, readDocument, targetOf } from "./control.js";
 import { openSpilledCopy, type RowSpool } from "./copy-binary.js";
 import { showTable } from "./table.js";
-import { findNewer, hintingAtRun, newerRunCheck } from "./newer-runs.js";
+import { hintingAtRun, newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
@@ -88,7 +88,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     prune: (request) => pruneRuns(tools, request),
     table: {
       read: (table, key) => readTable(tools, table, key),
-      newer: (plan) => retriedRead(tools, doing, undefined, (session) => findNewer(session, control, plan)),
       erase: (request) => eraseRows(tools, request),
       previous: () => retriedRead(tools, doing, [], (session) => previousTables(session, control, tools.name)),
       async drop(table) {
