@@ -3,8 +3,6 @@ import type { Column, ColumnType, RecordBatch, SourceColumn, Piece } from "../co
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {
-  /** The SQL that computes it: where it uses nanoseconds, not quite the text of the spec. */
-  readonly text: string;
   /** The shard's columns that it uses, as the shard spells them. */
   readonly uses: readonly string[];
   /** The type in the format's notation ("DOUBLE"). */
@@ -17,7 +15,6 @@ export type Partitions = ReadonlyMap<string, string | null>;
 
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
-  readonly unreadable: readonly UnreadableColumn[];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -27,14 +24,6 @@ export interface LegacyDates {
   /** The key of the file's metadata that says so, and the time zone that Spark computed in. */
   readonly key: string;
   readonly timeZone: string;
-}
-
-/** A column, or a field of one, that cannot be told from another one. A job that does not use it may have it. */
-export interface UnreadableColumn {
-  /** The column, then the fields that lead to it. */
-  readonly path: readonly string[];
-  /** "differs from `a` in upper and lower case only" */
-  readonly why: string;
 }
 
 /** What a shard's footer says. */

@@ -36,7 +36,7 @@ export async function* arrowFooters(
       const { path } = file;
       const columns = columnsOf(path, index);
       const key = JSON.stringify(columns);
-      const schema = schemas.get(key) ?? { columns, unreadable: [], legacyDates: [] };
+      const schema = schemas.get(key) ?? { columns, legacyDates: [] };
       schemas.set(key, schema);
       const { rows, batches, sizeBytes } = index;
       yield { path, rows, rowGroups: batches.length, sizeBytes, schema, encrypted: [], nulls: new Map() };

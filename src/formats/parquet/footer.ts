@@ -160,14 +160,8 @@ export interface SchemaElement {
 interface SchemaLeaves {
   /** In the order of each row group's chunks. */
   readonly leaves: readonly Leaf[];
-  /** Columns and fields with the name of another one beside them, ignoring case. */
-  readonly doubles: readonly Double[];
-}
-
-export interface Double {
-  readonly path: readonly string[];
-  /** The name of the other one. */
-  readonly other: string;
+  /** A column, or a field of one, with the name of another one beside it, ignoring case. */
+  readonly double: string | undefined;
 }
 
 /** Types by number of the converted type. */
@@ -299,8 +293,8 @@ interface OpenGroup {
   readonly path: readonly string[];
   readonly repetition: number;
   readonly definition: number;
-  /** The names of the children that were read, by their lower case. */
-  readonly names: Map<string, string>;
+  /** The names of the children that were read, in lower case. */
+  readonly names: Set<string>;
 }
 
 /** The list that `leaf` is the element of, within `groups`; undefined: it is of none, or of a list in another form. */
@@ -324,8 +318,8 @@ function listOf([outer, inner, ...others]: readonly OpenGroup[], leaf: SchemaEle
  */
 export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
   const leaves: Leaf[] = [];
-  const doubles: Double[] = [];
-  const topNames = new Map<string, string>();
+  let double: string | undefined;
+  const topNames = new Set<string>();
   const groups: OpenGroup[] = [];
   const isDone = (group: OpenGroup | undefined): boolean => group?.left === 0;
   let isTree = true;
@@ -344,13 +338,10 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
       parent.left -= 1;
     }
     const names = parent?.names ?? topNames;
-    const other = names.get(element.name.toLowerCase());
-    names.set(element.name.toLowerCase(), element.name);
-    if (other !== undefined) {
-      doubles.push({ path, other }, { path: [...path.slice(0, -1), other], other: element.name });
-    }
+    double ??= names.has(element.name.toLowerCase()) ? path.join(".") : undefined;
+    names.add(element.name.toLowerCase());
     if (element.type === undefined) {
-      groups.push({ element, left: element.children, path, repetition, definition, names: new Map() });
+      groups.push({ element, left: element.children, path, repetition, definition, names: new Set() });
     } else {
       const { type, annotation, utcNanosAt } = element;
       const list = listOf(groups, element);
@@ -358,7 +349,7 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
-  return { leaves: isTree ? leaves : withoutMeaning(leaves), doubles };
+  return { leaves: isTree ? leaves : withoutMeaning(leaves), double };
 }
 
 /** Returns leaves without their logical types, which only DuckDB can interpret. */
@@ -562,7 +553,7 @@ function parse(
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewriteShard, error);
   }
-  const { leaves, doubles } = leavesOf(elements);
+  const { leaves, double } = leavesOf(elements);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
   return {
     sizeBytes,
@@ -570,7 +561,7 @@ function parse(
     rows,
     rowGroups,
     leaves: metadata.has(geoKey) ? withoutMeaning(leaves) : leaves,
-    doubles,
+    double,
     metadata,
     encrypted,
   };

@@ -9,7 +9,6 @@ import { count } from "../../report/report.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { GoldenSpec } from "../../spec/checks-spec.js";
 import { JobError } from "../../util/errors.js";
-import { refuseUnreadable } from "../planning/drift.js";
 import { expectedName, goldenContract } from "./golden-contract.js";
 import { type GoldenFile, openGolden, requirePinned } from "./golden-file.js";
 import { scoreWithoutPublishing } from "../score-without-publishing.js";
@@ -37,7 +36,6 @@ export async function checkGolden(context: JobContext, { plan, engine }: Scored)
   await requireModel(golden, plan);
   const { rows, schema } = await footerOf(golden);
   const contract = goldenContract(plan.contract, { name: golden.file.name, columns: schema.columns });
-  refuseUnreadable(contract, { name: golden.file.name, unreadable: schema.unreadable });
   const found = await scoreGolden(context, {
     plan: goldenPlan(plan, { golden, rows, contract }),
     engine,

@@ -7,7 +7,6 @@ import type { Model } from "../../models/port.js";
 import type { ScoringContext, ShardFiles } from "../../scoring/context.js";
 import { JobError } from "../../util/errors.js";
 import { tokenizersOf } from "../model.js";
-import { refuseUnreadable } from "./drift.js";
 import { bindExpressions } from "./expressions.js";
 import type { SeenSchema } from "./read-shards.js";
 import { mixedRows } from "../../binding/model-facts.js";
@@ -54,9 +53,6 @@ export async function bindFirstShard(
     ...(spec.output.numbered === true ? { numbered: true } : {}),
     ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
   };
-  if (seen !== undefined) {
-    refuseUnreadable(contract, seen);
-  }
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
   await probeRows(engine, contract);

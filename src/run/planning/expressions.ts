@@ -37,18 +37,16 @@ export async function bindExpressions(
   const list: Expression[] = [];
   const computed: SourceColumn[] = [];
   if (where !== undefined) {
-    const { text, uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
-    list.push({ kind: "where", name: "input.where", text, uses });
+    const { uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
+    list.push({ kind: "where", name: "input.where", text: where, uses });
   }
-  for (const [name, given] of Object.entries(columns)) {
-    const { text, uses, sourceType, type } = await atKey(context, ["input", "columns", name], () =>
-      bind(given, requireType),
-    );
+  for (const [name, text] of Object.entries(columns)) {
+    const { uses, sourceType, type } = await atKey(context, ["input", "columns", name], () => bind(text, requireType));
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
   }
-  for (const [name, given] of texts) {
-    const { text, uses } = await bind(given, requireType);
+  for (const [name, text] of texts) {
+    const { uses } = await bind(text, requireType);
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
   }

@@ -1,5 +1,5 @@
 import type { SourceColumn } from "../../columnar/types.js";
-import type { Decoder, LegacyDates, ShardFooter, ShardSchema, UnreadableColumn } from "../../formats/port.js";
+import type { Decoder, LegacyDates, ShardFooter, ShardSchema } from "../../formats/port.js";
 import type { ListedShard } from "../../plan/compare.js";
 import { partitionColumns } from "../../plan/partitions.js";
 import type { PlannedShard } from "../../plan/plan.js";
@@ -21,7 +21,6 @@ export interface SeenSchema {
   /** The shard, as messages name it. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
-  readonly unreadable: readonly UnreadableColumn[];
   readonly legacyDates: readonly LegacyDates[];
 }
 
