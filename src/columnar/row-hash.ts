@@ -10,7 +10,6 @@ import type { Values } from "./values.js";
  * rows are copied into its memory a block at a time, which costs little compared with hashing them.
  */
 
-/** See `hash-loops.wat`. */
 interface Loops {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly hashRows: (
@@ -26,7 +25,6 @@ interface Loops {
   readonly unifyNan: (at: number, words: number) => void;
 }
 
-/** Words of a hash. */
 const hashWords = 4;
 /** Rows that are hashed at once, and their words: what stays in the cache of a core. */
 const mostRows = 4096;
@@ -301,7 +299,6 @@ function scramble(hash: number): number {
   return h ^ (h >>> 16);
 }
 
-/** The same bytes, four at a time and one at a time. */
 interface Memory {
   readonly words: Int32Array<ArrayBuffer>;
   readonly bytes: Uint8Array<ArrayBuffer>;

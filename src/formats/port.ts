@@ -195,8 +195,30 @@ export interface UnitReader {
   close(): void;
 }
 
+/** What is asked of a shard beside its rows. */
+export interface ShardQuestions {
+  /**
+   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
+   * its type.
+   * @throws JobError SPEC_INVALID
+   */
+  bindExpression(request: {
+    readonly file: ShardFile;
+    readonly text: string;
+    /** The columns of the file and of its folders. */
+    readonly columns: readonly SourceColumn[];
+    readonly partitions: Partitions;
+  }): Promise<BoundExpression>;
+  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
+  describeRows(
+    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
+  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
+  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
+  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
+}
+
 /** Turns shards into record batches. */
-export interface Decoder extends AsyncDisposable {
+export interface Decoder extends ShardQuestions, AsyncDisposable {
   /**
    * Footers only, in the order given, at most some at a time.
    * @throws JobError SHARD_CORRUPT naming the file
@@ -232,22 +254,4 @@ export interface Decoder extends AsyncDisposable {
    * @throws JobError SHARD_CORRUPT naming file, row group and column
    */
   verify(file: ShardFile, signal: AbortSignal): Promise<PageCounts>;
-  /**
-   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
-   * its type.
-   * @throws JobError SPEC_INVALID
-   */
-  bindExpression(request: {
-    readonly file: ShardFile;
-    readonly text: string;
-    /** The columns of the file and of its folders. */
-    readonly columns: readonly SourceColumn[];
-    readonly partitions: Partitions;
-  }): Promise<BoundExpression>;
-  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
-  describeRows(
-    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
-  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
-  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
-  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
 }

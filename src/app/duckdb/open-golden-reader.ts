@@ -1,4 +1,4 @@
-import { readKeyValues } from "../../formats/parquet/footer.js";
+import { readFooter } from "../../formats/parquet/footer.js";
 import type { ParquetOptions } from "../../formats/parquet/duckdb.js";
 import type { GoldenReader } from "../../scoring/context.js";
 
@@ -11,7 +11,7 @@ export async function openGoldenReader(options: ParquetOptions): Promise<GoldenR
   const decoder = openParquetDecoder(options);
   return {
     decoder,
-    modelSha256: async (file) => (await readKeyValues(file)).get(modelKey),
+    modelSha256: async (file) => (await readFooter(file)).metadata.get(modelKey),
     [Symbol.asyncDispose]: () => decoder[Symbol.asyncDispose](),
   };
 }

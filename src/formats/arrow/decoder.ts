@@ -157,9 +157,7 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
       return kept;
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
-    bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
-    describeRows: async (request) => await (await duckdb.open()).describeRows(request),
-    describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
+    sql: () => duckdb.open(),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
 }

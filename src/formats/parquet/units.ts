@@ -68,7 +68,6 @@ function largestListPage({ chunks }: GroupRows, projection: SliceRequest["projec
   return chunksOf(chunks, { projection }).reduce((largest, { pageBytes = 0 }) => Math.max(largest, pageBytes), 0);
 }
 
-/** How many rows have about as many bytes of lists as a unit should. */
 function fittingRows(columns: readonly StoredColumn[]): number {
   const rowBytes = columns.reduce(
     (sum, { storage, list, values, rows }) =>
@@ -134,7 +133,6 @@ interface UnitPiecesOptions {
   readonly pageMemories: PageMemory[];
 }
 
-/** Reads units, one after the other. */
 interface UnitPieces {
   /**
    * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
@@ -244,7 +242,6 @@ export function openParquetUnitReader(): UnitReader {
   };
 }
 
-/** The file of the unit that is read. */
 interface OpenFile {
   readonly number: number;
   readonly path: string;

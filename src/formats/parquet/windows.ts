@@ -41,7 +41,6 @@ function startAfter(footer: Footer, start: number): number {
   return starts[low] ?? footer.pagesEnd;
 }
 
-/** The column chunks of a row group that hold some of the table's columns. */
 function chunksOf(footer: Footer, group: number, columns: readonly string[]): readonly ColumnChunk[] {
   const chunks = footer.rowGroups[group]?.chunks ?? [];
   const there = new Set(chunks.map(({ path }) => path[0] ?? ""));

@@ -1,6 +1,6 @@
-import type { ColumnType, SourceColumn } from "../../columnar/types.js";
+import type { Column, ColumnType, SourceColumn } from "../../columnar/types.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
-import type { ShardFile, BoundExpression, Decoder } from "../port.js";
+import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../port.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { checkExpression, isZonedTime, type NamesInExpression, sessionValues } from "./check-expression.js";
@@ -40,36 +40,66 @@ export interface WantedColumn {
   readonly type?: ColumnType | undefined;
 }
 
-/** Checks expressions before their text becomes part of any SQL, each once. */
-interface ExpressionCheck {
-  /** @throws JobError SPEC_INVALID */
-  one(text: string): Promise<NamesInExpression>;
-  all(expressions: Contract["expressions"]): Promise<void>;
+/** What DuckDB does of shards in any format. */
+export interface ShardSql extends ShardQuestions {
+  /** Checks expressions before their text becomes part of any SQL, each once. @throws JobError SPEC_INVALID */
+  check(expressions: Contract["expressions"]): Promise<void>;
+  /** Values from folder names, as columns of so many rows, up to 2,048. */
+  constants(slice: SliceRequest, rows: number): Promise<ReadonlyMap<string, Column>>;
 }
 
-export function createExpressionCheck(pool: ConnectionPool): ExpressionCheck {
+export function shardSql(pool: ConnectionPool, tables: ShardTables): ShardSql {
   const checked = new Map<string, Promise<NamesInExpression>>();
-  const one = (text: string): Promise<NamesInExpression> => {
+  const checkText = (text: string): Promise<NamesInExpression> => {
     const known = checked.get(text) ?? pool.use((connection) => checkExpression(connection, text));
     checked.set(text, known);
     return known;
   };
+  const check = async (expressions: Contract["expressions"]): Promise<void> => {
+    for (const { text } of expressions?.list ?? []) {
+      await checkText(text);
+    }
+  };
   return {
-    one,
-    async all(expressions) {
-      for (const { text } of expressions?.list ?? []) {
-        await one(text);
-      }
+    check,
+    constants: (slice, rows) => folderConstants(pool, slice, rows),
+    bindExpression: async (request) => await bindExpression(tables, await checkText(request.text), request),
+    async describeRows(request) {
+      await check(request.expressions);
+      return await describeRows(tables, request);
+    },
+    async describeFailure(request) {
+      await checkText(request.expression.text);
+      return await describeFailure(tables, request);
     },
   };
 }
 
-export async function bindExpression(
+async function folderConstants(
+  pool: ConnectionPool,
+  { projection, partitions }: SliceRequest,
+  rows: number,
+): Promise<ReadonlyMap<string, Column>> {
+  const refs = projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source] : []));
+  if (refs.length === 0) {
+    return new Map();
+  }
+  const sql = refs.map((ref) => columnSql(ref, partitions)).join(", ");
+  const chunk = await pool.use(async (connection) => {
+    const result = await connection.run(`SELECT ${sql} FROM range(${rows})`);
+    return await result.fetchChunk();
+  });
+  if (chunk?.rowCount !== rows) {
+    throw new Error(`DuckDB gave ${chunk?.rowCount} rows of constants`);
+  }
+  return new Map(refs.map((ref, index) => [ref.path[0] ?? "", readColumn(chunk, index, ref.type)]));
+}
+
+async function bindExpression(
   tables: ShardTables,
-  check: ExpressionCheck,
+  names: NamesInExpression,
   { file, text, columns, partitions }: Parameters<Decoder["bindExpression"]>[0],
 ): Promise<BoundExpression> {
-  const names = await check.one(text);
   refuseReserved(text, columns);
   const maybe = columns.filter(({ name }) => names.parameters.has(name) && !names.columns.has(name));
   const used = [...[...names.columns].map((name) => findColumn(name, { text, columns })), ...maybe];
@@ -151,12 +181,10 @@ function invalid(text: string, found: string, hint: string): JobError {
   });
 }
 
-export async function describeFailure(
+async function describeFailure(
   tables: ShardTables,
-  check: ExpressionCheck,
   { file, rows, expressions, expression, partitions }: Parameters<Decoder["describeFailure"]>[0],
 ): Promise<string> {
-  await check.one(expression.text);
   const folders = expressions?.folders ?? [];
   const [row = 0] = rows;
   const columns = expression.uses.flatMap((name) => (folders.some((ref) => ref.name === name) ? [] : [{ name }]));
@@ -174,14 +202,11 @@ export async function describeFailure(
   }
 }
 
-/** Reads values of some rows as texts, from a shard of any format. */
-export async function describeRows(
+async function describeRows(
   tables: ShardTables,
-  check: ExpressionCheck,
   request: Parameters<Decoder["describeRows"]>[0],
 ): ReturnType<Decoder["describeRows"]> {
   const { file, rows, columns, partitions, expressions } = request;
-  await check.all(expressions);
   const values = columns.map((column) => columnSql(column, partitions));
   // NULL for what DuckDB cannot write as text; the values themselves come behind the texts.
   const texts = values.map((value) => `CASE WHEN NOT ${hasTimes(value)} THEN TRY(CAST(${value} AS VARCHAR)) END`);

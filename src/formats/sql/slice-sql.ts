@@ -194,7 +194,6 @@ export function fromRows(
   return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
 }
 
-/** A shard as SQL sees it: a table with a column for the row's number. */
 interface ShardTable {
   readonly table: string;
 }
@@ -230,7 +229,6 @@ export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): stri
   return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
 }
 
-/** The name of the column with the number of a row's shard. */
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
