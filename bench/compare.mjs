@@ -33,7 +33,7 @@ const parts = {
     instead: "const isList = false &&",
   },
   "row-counts": {
-    file: "dist/run/planning/planning.js",
+    file: "dist/run/planning.js",
     pattern: /if \(checks === null/,
     instead: "if (true",
   },

@@ -1,6 +1,6 @@
-import { printable } from "../util/printable.js";
 import type { ModelSignature, TensorSignature } from "../columnar/tensor.js";
-import { showColumnType, type SourceColumn } from "../columnar/types.js";
+import { type SourceColumn, showColumnType } from "../columnar/types.js";
+import { printable } from "../util/texts.js";
 
 const rowLimit = 40;
 

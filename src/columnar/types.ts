@@ -92,6 +92,12 @@ export interface Matrix {
  */
 export type DecodedInput = Matrix | BytesColumn | ListColumn;
 
+/** Rows [rowStart, rowEnd), numbered from the first row of a run, or of a shard. */
+export interface RowRange {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
 /** Rows as they are decoded: a column for each model input but masks, then those that are carried through. */
 export interface RecordBatch {
   readonly rowCount: number;

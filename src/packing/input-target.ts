@@ -48,7 +48,8 @@ export interface RowFault {
   readonly value: string | undefined;
 }
 
-export interface RowRange {
+/** Rows [from, to) of a record batch. */
+export interface BatchRows {
   readonly from: number;
   readonly to: number;
   /** The run's number of row `from`. */
@@ -58,7 +59,7 @@ export interface RowRange {
 /** One input of one batch while it is filled. */
 export interface InputTarget {
   /** Copies rows of a column to rows `filled` and after; values that cannot be scored are reported. */
-  copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
+  copy(column: DecodedInput | undefined, range: BatchRows, filled: number): void;
   /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
   tensor(filled: number, rows: number, width?: number): NamedTensor;
   /** How an input shrinks; undefined: its width is fixed. */
@@ -148,7 +149,7 @@ function copyAs(
 }
 
 /** Reports the first NULL of each row, counted in elements from the first row of `range`. */
-function findMissing({ valid, width }: Matrix, range: RowRange, report: (index: number) => void): void {
+function findMissing({ valid, width }: Matrix, range: BatchRows, report: (index: number) => void): void {
   if (valid === undefined) {
     return;
   }
@@ -392,7 +393,7 @@ function hasNull({ valid }: FixedColumn, from: number, to: number): boolean {
 }
 
 /** Whether all numbers of some rows are good, checked at once; if not, each row is checked. */
-function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: RowRange): boolean {
+function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: BatchRows): boolean {
   return (
     !(data instanceof Float32Array || data instanceof Float64Array) ||
     areSurelyFinite(data.subarray(offsets[from], offsets[to]))

@@ -1,18 +1,18 @@
 import type { FeaturePart } from "../checks/profile/features.js";
+import { createBufferPool } from "../columnar/memory/buffer-pool.js";
+import { type Contract, type InputBinding, decodedInputs, maskedInput } from "../binding/contract.js";
+import { type BatchRows, type InputTarget, type RowFault, createInputTarget } from "./input-target.js";
 import {
-  type Tensor,
   type DerivedInput,
-  fillOnes,
   type NamedTensor,
+  type Tensor,
+  type Tokenizing,
+  fillOnes,
   numericBuffers,
   tensorElement,
-  type Tokenizing,
 } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { HashedUnit } from "./feature-hasher.js";
-import { createBufferPool } from "../columnar/memory/buffer-pool.js";
-import { type Contract, decodedInputs, type InputBinding, maskedInput } from "../binding/contract.js";
-import { type InputTarget, type RowFault, type RowRange, createInputTarget } from "./input-target.js";
 import { allocate, copyValues } from "../columnar/values.js";
 
 /** The outputs of one call of the model. */
@@ -55,7 +55,7 @@ export interface Packer {
    * became full. The rows of all calls until
    * `flush` are consecutive.
    */
-  push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
+  push(batch: RecordBatch, range: BatchRows): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
   flush(): FeatureBatch | undefined;
   /** Takes back the tensors of a scored batch, whose memory is used again. */

@@ -3,19 +3,20 @@ import { createColumnBuilder, gatherColumn } from "../columnar/columns.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
 import { type NamedTensor, numericBuffers } from "../columnar/tensor.js";
 import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
+import type { BatchRows } from "./input-target.js";
 import {
-  combineHashes,
-  createFeatureHasher,
   type FeatureHashing,
   type HashedRows,
   type HashedUnit,
-  plainBools,
+  combineHashes,
+  createFeatureHasher,
   noPlace,
+  plainBools,
 } from "./feature-hasher.js";
 import { bytesPerRow } from "../binding/row-bytes.js";
 import { createBufferPool } from "../columnar/memory/buffer-pool.js";
-import { type RowFault, type RowRange, createInputTarget } from "./input-target.js";
-import { sourcesOf, createPacker, type Packer, type PackerOptions } from "./packer.js";
+import { type RowFault, createInputTarget } from "./input-target.js";
+import { type Packer, type PackerOptions, createPacker, sourcesOf } from "./packer.js";
 
 /**
  * Hashes the rows of a piece of a span, and decides which of them take stored predictions. Those that are scored have
@@ -183,7 +184,7 @@ interface Stage {
   /** The greatest number of rows at a time. */
   readonly rows: number;
   /** Packs rows, and takes their tensors back once the rows are compared. */
-  pack(batch: RecordBatch, range: RowRange, look: (tensors: readonly NamedTensor[]) => void): void;
+  pack(batch: RecordBatch, range: BatchRows, look: (tensors: readonly NamedTensor[]) => void): void;
 }
 
 /** What stays in the cache between packing and look-up. */

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { showType } from "#src/columnar/types.js";
-import { columnTypeOf } from "#src/duckdb/types.js";
+import { columnTypeOf } from "#src/duckdb/vectors.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

@@ -1,8 +1,8 @@
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { attemptServices } from "../../app/attempt-services.js";
-import { resolveModel } from "../../app/open-model.js";
-import { fileError } from "../../app/reading/given-files.js";
+import { attemptServices } from "../../app/attempt.js";
+import { resolveModel } from "../../app/open.js";
+import { fileError } from "../../app/reading.js";
 import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { signatureDifferences, showTensor } from "../../binding/signatures.js";
 import { batchDependence, lostOutputs, type ModelTraits } from "../../binding/model-facts.js";
@@ -16,10 +16,9 @@ import type { ResolvedModel } from "../../models/port.js";
 import { modelName, showBytes } from "../../report/plan-text.js";
 import { count, showCount } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { isModelUri, modelUriProblem } from "../../spec/model-uri.js";
-import { isObjectUri, objectUriProblem } from "../../spec/object-uri.js";
+import { isModelUri, isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,10 +1,10 @@
-import type { SourceColumn, RecordBatch, Piece } from "../../columnar/types.js";
+import type { Piece, RecordBatch, SourceColumn } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
-import { sourceColumns, columnTypeOf } from "./metadata.js";
+import { columnTypeOf, sourceColumns } from "./metadata.js";
 import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
-import type { ShardFile, ShardFooter, ShardSchema, PageCounts, Decoder, SliceRequest, SliceUnits } from "../port.js";
-import { readPieces, fetchArrowRows, batchLimits, arrowWindows } from "./batches.js";
+import type { Decoder, PageCounts, ShardFile, ShardFooter, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
+import { arrowWindows, batchLimits, fetchArrowRows, readPieces } from "./batches.js";
 import { rewriteShard } from "../faults.js";
 import { lazyResource } from "../../util/promises.js";
 import { rowsWithin } from "../../columnar/columns.js";
@@ -13,7 +13,7 @@ import type { ArrowByDuckDb } from "./duckdb.js";
 import { type Constants, directPlan } from "../../packing/direct.js";
 import { type Claim, namingDecoder } from "../by-format.js";
 import { arrowUnits, batchWorkers } from "./units.js";
-import { hasFolderColumns, plannedColumns, columnsInFile } from "../planned-columns.js";
+import { columnsInFile, hasFolderColumns, plannedColumns } from "../planned-columns.js";
 
 /** Files that are open at once. */
 const filesAtOnce = 16;

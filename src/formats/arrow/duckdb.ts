@@ -1,10 +1,8 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, Piece, RecordBatch } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { duckDbTypeOf } from "../../duckdb/types.js";
+import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
+import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
 import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
-import { writeColumn } from "../../duckdb/write-vector.js";
 import { JobError } from "../../util/errors.js";
 import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";

@@ -19,7 +19,7 @@ import type { MemoryBudget } from "../../util/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { encodedFields } from "./batches.js";
 import type { RowStream, ShardFile } from "../port.js";
-import { createCondition } from "../../util/condition.js";
+import { createCondition } from "../../util/promises.js";
 
 interface Held<B extends Block> {
   readonly block: B;

@@ -1,7 +1,6 @@
 import type { SourceColumn, RecordBatch } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
+import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { rewriteShard } from "../faults.js";
@@ -22,7 +21,7 @@ import {
 import { rangesBetween } from "./windows.js";
 import { type ExactTables, exactTables } from "./exact-table.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { hasIntegerType, readScalars } from "../../duckdb/read-vector.js";
+import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 import type { SliceRequest, ShardFile, Decoder } from "../port.js";
 import { boundColumns, type ColumnRef } from "../../binding/contract.js";
 import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";

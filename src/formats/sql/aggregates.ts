@@ -1,23 +1,21 @@
-import {
-  type AggregateName,
-  aggregateNames,
-  aggregateBins,
-  type AggregateProfile,
-  type Aggregates,
-  aggregateValue,
-} from "../../checks/aggregates.js";
-import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { quoteText, firstLine, quoteName } from "../../duckdb/sql.js";
+import { type DuckDBConnection, createConnectionPool, openDuckDb } from "../../duckdb/instance.js";
+import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { checkExpression, parseExpression, exactJson, isObject, expressionHint } from "./check-expression.js";
+import { checkExpression, exactJson, expressionHint, isObject, parseExpression } from "./check-expression.js";
 import type { ColumnType, FixedColumn, OutputRows } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
 import { didYouMean } from "../../util/suggest.js";
 import { profileColumn } from "../../checks/profile/column.js";
 import type { Finding } from "../../checks/check.js";
-import { createConnectionPool } from "../../duckdb/pool.js";
-import { readScalars } from "../../duckdb/read-vector.js";
-import { printable } from "../../util/printable.js";
+import {
+  type AggregateName,
+  type AggregateProfile,
+  type Aggregates,
+  aggregateBins,
+  aggregateNames,
+  aggregateValue,
+} from "../../checks/profile/profile.js";
+import { createTable, readScalars } from "../../duckdb/vectors.js";
+import { printable } from "../../util/texts.js";
 
 /** An aggregate of a condition. */
 interface Aggregate {

@@ -1,6 +1,10 @@
-import { type DuckDBConnection, openDuckDbLazily } from "../../duckdb/instance.js";
+import {
+  type DuckDBConnection,
+  openDuckDbLazily,
+  type ConnectionPool,
+  createConnectionPool,
+} from "../../duckdb/instance.js";
 import { awaitedLater, settled } from "../../util/promises.js";
-import { type ConnectionPool, createConnectionPool } from "../../duckdb/pool.js";
 import { quoteText } from "../../duckdb/sql.js";
 import {
   type Column,
@@ -11,7 +15,7 @@ import {
   type Matrix,
   type RecordBatch,
 } from "../../columnar/types.js";
-import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from "../../duckdb/read-vector.js";
+import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from "../../duckdb/vectors.js";
 import type { SliceRequest } from "../port.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";

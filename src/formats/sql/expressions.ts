@@ -1,12 +1,11 @@
 import type { Column, ColumnType, SourceColumn } from "../../columnar/types.js";
-import type { DuckDBConnection } from "../../duckdb/instance.js";
+import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../port.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { checkExpression, isZonedTime, type NamesInExpression, sessionValues } from "./check-expression.js";
 import { type Contract, folderColumns } from "../../binding/contract.js";
-import type { ConnectionPool } from "../../duckdb/pool.js";
-import { columnTypeOf } from "../../duckdb/types.js";
+import { columnTypeOf, readColumn } from "../../duckdb/vectors.js";
 import { didYouMean } from "../../util/suggest.js";
 import {
   expressionAlias,
@@ -20,7 +19,6 @@ import {
 } from "./slice-sql.js";
 import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
 import { exactText, jsonOf } from "../../columnar/value-text.js";
-import { readColumn } from "../../duckdb/read-vector.js";
 
 /** Rows of a shard as a table of DuckDB, for a shard of any format. */
 export interface ShardTables {

@@ -7,7 +7,7 @@ import { batchLimits } from "#src/formats/arrow/batches.js";
 import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { arrowUnits } from "#src/formats/arrow/units.js";
 import type { UnitRequest } from "#src/scoring/workers/protocol.js";
-import { openUnitReader } from "#src/app/threads/unit-readers.js";
+import { openUnitReader } from "#src/app/threads/serve-units.js";
 import type { Unit } from "#src/formats/port.js";
 import type { RunModel } from "#src/engine/port.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
