@@ -5,24 +5,15 @@ import { JobError, reworded } from "../util/errors.js";
 /** The value of `input.format`; undefined: the format follows from the file names. */
 type Format = "parquet" | "arrow" | undefined;
 
-/** What a shard's name, or the spec, says that it is. */
-export type Claim = "file" | "stream" | "either";
-
-const fileNames = /\.(arrow|feather|ipc)$/i;
-const streamNames = /\.arrows$/i;
+const arrowNames = /\.(arrows?|feather|ipc)$/i;
 
 /** Whether a file has the name of one in a format that this program reads. */
 export function isInputFile(name: string): boolean {
-  return /\.parquet$/i.test(name) || fileNames.test(name) || streamNames.test(name);
+  return /\.parquet$/i.test(name) || arrowNames.test(name);
 }
 
 function isArrow(name: string, format: Format): boolean {
-  return format === undefined ? fileNames.test(name) || streamNames.test(name) : format === "arrow";
-}
-
-/** What an Arrow shard should be; where the spec says that it is Arrow, its name need not. */
-export function claimOf(name: string, format: Format): Claim {
-  return format === "arrow" ? "either" : streamNames.test(name) ? "stream" : "file";
+  return format === undefined ? arrowNames.test(name) : format === "arrow";
 }
 
 /** Decodes each shard by its format, since a job may have both. A decoder is opened when its first shard comes. */

@@ -1,7 +1,7 @@
-import { JobError } from "../../util/errors.js";
+import { mapBounded } from "../../util/promises.js";
 import type { SourceColumn } from "../../columnar/types.js";
 import { type Footer, type Leaf, readFooter, sparkKeys } from "./footer.js";
-import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
+import { refuseNames } from "../sql/slice-sql.js";
 import { plainColumns } from "./pages/storage.js";
 import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../port.js";
 
@@ -41,7 +41,9 @@ export async function* readFooters(
   };
   for (let start = 0; start < files.length; start += filesPerQuery) {
     // This program reads the file first, because its errors are clearer and name the file.
-    const facts = await readFacts(files.slice(start, start + filesPerQuery));
+    const facts = await mapBounded(files.slice(start, start + filesPerQuery), filesAtOnce, async (file) =>
+      summary(file.path, await readFooter(file)),
+    );
     const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
     for (const [index, { columns, legacyDates, ...fact }] of facts.entries()) {
@@ -55,35 +57,14 @@ export async function* readFooters(
   }
 }
 
-async function readFacts(files: readonly ShardFile[]): Promise<FileFacts[]> {
-  const facts: FileFacts[] = [];
-  for (let start = 0; start < files.length; start += filesAtOnce) {
-    const some = files.slice(start, start + filesAtOnce);
-    facts.push(...(await Promise.all(some.map(async (file) => summary(file.path, await readFooter(file))))));
-  }
-  return facts;
-}
-
 function summary(path: string, footer: Footer): FileFacts {
-  refuseNames(path, footer);
   const { rows, rowGroups, leaves, sizeBytes } = footer;
+  refuseNames(path, new Set(leaves.map((leaf) => leaf.path[0] ?? "")), footer.double);
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const [legacyDates, nulls] = [legacyDatesOf(footer), statedNulls(footer)];
   return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns, legacyDates, nulls };
-}
-
-/** DuckDB compares names without regard to case, and needs one for itself. */
-function refuseNames(path: string, { leaves, double }: Footer): void {
-  if (double !== undefined) {
-    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: two columns are called \`${double}\``, {
-      hint: "names must differ in more than upper and lower case; rename one of them",
-    });
-  }
-  if (leaves.some((leaf) => leaf.path[0]?.toLowerCase() === rowNumberColumn)) {
-    throw reservedName(path);
-  }
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {

@@ -178,11 +178,24 @@ function integerBits(type: ColumnType): number | undefined {
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
 export const rowNumberColumn = "file_row_number";
 
-/** The error for a shard with a column of that name. */
-export function reservedName(path: string): JobError {
-  return new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-    hint: "the reader uses this name; rename the column",
-  });
+/** DuckDB compares names without regard to case, and needs one for itself. @throws JobError SCHEMA_MISMATCH */
+export function refuseNames(path: string, names: Iterable<string>, innerDouble?: string): void {
+  const folded = new Set<string>();
+  let double = innerDouble;
+  for (const name of names) {
+    double ??= folded.has(name.toLowerCase()) ? name : undefined;
+    folded.add(name.toLowerCase());
+  }
+  if (double !== undefined) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: two columns are called \`${double}\``, {
+      hint: "names must differ in more than upper and lower case; rename one of them",
+    });
+  }
+  if (folded.has(rowNumberColumn)) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+      hint: "the reader uses this name; rename the column",
+    });
+  }
 }
 
 /** Returns `FROM …` for rows of a shard that fulfil a condition on their number, with the results of expressions. */

@@ -225,37 +225,23 @@ export function readLists(bytes: Uint8Array, request: ListsRequest): PageLists {
   if ((starts[0] === 0) === isContinued) {
     throw new RangeError(isContinued ? "a row that goes on begins" : "a page begins inside a row");
   }
-  if (isOneRun(bytes, { ...places.definition, value: highestLevel(list) }, values)) {
-    const lead = isContinued ? 1 : 0;
-    const offsets = new Uint32Array(lead + begun + 1);
+  const highest = 1 + (list.isOptional ? 1 : 0) + (list.isElementOptional ? 1 : 0);
+  const lead = isContinued ? 1 : 0;
+  const offsets = new Uint32Array(lead + begun + 1);
+  if (isOneRun(bytes, { ...places.definition, value: highest }, values)) {
     for (let row = 0; row < begun; row += 1) {
       offsets[lead + row] = carried + (starts[row] as number);
     }
     offsets[lead + begun] = carried + values;
     return { offsets, valid: undefined, elements: { rows: values, valid: undefined, count: values } };
   }
-  return readNullable(bytes, starts, request);
-}
-
-function highestLevel({ isOptional, isElementOptional }: ListLevels): number {
-  return 1 + (isOptional ? 1 : 0) + (isElementOptional ? 1 : 0);
-}
-
-/** The same where not each level stands for an element with a value. */
-function readNullable(
-  bytes: Uint8Array,
-  starts: Uint32Array,
-  { places, list, values, begun, isContinued, carried, pageMemory }: ListsRequest,
-): PageLists {
   if (values > pageLimitValues) {
     throw new RangeError(`a page of ${values} values`);
   }
-  const highest = highestLevel(list);
+  // Not each level stands for an element with a value.
   const empty = list.isOptional ? 1 : 0;
   const levels = pageMemory.memory("levels", values);
   readRuns(bytes, { ...places.definition, width: 32 - Math.clz32(highest) }, levels, values);
-  const lead = isContinued ? 1 : 0;
-  const offsets = new Uint32Array(lead + begun + 1);
   const valid = new Uint8Array(lead + begun).fill(1);
   const present = pageMemory.memory("valid", values);
   let [rows, count, nulls] = [0, 0, 0];
