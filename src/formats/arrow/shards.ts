@@ -23,7 +23,7 @@ export interface ShardBytes extends AsyncDisposable {
   read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** @throws JobError DISK */
+/** @throws JobError DISK @public so that tests see it */
 export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   const handle = await onDisk(file, () => promises.open(file.path));
   try {

@@ -39,7 +39,7 @@ import {
 } from "../sql/chunks.js";
 
 /** Opens a reader of schemas as DuckDB interprets them. */
-export function schemaReader(pool: ConnectionPool): SchemaReader {
+function schemaReader(pool: ConnectionPool): SchemaReader {
   return {
     digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
     columns: (path, leaves) => pool.use((connection) => readSchema(connection, path, leaves)),
