@@ -54,7 +54,7 @@ export function quoteText(text: string): string {
 }
 
 /** A glob that matches exactly this path: DuckDB's readers treat every path as a glob. */
-function exactGlob(path: string): string {
+export function exactGlob(path: string): string {
   return path.replaceAll(/[[*?]/g, (character) => `[${character}]`);
 }
 
