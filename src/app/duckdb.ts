@@ -15,7 +15,7 @@ import {
 import { firstLine } from "../duckdb/sql.js";
 import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
-import { readKeyValues } from "../formats/parquet/footer.js";
+import { readFooter } from "../formats/parquet/footer.js";
 import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../scoring/context.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { openSpool, spoolRoot } from "../util/spool.js";
@@ -94,7 +94,7 @@ export async function openGoldenReader(options: ParquetOptions): Promise<GoldenR
   const decoder = openParquetDecoder(options);
   return {
     decoder,
-    modelSha256: async (file) => (await readKeyValues(file)).get(modelKey),
+    modelSha256: async (file) => (await readFooter(file)).metadata.get(modelKey),
     [Symbol.asyncDispose]: () => decoder[Symbol.asyncDispose](),
   };
 }

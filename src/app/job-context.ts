@@ -3,7 +3,7 @@ import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
 import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { type Claim, claimOf, decoderByFormat } from "../formats/by-format.js";
+import { decoderByFormat } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";
 import { paramTexts, splitRunId } from "../plan/identity.js";
 import { decidedText, everyRun } from "../publish/recorded-run.js";
@@ -222,7 +222,6 @@ function openDecoder(
   { input: { format }, timezone }: JobSpec,
   { threads, folders, memory }: { threads: number; folders: readonly string[]; memory: MemoryBudget },
 ): Decoder {
-  const claim = (name: string): Claim => claimOf(name, format);
   return decoderByFormat(format, {
     async parquet() {
       const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
@@ -231,7 +230,7 @@ function openDecoder(
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
       const { openShards } = await import("../formats/arrow/shards.js");
-      return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
+      return openArrowDecoder({ timezone, memory, areFiles: true, open: openShards() });
     },
   });
 }

@@ -58,7 +58,6 @@ export interface ContractRequest {
   readonly tokenizers?: ReadonlyMap<string, TokenizerFacts>;
 }
 
-/** What the spec fills an input with. */
 function sourceOf({ inputs }: Pick<ContractRequest, "inputs">, name: string): InputSource | undefined {
   return inputs !== undefined && Object.hasOwn(inputs, name) ? inputs[name] : undefined;
 }
@@ -70,11 +69,15 @@ export function refuse(request: ContractRequest, found: string, hint: string): J
   return new JobError("CONTRACT", message, { hint });
 }
 
+interface Binding extends ContractRequest {
+  readonly refuse: (found: string, hint: string) => JobError;
+}
+
 /** For a column that is not there: a spec that has worked is not what is wrong. */
 const incompleteHint = "if earlier runs had it, the input is incomplete: write it again";
 
 /** The column of this name; else, where the name has dots, the field of a struct column that it leads to. */
-function findColumn(name: string, what: string, request: ContractRequest): ColumnRef {
+function findColumn(name: string, what: string, request: Binding): ColumnRef {
   const found = request.columns.find((candidate) => candidate.name === name);
   if (found !== undefined) {
     return columnRef(found, what, request);
@@ -86,8 +89,7 @@ function findColumn(name: string, what: string, request: ContractRequest): Colum
       fields.length === 0 ? candidate.name : fieldPaths(candidate.name, candidate),
     );
     const similar = didYouMean(name, names);
-    throw refuse(
-      request,
+    throw request.refuse(
       `${what} names column \`${name}\`, which is not there${similar}`,
       similar === "" ? `${incompleteHint}; else correct the name` : "names must match exactly",
     );
@@ -101,8 +103,7 @@ function findColumn(name: string, what: string, request: ContractRequest): Colum
     const next = known.find((candidate) => candidate.name === field);
     if (next === undefined) {
       const names = known.map((candidate) => candidate.name);
-      throw refuse(
-        request,
+      throw request.refuse(
         `${what} names \`${name}\`, but there is no field \`${field}\` on the way${didYouMean(field, names)}`,
         names.length === 0 ? "only struct columns have fields" : `its fields are ${names.join(", ")}`,
       );
@@ -127,18 +128,16 @@ function fieldsOf({ type, fields = [] }: SourceColumn): readonly SourceColumn[] 
 function columnRef(
   { name, sourceType, type, partition, computed, onlyNulls }: SourceColumn,
   what: string,
-  request: ContractRequest,
+  request: Binding,
 ): ColumnRef {
   if (onlyNulls === true && type === undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${what} names \`${name}\`, which has NULLs only, and a type in no shard`,
       `leave it out, write it with a type, or give it one under input.columns, as in ${name}::DOUBLE`,
     );
   }
   if (type === undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${what} names \`${name}\`, whose type ${sourceType} is not supported`,
       "maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns",
     );
@@ -152,7 +151,6 @@ function columnRef(
   };
 }
 
-/** The computed column with the text of a column that a prompt names. */
 function textColumn(name: string): string {
   return `text of ${name}`;
 }
@@ -172,8 +170,7 @@ export function textsOf(names: readonly string[], columns: readonly SourceColumn
   });
 }
 
-/** Binds a column that a prompt names: the column, or its text where it is none. */
-function findPromptColumn(name: string, request: ContractRequest): ColumnRef {
+function findPromptColumn(name: string, request: Binding): ColumnRef {
   const asText = request.columns.find((column) => column.name === textColumn(name));
   return asText === undefined
     ? findColumn(name, "model.prompt", request)
@@ -206,17 +203,15 @@ function isScalar(type: ColumnType): boolean {
   return typeof type === "string" ? type !== "binary" : type.kind === "decimal";
 }
 
-/** An input `[N, S]` from a column of lists of up to S numbers. */
 function bindPadded(
   input: TensorSignature,
   { column: name, pad: { to, ...how } }: PaddedSource,
-  request: ContractRequest,
+  request: Binding,
 ): PaddedBinding {
   const dtype = numericMatrix(input, `model.inputs.${input.name} pads`, request);
   const column = findColumn(name, `model.inputs.${input.name}`, request);
   if (!isList(column.type)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.inputs.${input.name} pads lists, column \`${name}\` is ${showType(column.type)}`,
       `only lists are padded; without pad: model.inputs: { ${input.name}: [${name}] }`,
     );
@@ -225,29 +220,25 @@ function bindPadded(
   const fixed = input.shape[1] ?? null;
   const width = to ?? fixed;
   if (width === null) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}: it does not say how many elements a row has`,
       `say it: ${padExample(input, name)}`,
     );
   }
   if (fixed !== null && width !== fixed) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.inputs.${input.name} pads to ${width} elements, the input is ${showTensor(input)}`,
       "leave pad.to out, or export the model with that dimension free",
     );
   }
   if (fixed !== null && how.shrink) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.inputs.${input.name} shrinks, the input is ${showTensor(input)}`,
       "leave pad.shrink out, or export the model with that dimension free",
     );
   }
   if (!holds(dtype, how.value)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.inputs.${input.name} pads with ${how.value}, which ${dtype} cannot hold`,
       "choose a pad.value of the input's type, as the model was trained with",
     );
@@ -255,27 +246,24 @@ function bindPadded(
   return { kind: "padded", input: input.name, dtype, width, column, ...how };
 }
 
-/** An input `[N, S]` that marks the elements of another input's lists. */
 function bindMask(
   input: TensorSignature,
   { mask_of: of }: MaskSource,
   bound: readonly InputBinding[],
-  request: ContractRequest,
+  request: Binding,
 ): InputBinding {
   const what = `model.inputs.${input.name}.mask_of`;
   const dtype = numericMatrix(input, `${what} makes a mask of`, request);
   const names = request.signature.inputs.map(({ name }) => name);
   if (!names.includes(of)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${what} names \`${of}\`, which is no input of the model${didYouMean(of, names)}`,
       `its inputs are ${names.join(", ")}`,
     );
   }
   const masked = bound.find((binding) => binding.input === of);
   if (masked?.kind !== "padded") {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${what} names \`${of}\`, which is not padded`,
       `only lists that are padded have a mask: model.inputs: { ${of}: { column: …, pad: { to: 128 } } }`,
     );
@@ -283,8 +271,7 @@ function bindMask(
   const fixed = input.shape[1] ?? null;
   if (fixed !== null && (masked.shrink || fixed !== masked.width)) {
     const width = `${masked.width} elements${masked.shrink ? ", or fewer" : ""}`;
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}, the rows of \`${of}\` are padded to ${width}`,
       "a mask is as wide as its input",
     );
@@ -292,12 +279,10 @@ function bindMask(
   return { kind: "mask", input: input.name, dtype, of };
 }
 
-/** The element type of an input `[N, S]` of numbers. */
-function numericMatrix(input: TensorSignature, does: string, request: ContractRequest): NumericTensorType {
+function numericMatrix(input: TensorSignature, does: string, request: Binding): NumericTensorType {
   const { dtype, shape } = input;
   if (!isTensorType(dtype) || dtype === "string" || shape.length !== 2) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${does} \`${input.name}\`, which is ${showTensor(input)}`,
       "padded lists and tokens are for inputs [N,S] of numbers or bool",
     );
@@ -305,14 +290,12 @@ function numericMatrix(input: TensorSignature, does: string, request: ContractRe
   return dtype;
 }
 
-/** A list of numbers, not one of lists. */
-function requireNumbers(column: ColumnRef, input: TensorSignature, request: ContractRequest): void {
+function requireNumbers(column: ColumnRef, input: TensorSignature, request: Binding): void {
   const { type } = column;
   const element = typeof type === "object" && type.kind === "list" ? type.element : undefined;
   if (element === undefined || !(isNumeric(element) || element === "bool")) {
     const nested = element !== undefined && isList(element);
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` takes numbers, column \`${column.name}\` is ${showType(type)}`,
       nested ? "bind a list of numbers to it; lists of lists are not supported" : "bind a list of numbers to it",
     );
@@ -351,16 +334,16 @@ const float32Limit = (2 - 2 ** -23) * 2 ** 127;
 const defaultMax = 64;
 
 /** An input `[N, S]` of the token ids of a text column, with the masks and token types that are made with them. */
-function bindTokens(input: TensorSignature, source: TokensSource, request: ContractRequest): TextBinding {
+function bindTokens(input: TensorSignature, source: TokensSource, request: Binding): TextBinding {
   const what = `model.inputs.${input.name}`;
   const dtype = numericMatrix(input, `${what} makes tokens for`, request);
   if (dtype !== "int64" && dtype !== "int32") {
-    throw refuse(request, `${what} makes tokens for \`${input.name}\`, which is ${showTensor(input)}`, int64Hint);
+    throw request.refuse(`${what} makes tokens for \`${input.name}\`, which is ${showTensor(input)}`, int64Hint);
   }
   const column = findColumn(source.tokenize, what, request);
   if (column.type !== "utf8") {
     const found = `${what} tokenizes texts, column \`${column.name}\` is ${showType(column.type)}`;
-    throw refuse(request, found, "name a text column");
+    throw request.refuse(found, "name a text column");
   }
   const facts = request.tokenizers?.get(source.tokenizer);
   if (facts === undefined) {
@@ -371,12 +354,11 @@ function bindTokens(input: TensorSignature, source: TokensSource, request: Contr
   if (fixed !== null && (width !== fixed || source.shrink === true)) {
     const wants = source.shrink === true ? "shrinks" : `makes ${width} tokens`;
     const hint = `leave ${source.shrink === true ? "shrink" : "max"} out, or export the model with that dimension free`;
-    throw refuse(request, `${what} ${wants}, the input is ${showTensor(input)}`, hint);
+    throw request.refuse(`${what} ${wants}, the input is ${showTensor(input)}`, hint);
   }
   const masks = madeFrom(input.name, "mask_of", request);
   if (facts.padId === undefined && masks.length === 0) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `${source.tokenizer} has no padding token, and no input of the model is a mask of \`${input.name}\``,
       "texts of different lengths need one or the other: export the model with an attention mask",
     );
@@ -399,14 +381,13 @@ function bindTokens(input: TensorSignature, source: TokensSource, request: Contr
 const int64Hint = "export the model with token ids of int64 or int32";
 
 /** Whether an input is a mask or the types of tokens. @throws JobError CONTRACT for types of another input */
-function isMadeWithTokens(name: string, request: ContractRequest): boolean {
+function isMadeWithTokens(name: string, request: Binding): boolean {
   const source = sourceOf(request, name);
   if (source !== undefined && "types_of" in source) {
     const names = Object.keys(request.inputs ?? {});
     const of = source.types_of;
     if (!isTokens(of, request)) {
-      throw refuse(
-        request,
+      throw request.refuse(
         `model.inputs.${name}.types_of names \`${of}\`, which takes no tokens${names.includes(of) ? "" : didYouMean(of, names)}`,
         "only tokens have types: name an input with tokenize",
       );
@@ -416,51 +397,48 @@ function isMadeWithTokens(name: string, request: ContractRequest): boolean {
   return source !== undefined && "mask_of" in source && isTokens(source.mask_of, request);
 }
 
-function isTokens(name: string, request: ContractRequest): boolean {
+function isTokens(name: string, request: Binding): boolean {
   const source = sourceOf(request, name);
   return source !== undefined && "tokenize" in source;
 }
 
-function madeFrom(of: string, key: "mask_of" | "types_of", request: ContractRequest): TensorSignature[] {
+function madeFrom(of: string, key: "mask_of" | "types_of", request: Binding): TensorSignature[] {
   return request.signature.inputs.filter(({ name }) => {
     const source = sourceOf(request, name);
     return source !== undefined && JSON.stringify(source) === JSON.stringify({ [key]: of });
   });
 }
 
-function derivedOf(input: TensorSignature, request: ContractRequest): DerivedInput {
+function derivedOf(input: TensorSignature, request: Binding): DerivedInput {
   return { input: input.name, dtype: numericMatrix(input, `model.inputs.${input.name} is made for`, request) };
 }
 
 function requireWidth(
   input: TensorSignature,
   { width, shrink, of }: { readonly width: number; readonly shrink: boolean; readonly of: string },
-  request: ContractRequest,
+  request: Binding,
 ): void {
   const fixed = input.shape[1] ?? null;
   if (fixed !== null && (shrink || fixed !== width)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}, the rows of \`${of}\` have ${width} tokens${shrink ? ", or fewer" : ""}`,
       "set shrink: false, and max to that length; or export the model with that dimension free",
     );
   }
 }
 
-/** Binds every input of the model: as `model.inputs` says, else by name, else a lone matrix to the numeric columns. */
-function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | "fixedBatchRows"> {
+function bindInputs(request: Binding): Pick<Contract, "inputs" | "fixedBatchRows"> {
   const { signature } = request;
   const names = signature.inputs.map(({ name }) => name);
   const unknown = Object.keys(request.inputs ?? {}).find((name) => !names.includes(name));
   if (unknown !== undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.inputs names \`${unknown}\`, which is no input of the model${didYouMean(unknown, names)}`,
       `its inputs are ${names.join(", ")}`,
     );
   }
   if (names.length === 0) {
-    throw refuse(request, "the model has no inputs", "is this the right model?");
+    throw request.refuse("the model has no inputs", "is this the right model?");
   }
   // A mask takes its form from another input, which may come after it. Masks and types of tokens are made with these.
   const others = signature.inputs.filter(
@@ -478,7 +456,7 @@ function bindInputs(request: ContractRequest): Pick<Contract, "inputs" | "fixedB
   return { inputs, fixedBatchRows: fixedRows(request) };
 }
 
-function maskSource(request: ContractRequest, input: string): MaskSource | undefined {
+function maskSource(request: Binding, input: string): MaskSource | undefined {
   const source = sourceOf(request, input);
   return source !== undefined && "mask_of" in source ? source : undefined;
 }
@@ -491,26 +469,23 @@ function bindingOf(bound: readonly InputBinding[], input: string): InputBinding 
   return found;
 }
 
-/** The batch dimension that the inputs share. */
-function fixedRows(request: ContractRequest): number | null {
+function fixedRows(request: Binding): number | null {
   const { inputs } = request.signature;
   const fixed = inputs.filter(({ shape }) => typeof shape[0] === "number");
   const sizes = new Set(fixed.map(({ shape }) => shape[0] ?? null));
   const [rows = null, ...others] = sizes;
   if (others.length > 0) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `the model's inputs have different fixed batch sizes: ${[...sizes].join(", ")}`,
       "export it with one batch dimension",
     );
   }
   if (rows === 0) {
-    throw refuse(request, "the model takes batches of no row", "export it with a batch dimension");
+    throw request.refuse("the model takes batches of no row", "export it with a batch dimension");
   }
   const [input] = fixed;
   if (input !== undefined && rows !== 1 && fixed.length < inputs.length) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}: its first dimension is fixed, and those of other inputs are not, so it may have a constant for all rows in place of a value for each row`,
       "export the model with the constant in it, or with a batch dimension that all inputs share",
     );
@@ -518,11 +493,10 @@ function fixedRows(request: ContractRequest): number | null {
   return rows;
 }
 
-function bindInput(input: TensorSignature, request: ContractRequest): InputBinding {
+function bindInput(input: TensorSignature, request: Binding): InputBinding {
   const { dtype, shape } = input;
   if (!isTensorType(dtype) || shape.length < 1 || shape.length > 2) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}; [N] and [N,F] of numbers, bool or strings are supported`,
       "export the model with such inputs",
     );
@@ -552,13 +526,13 @@ function bindInput(input: TensorSignature, request: ContractRequest): InputBindi
   return { kind: "matrix", input: input.name, dtype, rank: shape.length === 1 ? 1 : 2, columns };
 }
 
-function listed(request: ContractRequest, name: string): readonly string[] | undefined {
+function listed(request: Binding, name: string): readonly string[] | undefined {
   const source = sourceOf(request, name);
   return source !== undefined && "length" in source ? source : undefined;
 }
 
 /** The columns that an input takes: listed, of its name, or the default rule. */
-function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef[] {
+function columnsFor(input: TensorSignature, request: Binding): ColumnRef[] {
   const named = listed(request, input.name);
   if (named !== undefined) {
     return named.map((name) =>
@@ -577,8 +551,7 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
     if (input.shape.length === 2 && input.shape[1] === null) {
       // An id or a label among the features would not be noticed, because a forest accepts any number of columns.
       const names = features.map(({ name }) => name).join(", ");
-      throw refuse(
-        request,
+      throw request.refuse(
         `input \`${input.name}\` is ${showTensor(input)}: it does not say how many columns it takes`,
         `list them in the model's order: model.inputs: { ${input.name}: [${names}] }`,
       );
@@ -591,8 +564,7 @@ function columnsFor(input: TensorSignature, request: ContractRequest): ColumnRef
   );
   const mask = maskHint(input, request);
   const first = similar === "" && mask === "" ? `${incompleteHint}; else ` : "";
-  throw refuse(
-    request,
+  throw request.refuse(
     `no column is called like input \`${input.name}\`${similar}`,
     `${first}name its columns under model.inputs: { ${input.name}: [column, …] }${mask}`,
   );
@@ -609,8 +581,7 @@ function maskHint({ name, shape }: TensorSignature, { inputs = {} }: ContractReq
     : `; if it is the mask of ${of}: { mask_of: ${of} }`;
 }
 
-/** The numeric columns in file order, minus those that are carried through or come from folder names. */
-function defaultFeatures(request: ContractRequest): ColumnRef[] {
+function defaultFeatures(request: Binding): ColumnRef[] {
   return request.columns.flatMap(({ name, type, partition, computed }) =>
     type !== undefined && isNumeric(type) && partition !== true && !request.passthrough.includes(name)
       ? [{ name, path: [name], type, ...(computed === true ? { computed } : {}) }]
@@ -618,26 +589,23 @@ function defaultFeatures(request: ContractRequest): ColumnRef[] {
   );
 }
 
-function bindText(input: TensorSignature, columns: readonly ColumnRef[], request: ContractRequest): InputBinding {
+function bindText(input: TensorSignature, columns: readonly ColumnRef[], request: Binding): InputBinding {
   const [column, ...others] = columns;
   const width = input.shape.length === 1 ? 1 : input.shape[1];
   if (width !== 1 && width !== null) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}; [N] and [N,1] of strings are supported`,
       "export the model with an input for each text",
     );
   }
   if (column === undefined || others.length > 0) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` takes one text column, model.inputs lists ${columns.length}`,
       "list only the column that it takes",
     );
   }
   if (column.type !== "utf8") {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` takes strings, column \`${column.name}\` is ${showType(column.type)}`,
       request.isPrompted === true ? "make a text of it under input.columns" : "bind a text column to it",
     );
@@ -645,24 +613,17 @@ function bindText(input: TensorSignature, columns: readonly ColumnRef[], request
   return { kind: "text", input: input.name, rank: input.shape.length === 1 ? 1 : 2, column };
 }
 
-function bindList(
-  input: TensorSignature,
-  dtype: NumericTensorType,
-  column: ColumnRef,
-  request: ContractRequest,
-): InputBinding {
+function bindList(input: TensorSignature, dtype: NumericTensorType, column: ColumnRef, request: Binding): InputBinding {
   const [, width] = input.shape;
   requireNumbers(column, input, request);
   if (width === undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}, one number a row; column \`${column.name}\` is ${showType(column.type)}`,
       "bind a column of numbers to it, or export the model with an input [N,F] for lists",
     );
   }
   if (width === null) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` is ${showTensor(input)}: it does not say how many elements a row of \`${column.name}\` has`,
       `where their number varies, pad them: ${padExample(input, column.name)}; else export the model with that dimension fixed`,
     );
@@ -670,18 +631,16 @@ function bindList(
   return { kind: "list", input: input.name, dtype, width, column };
 }
 
-function countMismatch(input: TensorSignature, found: number, request: ContractRequest): Error {
+function countMismatch(input: TensorSignature, found: number, request: Binding): Error {
   const width = input.shape.length === 1 ? 1 : input.shape[1];
   const needs = width === null ? "at least one column" : `${width} ${width === 1 ? "column" : "columns"}`;
   if (listed(request, input.name) !== undefined) {
-    return refuse(
-      request,
+    return request.refuse(
       `input \`${input.name}\` needs ${needs}, model.inputs lists ${found}`,
       "list them in the model's order",
     );
   }
-  return refuse(
-    request,
+  return request.refuse(
     `input \`${input.name}\` needs ${needs}; the numeric columns that are not in output.columns are ${found}`,
     found < (width ?? 1)
       ? `if earlier runs had enough, the input is incomplete: write it again; else list its columns in the model's order under model.inputs.${input.name}`
@@ -689,10 +648,9 @@ function countMismatch(input: TensorSignature, found: number, request: ContractR
   );
 }
 
-function requireNumber(column: ColumnRef, input: TensorSignature, request: ContractRequest): void {
+function requireNumber(column: ColumnRef, input: TensorSignature, request: Binding): void {
   if (!isNumeric(column.type) && column.type !== "bool") {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input \`${input.name}\` takes ${input.dtype}, column \`${column.name}\` is ${showType(column.type)}`,
       isList(column.type)
         ? "a list column fills an input alone"
@@ -707,7 +665,7 @@ function requireNumber(column: ColumnRef, input: TensorSignature, request: Contr
  * Binds the tensors that `model.outputs` names, else every tensor output under its own name. `shrinks`: batches are as
  * wide as their longest row.
  */
-function bindOutputs(request: ContractRequest, { shrinks }: { readonly shrinks: boolean }): OutputBinding[] {
+function bindOutputs(request: Binding, { shrinks }: { readonly shrinks: boolean }): OutputBinding[] {
   const tensors = request.signature.outputs.filter((output) => output.dtype !== undefined);
   const wanted =
     request.outputs === undefined
@@ -715,8 +673,7 @@ function bindOutputs(request: ContractRequest, { shrinks }: { readonly shrinks: 
       : Object.entries(request.outputs);
   const bindings = wanted.map(([column, reference]) => bindOutput(column, reference, request, shrinks));
   if (bindings.length === 0) {
-    throw refuse(
-      request,
+    throw request.refuse(
       "the model has no tensor output",
       tensorRemedy(request.traits, request.signature.outputs[0]?.name),
     );
@@ -724,15 +681,13 @@ function bindOutputs(request: ContractRequest, { shrinks }: { readonly shrinks: 
   const taken = new Set(request.passthrough.map((name) => name.replaceAll(".", "_").toLowerCase()));
   for (const { column } of bindings) {
     if (!outputName.test(column)) {
-      throw refuse(
-        request,
+      throw request.refuse(
         `output \`${column}\` is no name for a column`,
         `name it under model.outputs, such as \`score: ${column}\``,
       );
     }
     if (taken.has(column.toLowerCase())) {
-      throw refuse(
-        request,
+      throw request.refuse(
         `output column \`${column}\` comes twice (case does not count)`,
         "give the prediction another name under model.outputs",
       );
@@ -742,14 +697,13 @@ function bindOutputs(request: ContractRequest, { shrinks }: { readonly shrinks: 
   return bindings;
 }
 
-function bindOutput(column: string, reference: string, request: ContractRequest, shrinks: boolean): OutputBinding {
+function bindOutput(column: string, reference: string, request: Binding, shrinks: boolean): OutputBinding {
   const names = request.signature.outputs.map((output) => output.name);
   const parsed = parseOutputReference(reference);
   // An output may be called `y[0]` itself.
   const isName = names.includes(reference);
   if (isName && parsed?.element !== undefined && names.includes(parsed.tensor)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.outputs.${column} names \`${reference}\`, which is an output and also an element of output \`${parsed.tensor}\``,
       "rename one of the two outputs in the model",
     );
@@ -758,23 +712,20 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
     isName || parsed === undefined ? { tensor: reference, element: undefined } : parsed;
   const output = request.signature.outputs.find((candidate) => candidate.name === wanted);
   if (output === undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.outputs.${column} names \`${wanted}\`, which is no output of the model${didYouMean(wanted, names)}`,
       `its outputs are ${names.join(", ")}`,
     );
   }
   if (output.dtype === undefined) {
     const type = request.traits.otherOutputs.find(({ name }) => name === output.name)?.type ?? "a sequence or map";
-    throw refuse(
-      request,
+    throw request.refuse(
       `output \`${output.name}\` is ${type}, not a tensor`,
       tensorRemedy(request.traits, output.name),
     );
   }
   if (!isTensorType(output.dtype)) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `output \`${output.name}\` is ${showTensor(output)}; ${output.dtype} is not supported`,
       "numbers, bool and strings are; choose another output",
     );
@@ -782,8 +733,7 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
   const type = columnTypeOfTensor(output.dtype);
   const width = widthOf(output, request);
   if (width === null && shrinks) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `output \`${output.name}\` is ${showTensor(output)}, which may be as wide as the batch: with shrink, the prediction of a row would depend on the other rows of its batch`,
       "set shrink: false, or export the model with an output of a fixed width",
     );
@@ -798,11 +748,10 @@ function bindOutput(column: string, reference: string, request: ContractRequest,
 }
 
 /** Values a row; null: the model does not say. The declared batch dimension is ignored: exporters get it wrong. */
-function widthOf(output: TensorSignature, request: ContractRequest): number | null {
+function widthOf(output: TensorSignature, request: Binding): number | null {
   const [, width = 1] = output.shape;
   if (output.shape.length < 1 || output.shape.length > 2) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `output \`${output.name}\` is ${showTensor(output)}; [N], [N,1] and [N,K] are supported`,
       output.shape.length === 0
         ? `the model mixes the rows of a batch into one value: ${keepRows}`
@@ -816,11 +765,10 @@ function requireElement(
   column: string,
   element: number,
   output: TensorSignature,
-  { width, request }: { width: number | null; request: ContractRequest },
+  { width, request }: { width: number | null; request: Binding },
 ): void {
   if (width !== null && element >= width) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `model.outputs.${column} names \`${output.name}[${element}]\`, but a row has ${width === 1 ? "1 value" : `${width} values`}`,
       `elements count from 0 to ${width - 1}`,
     );
@@ -831,7 +779,8 @@ function requireElement(
  * Binds a model's signature to a shard's columns before anything is scored.
  * @throws JobError CONTRACT with signature and schema side by side and the nearest names.
  */
-export function bindContract(request: ContractRequest): Contract {
+export function bindContract(asked: ContractRequest): Contract {
+  const request = { ...asked, refuse: (found: string, hint: string) => refuse(asked, found, hint) };
   const passthrough = request.passthrough.map((name) => bindPassthrough(name, request));
   const { inputs, fixedBatchRows } = bindInputs(request);
   const { expressions, cast, missing } = request;
@@ -845,21 +794,20 @@ function isAsWideAsBatch(input: InputBinding): boolean {
 }
 
 /** A computed column that nothing takes is a mistake, and would cost time and rejects anyway. */
-function refuseUnused(request: ContractRequest, bound: Pick<Contract, "inputs" | "passthrough">): void {
+function refuseUnused(request: Binding, bound: Pick<Contract, "inputs" | "passthrough">): void {
   const used = new Set(boundColumns(bound).flatMap(({ path, computed }) => (computed === true ? [path[0]] : [])));
   const { expressions, takenElsewhere } = request;
   const idle = expressions?.list.find(
     ({ kind, name }) => kind === "column" && !used.has(name) && takenElsewhere?.has(name) !== true,
   );
   if (idle !== undefined) {
-    throw refuse(
-      request,
+    throw request.refuse(
       `input.columns computes \`${idle.name}\`, which neither the model nor output.columns takes`,
       "name it under model.inputs or output.columns, or remove it",
     );
   }
 }
 
-function bindPassthrough(name: string, request: ContractRequest): PassthroughBinding {
+function bindPassthrough(name: string, request: Binding): PassthroughBinding {
   return { column: name.replaceAll(".", "_"), source: findColumn(name, "output.columns", request) };
 }

@@ -7,7 +7,6 @@ import { type FeatureOrder, batchDependence, tensorRemedy } from "./model-facts.
 import { showTensor } from "./signatures.js";
 import { isElementType } from "../columnar/values.js";
 
-/** Lists of one input that are filled up, as a spec writes it. */
 interface ProposedPadding {
   readonly column: string;
   readonly pad: { readonly to: number };
@@ -317,7 +316,6 @@ function proposeOutputs(
 
 const longestName = 50;
 
-/** A name for an output column that nothing else has. */
 function freeName(wanted: string, taken: ReadonlySet<string>): string {
   const plain = wanted
     .replaceAll(/[^A-Za-z0-9_]/g, "_")

@@ -209,7 +209,6 @@ interface RowsOptions {
   readonly finish: (rows: number, valid: Uint8Array | undefined) => Column;
 }
 
-/** What all builders share: they count rows, and keep which are NULL. */
 function rowsBuilder({ take, bytes, finish }: RowsOptions): ColumnBuilder {
   const valid = validity();
   let rows = 0;
@@ -347,42 +346,11 @@ export function filterColumn(type: ColumnType, column: Column, keep: Uint8Array)
 
 /** Rows of a column by their numbers, which may repeat, in this order. */
 export function gatherColumn(type: ColumnType, column: Column, rows: Uint32Array): Column {
-  if (column.kind === "fixed" && column.elementsPerValue === 1) {
-    const { data, valid } = column;
-    return {
-      ...column,
-      data: gatherValues(data, rows),
-      valid: valid && gatherFlags(valid, rows),
-    };
-  }
-  const builder = createColumnBuilder(type, rows.length);
-  for (let from = 0, to = 0; from < rows.length; from = to) {
-    const first = rows[from] ?? 0;
-    for (to = from + 1; to < rows.length && rows[to] === first + (to - from); ) {
-      to += 1;
-    }
-    builder.append(column, first, first + (to - from));
-  }
-  return builder.finish();
-}
-
-function gatherFlags(flags: Uint8Array, rows: Uint32Array): Uint8Array {
-  const gathered = new Uint8Array(rows.length);
-  for (let index = 0; index < rows.length; index += 1) {
-    gathered[index] = flags[rows[index] as number] as number;
-  }
-  return gathered;
-}
-
-function gatherValues(values: Values, rows: Uint32Array): Values {
-  const gathered = allocate(elementOf(values), rows.length);
-  // One loop for all types: TypeScript cannot see that the two arrays agree.
-  const from = values as Float64Array;
-  const to = gathered as Float64Array;
-  for (let index = 0; index < rows.length; index += 1) {
-    to[index] = from[rows[index] as number] as number;
-  }
-  return gathered;
+  return takeRows(type, column, {
+    indices: rows as Uint32Array<ArrayBuffer>,
+    valid: undefined,
+    limit: Number.POSITIVE_INFINITY,
+  });
 }
 
 /** The runs [from, to) of neighbouring rows that are kept. `keep`: one byte a row. */
@@ -412,34 +380,34 @@ export function takeRows(type: ColumnType, values: Column, taking: Taking): Colu
     case "bytes":
       return { kind: "bytes", ...takeTexts(values, positions, { valid, limit: taking.limit }), valid };
     case "list":
-    case "struct": {
-      const builder = createColumnBuilder(type, positions.length);
-      for (const position of positions) {
-        if (
-          values.kind === "list" &&
-          position < rowsOf(values) &&
-          builder.rowCount * lengthAt(values, position) > taking.limit
-        ) {
-          throw new RangeError(`lists of ${lengthAt(values, position)} elements for each of ${positions.length} rows`);
-        }
-        if (position < rowsOf(values)) {
-          builder.append(values, position, position + 1);
-        }
-      }
-      // A NULL without a value still takes a row.
-      return builder.rowCount === positions.length ? { ...builder.finish(), valid } : refuseEmpty();
-    }
+    case "struct":
+      return { ...takeNested(type, values, positions, taking.limit), valid };
     default:
       return assertNever(values);
   }
 }
 
-function refuseEmpty(): never {
-  throw new RangeError("a dictionary of lists or structs without values");
-}
-
-function lengthAt({ offsets }: { readonly offsets: Uint32Array }, row: number): number {
-  return (offsets[row + 1] ?? 0) - (offsets[row] ?? 0);
+/** @throws RangeError for more elements than `limit` */
+function takeNested(type: ColumnType, values: Column, positions: Uint32Array, limit: number): Column {
+  const size = rowsOf(values);
+  if (size === 0 && positions.length > 0) {
+    throw new RangeError("a dictionary of lists or structs without values"); // a NULL without a value still takes a row
+  }
+  const builder = createColumnBuilder(type, positions.length);
+  let elements = 0;
+  for (let from = 0, to = 0; from < positions.length; from = to) {
+    const first = positions[from] as number;
+    for (to = from + 1; to < positions.length && positions[to] === first + (to - from); ) {
+      to += 1;
+    }
+    const end = first + (to - from);
+    elements += values.kind === "list" ? (values.offsets[end] as number) - (values.offsets[first] as number) : 0;
+    if (elements > limit) {
+      throw new RangeError(`${elements} elements of lists in ${positions.length} rows`);
+    }
+    builder.append(values, first, end);
+  }
+  return builder.finish();
 }
 
 /** Checked positions, 0 for NULLs, and which rows are NULL: by index or by value. */

@@ -10,7 +10,6 @@ import type { Values } from "./values.js";
  * rows are copied into its memory a block at a time, which costs little compared with hashing them.
  */
 
-/** See `hash-loops.wat`. */
 interface Loops {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly hashRows: (
@@ -27,21 +26,17 @@ interface Loops {
 }
 
 /** Words of a hash. */
-const hashWords = 4;
+export const hashWords = 4;
 /** Rows that are hashed at once, and their words: what stays in the cache of a core. */
 const mostRows = 4096;
 const mostWords = 32 * 1024;
 
 /** Loops of this thread, and their memory: the rows of a block, then their hashes. */
 interface HashLoops {
-  /** Rows of so many words that are hashed at once; 0: a row is too long. A multiple of four. */
-  rowsAtOnce(words: number): number;
+  readonly loops: Loops;
   /** Takes the words of the rows of a block. */
   readonly block: Int32Array;
-  /** Hashes the rows of the block. The result holds until the next call. */
-  hash(rows: number, words: number, seed: Int32Array): Int32Array;
-  /** Gives all NaN among the first words of the block, which are floats, the same bits. */
-  unifyNan(words: number): void;
+  readonly hashes: Int32Array;
 }
 
 let opened: { readonly loops: HashLoops | undefined } | undefined;
@@ -57,24 +52,9 @@ function open(): HashLoops | undefined {
   if (loops === undefined) {
     return undefined;
   }
-  const { buffer } = loops.memory;
-  const block = new Int32Array(buffer, 0, mostWords);
-  const hashes = new Int32Array(buffer, block.byteLength, mostRows * hashWords);
-  return {
-    rowsAtOnce: (words) => Math.min(mostRows, Math.floor(mostWords / Math.max(1, words))) & ~3,
-    block,
-    hash(rows, words, seed) {
-      const [a = 0, b = 0, c = 0, d = 0] = seed;
-      loops.hashRows(0, words, (rows + 3) & ~3, hashes.byteOffset, a, b, c, d);
-      return hashes.subarray(0, rows * hashWords);
-    },
-    unifyNan(words) {
-      loops.unifyNan(0, (words + 3) & ~3);
-    },
-  };
+  const block = new Int32Array(loops.memory.buffer, 0, mostWords);
+  return { loops, block, hashes: new Int32Array(loops.memory.buffer, block.byteLength, mostRows * hashWords) };
 }
-
-export { hashWords };
 
 /** Hashes rows with 128 bits. Hashes are stored one after the other, four words each. */
 interface RowHasher {
@@ -153,23 +133,26 @@ interface FixedRows {
 
 /** Hashes rows of as many words each in WebAssembly; false: there is none here, or rows are too long for it. */
 function hashFixedRows(fields: readonly WordsField[], rows: number, { seed, hashes, at, floats }: FixedRows): boolean {
-  const loops = hashLoops();
+  const here = hashLoops();
   const width = fields.reduce((sum, field) => sum + field.width, 0);
-  const most = loops?.rowsAtOnce(width) ?? 0;
-  if (loops === undefined || most === 0) {
+  const most = Math.min(mostRows, Math.floor(mostWords / Math.max(1, width))) & ~3;
+  if (here === undefined || most === 0) {
     return false;
   }
+  const { loops, block } = here;
+  const [a = 0, b = 0, c = 0, d = 0] = seed;
   for (let from = 0; from < rows; from += most) {
     const count = Math.min(most, rows - from);
     let place = 0;
     for (const field of fields) {
-      putField(loops.block, place, width, field, { from, count });
+      putField(block, place, width, field, { from, count });
       place += field.width;
     }
     if (floats) {
-      loops.unifyNan(count * width);
+      loops.unifyNan(0, (count * width + 3) & ~3);
     }
-    hashes.set(loops.hash(count, width, seed), (at + from) * hashWords);
+    loops.hashRows(0, width, (count + 3) & ~3, here.hashes.byteOffset, a, b, c, d);
+    hashes.set(here.hashes.subarray(0, count * hashWords), (at + from) * hashWords);
   }
   return true;
 }
@@ -301,7 +284,6 @@ function scramble(hash: number): number {
   return h ^ (h >>> 16);
 }
 
-/** The same bytes, four at a time and one at a time. */
 interface Memory {
   readonly words: Int32Array<ArrayBuffer>;
   readonly bytes: Uint8Array<ArrayBuffer>;

@@ -83,7 +83,6 @@ export function withNanos(text: string, nanos: bigint): string {
   return `${clock}.${fraction.padEnd(6, "0")}${String(nanos).padStart(3, "0")}`;
 }
 
-/** Returns a timestamp as text: "2026-01-31T12:34:56", or "infinity". */
 function momentText(micros: bigint): string {
   if (isInfinite(micros)) {
     return micros > 0n ? "infinity" : "-infinity";

@@ -1,29 +1,19 @@
-import type { Decoder, ShardFile } from "./port.js";
+import type { Decoder, ShardFile, ShardQuestions, SliceRequest } from "./port.js";
 import { ifOpened } from "../util/promises.js";
 import { JobError, reworded } from "../util/errors.js";
 
 /** The value of `input.format`; undefined: the format follows from the file names. */
 type Format = "parquet" | "arrow" | undefined;
 
-/** What a shard's name, or the spec, says that it is. */
-export type Claim = "file" | "stream" | "either";
-
-const fileNames = /\.(arrow|feather|ipc)$/i;
-const streamNames = /\.arrows$/i;
+const arrowNames = /\.(arrows?|feather|ipc)$/i;
 
 /** Whether a file has the name of one in a format that this program reads. */
 export function isInputFile(name: string): boolean {
-  return /\.parquet$/i.test(name) || fileNames.test(name) || streamNames.test(name);
+  return /\.parquet$/i.test(name) || arrowNames.test(name);
 }
 
-/** Whether a shard is Arrow. A file name that fits neither format means Parquet. */
 function isArrow(name: string, format: Format): boolean {
-  return format === undefined ? fileNames.test(name) || streamNames.test(name) : format === "arrow";
-}
-
-/** What an Arrow shard should be; where the spec says that it is Arrow, its name need not. */
-export function claimOf(name: string, format: Format): Claim {
-  return format === "arrow" ? "either" : streamNames.test(name) ? "stream" : "file";
+  return format === undefined ? arrowNames.test(name) : format === "arrow";
 }
 
 /** Decodes each shard by its format, since a job may have both. A decoder is opened when its first shard comes. */
@@ -70,56 +60,52 @@ export function decoderByFormat(
   };
 }
 
-/** Cuts a list where the format changes. */
-function* sameFormat<T>(all: readonly T[], isArrowOf: (one: T) => boolean): Generator<[T, ...T[]]> {
-  let group: [T, ...T[]] | undefined;
-  for (const one of all) {
-    if (group !== undefined && isArrowOf(group[0]) === isArrowOf(one)) {
-      group.push(one);
-      continue;
+function sameFormat<T>(all: readonly T[], isArrowOf: (item: T) => boolean): [T, ...T[]][] {
+  const groups: [T, ...T[]][] = [];
+  for (const item of all) {
+    const last = groups.at(-1);
+    if (last !== undefined && isArrowOf(last[0]) === isArrowOf(item)) {
+      last.push(item);
+    } else {
+      groups.push([item]);
     }
-    if (group !== undefined) {
-      yield group;
-    }
-    group = [one];
   }
-  if (group !== undefined) {
-    yield group;
-  }
+  return groups;
+}
+
+/** What is asked of `sql` is asked of the decoder, which opens it for the first question. */
+interface FormatDecoder extends Omit<Decoder, keyof ShardQuestions> {
+  readonly sql: () => Promise<ShardQuestions>;
 }
 
 /**
  * Wraps a decoder so that its messages and hints name shards as the user knows them, not the files on this machine that
  * hold their bytes. DuckDB's own messages name the file, too.
  */
-export function namingDecoder(decoder: Decoder): Decoder {
+export function namingDecoder({ sql, ...decoder }: FormatDecoder): Decoder {
   return {
     ...decoder,
     footers: (files) => iterate(files, () => decoder.footers(files)),
-    windows: (slice, windowBytes) => call(slice.file, () => decoder.windows(slice, windowBytes)),
-    units: (slice, options) => call(slice.file, () => decoder.units(slice, options)),
-    read: (slices) =>
-      iterate(
-        slices.map(({ file }) => file),
-        () => decoder.read(slices),
-      ),
-    countKept: (slices) =>
-      call(
-        slices.map(({ file }) => file),
-        () => decoder.countKept(slices),
-      ),
-    verify: (file, signal) => call(file, () => decoder.verify(file, signal)),
-    bindExpression: (request) => call(request.file, () => decoder.bindExpression(request)),
-    describeRows: (request) => call(request.file, () => decoder.describeRows(request)),
-    describeFailure: (request) => call(request.file, () => decoder.describeFailure(request)),
+    windows: (slice, windowBytes) => call([slice.file], () => decoder.windows(slice, windowBytes)),
+    units: (slice, options) => call([slice.file], () => decoder.units(slice, options)),
+    read: (slices) => iterate(filesOf(slices), () => decoder.read(slices)),
+    countKept: (slices) => call(filesOf(slices), () => decoder.countKept(slices)),
+    verify: (file, signal) => call([file], () => decoder.verify(file, signal)),
+    bindExpression: (request) => call([request.file], async () => await (await sql()).bindExpression(request)),
+    describeRows: (request) => call([request.file], async () => await (await sql()).describeRows(request)),
+    describeFailure: (request) => call([request.file], async () => await (await sql()).describeFailure(request)),
   };
 }
 
-async function call<T>(files: ShardFile | readonly ShardFile[], work: () => Promise<T>): Promise<T> {
+function filesOf(slices: readonly SliceRequest[]): ShardFile[] {
+  return slices.map(({ file }) => file);
+}
+
+async function call<T>(files: readonly ShardFile[], work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw renamed(error, [files].flat());
+    throw renamed(error, files);
   }
 }
 

@@ -1,5 +1,4 @@
 import { unpackSnappyHere } from "../columnar/memory/page-loops.js";
-import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
 import { Decompress } from "fzstd";
 import { messageOf } from "../util/errors.js";
@@ -9,7 +8,6 @@ import { messageOf } from "../util/errors.js";
 /** Longer runs are copied by the engine. */
 const longRun = 32;
 
-/** Copies `length` bytes of `source` from `at`. The range must be within both arrays. */
 function copyLiterals(target: Uint8Array, filled: number, source: Uint8Array, at: number, length: number): void {
   if (length >= longRun) {
     target.set(source.subarray(at, at + length), filled);
@@ -20,7 +18,6 @@ function copyLiterals(target: Uint8Array, filled: number, source: Uint8Array, at
   }
 }
 
-/** Repeats `length` bytes that begin `distance` before `filled`. The ranges may overlap. */
 function copyMatch(target: Uint8Array, filled: number, distance: number, length: number): void {
   if (distance >= length && length >= longRun) {
     target.copyWithin(filled, filled - distance, filled - distance + length);
@@ -233,34 +230,13 @@ function littleEndian(source: Uint8Array, at: number, bytes: number): number {
   return bytes > 3 ? value + (source[at + 3] as number) * 2 ** 24 : value;
 }
 
-/** Fills `target` with the first bytes that a decompressor makes of `packed`; returns how many there were. */
-export async function streamStart(stream: Transform, packed: Uint8Array, target: Uint8Array): Promise<number> {
-  let filled = 0;
-  stream.end(packed);
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    const part = chunk.subarray(0, target.length - filled);
-    target.set(part, filled);
-    filled += part.length;
-    if (filled === target.length) {
-      break; // which ends the stream
-    }
-  }
-  return filled;
-}
-
 type Unpack = (data: Uint8Array, options: { maxOutputLength: number; finishFlush?: number }) => Buffer<ArrayBuffer>;
 
 /** Node has them since 22.15. */
-const { zstdDecompressSync, createZstdDecompress } = zlib as {
-  zstdDecompressSync?: Unpack;
-  createZstdDecompress?: () => Transform;
-};
+const { zstdDecompressSync } = zlib as { zstdDecompressSync?: Unpack };
 
 /** Whether frames are unpacked by native code. */
 export const isZstdNative = zstdDecompressSync !== undefined;
-
-/** Bytes that fzstd is given at once: it unpacks all that it is given. */
-const pieceBytes = 64 * 1024;
 
 /** Unpacks a frame of exactly `length` bytes. @throws RangeError where it is damaged, or of another length */
 export function unpackZstd(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
@@ -298,21 +274,4 @@ function unpackHere(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer>
   });
   stream.push(packed, true);
   return target.subarray(0, filled);
-}
-
-/** Fills `target` with the first bytes of a frame; returns how many there were. */
-export async function unpackZstdStart(packed: Uint8Array, target: Uint8Array): Promise<number> {
-  if (createZstdDecompress !== undefined) {
-    return await streamStart(createZstdDecompress(), packed, target);
-  }
-  let filled = 0;
-  const stream = new Decompress((chunk) => {
-    const part = chunk.subarray(0, target.length - filled);
-    target.set(part, filled);
-    filled += part.length;
-  });
-  for (let at = 0; at < packed.length && filled < target.length; at += pieceBytes) {
-    stream.push(packed.subarray(at, at + pieceBytes), at + pieceBytes >= packed.length);
-  }
-  return filled;
 }

@@ -3,8 +3,6 @@ import type { Column, ColumnType, RecordBatch, SourceColumn, Piece } from "../co
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {
-  /** The SQL that computes it: where it uses nanoseconds, not quite the text of the spec. */
-  readonly text: string;
   /** The shard's columns that it uses, as the shard spells them. */
   readonly uses: readonly string[];
   /** The type in the format's notation ("DOUBLE"). */
@@ -17,7 +15,6 @@ export type Partitions = ReadonlyMap<string, string | null>;
 
 export interface ShardSchema {
   readonly columns: readonly SourceColumn[];
-  readonly unreadable: readonly UnreadableColumn[];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -27,14 +24,6 @@ export interface LegacyDates {
   /** The key of the file's metadata that says so, and the time zone that Spark computed in. */
   readonly key: string;
   readonly timeZone: string;
-}
-
-/** A column, or a field of one, that cannot be told from another one. A job that does not use it may have it. */
-export interface UnreadableColumn {
-  /** The column, then the fields that lead to it. */
-  readonly path: readonly string[];
-  /** "differs from `a` in upper and lower case only" */
-  readonly why: string;
 }
 
 /** What a shard's footer says. */
@@ -206,8 +195,30 @@ export interface UnitReader {
   close(): void;
 }
 
+/** What is asked of a shard beside its rows. */
+export interface ShardQuestions {
+  /**
+   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
+   * its type.
+   * @throws JobError SPEC_INVALID
+   */
+  bindExpression(request: {
+    readonly file: ShardFile;
+    readonly text: string;
+    /** The columns of the file and of its folders. */
+    readonly columns: readonly SourceColumn[];
+    readonly partitions: Partitions;
+  }): Promise<BoundExpression>;
+  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
+  describeRows(
+    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
+  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
+  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
+  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
+}
+
 /** Turns shards into record batches. */
-export interface Decoder extends AsyncDisposable {
+export interface Decoder extends ShardQuestions, AsyncDisposable {
   /**
    * Footers only, in the order given, at most some at a time.
    * @throws JobError SHARD_CORRUPT naming the file
@@ -243,22 +254,4 @@ export interface Decoder extends AsyncDisposable {
    * @throws JobError SHARD_CORRUPT naming file, row group and column
    */
   verify(file: ShardFile, signal: AbortSignal): Promise<PageCounts>;
-  /**
-   * Checks that `text` is one expression of one row, which depends on nothing but the shard's columns, and tells
-   * its type.
-   * @throws JobError SPEC_INVALID
-   */
-  bindExpression(request: {
-    readonly file: ShardFile;
-    readonly text: string;
-    /** The columns of the file and of its folders. */
-    readonly columns: readonly SourceColumn[];
-    readonly partitions: Partitions;
-  }): Promise<BoundExpression>;
-  /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
-  describeRows(
-    request: RowsRequest & { readonly columns: readonly ColumnRef[] },
-  ): Promise<ReadonlyMap<number, readonly (string | null)[]>>;
-  /** What is said when `expression` is computed for the first of `rows`, where it fails. */
-  describeFailure(request: RowsRequest & { readonly expression: Expression }): Promise<string>;
 }

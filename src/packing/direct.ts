@@ -350,7 +350,6 @@ function numberLists(column: Column): ListColumn & { readonly child: FixedColumn
   return { ...column, child: column.child };
 }
 
-/** Makes batches of the decoded columns, without DuckDB. */
 interface DirectPlan {
   /** @param constants columns from folder names, of at least as many rows */
   batch(piece: Piece, rows: { readonly from: number; readonly to: number }, constants: Constants): RecordBatch;
@@ -390,7 +389,6 @@ export function directPlan(projection: Projection, take?: TakeValues): DirectPla
   };
 }
 
-/** A column, not a field of one. */
 function isPlain({ path, computed }: ColumnRef): boolean {
   return path.length === 1 && computed !== true;
 }

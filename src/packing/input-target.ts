@@ -85,7 +85,6 @@ export function matrixDims(binding: MatrixBinding, rows: number, width: number):
   return binding.kind === "matrix" && binding.rank === 1 ? [rows] : [rows, width];
 }
 
-/** Rows of as many numbers each. */
 function matrixTarget(
   binding: MatrixBinding,
   { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
@@ -267,7 +266,6 @@ function firstBadText({ offsets, bytes, valid }: BytesColumn, from: number, to: 
   return row;
 }
 
-/** The first row of [from, to) that is NULL; else `to`. */
 function firstNull({ valid }: Pick<BytesColumn, "valid">, from: number, to: number): number {
   const missing = valid?.subarray(0, to).indexOf(0, from) ?? -1;
   return missing < 0 ? to : missing;
@@ -282,7 +280,6 @@ function packedTexts(column: Column): Texts {
   return { offsets: new Uint32Array(offsets), bytes: new Uint8Array(bytes.subarray(0, offsets.at(-1))) };
 }
 
-/** Lists of up to `width` elements, the shorter ones filled up. */
 function paddedTarget(
   binding: PaddedBinding,
   { batchRows, nanAllowed, take, onFault }: InputTargetOptions,

@@ -25,7 +25,6 @@ export function createPredictionColumn(type: ColumnType, length: number): Predic
   return type === "utf8" ? texts() : numbers(type, length, 1);
 }
 
-/** `perRow`: values a row that are kept. */
 function numbers(type: ColumnType, length: number, perRow: number): PredictionColumn {
   const layout = layoutOf(type);
   if (layout.kind !== "fixed") {

@@ -83,7 +83,6 @@ function selectInput(input: DecodedInput, keep: Uint8Array, rowCount: number): D
   return { ...input, data, valid: validNow };
 }
 
-/** The type of lists with elements of this kind in memory. */
 function listOf({ data }: FixedColumn): ColumnType {
   return { kind: "list", element: elementOf(data) };
 }

@@ -14,7 +14,7 @@ import type { Model } from "../models/port.js";
 import { type ScoringContext, type ShardFiles, atKey } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { tokenizersOf } from "./model.js";
-import { type SeenSchema, refuseUnreadable } from "./read-shards.js";
+import { type SeenSchema } from "./read-shards.js";
 import { blankInputs } from "../packing/packer.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { ListedShard } from "../plan/compare.js";
@@ -62,9 +62,6 @@ export async function bindFirstShard(
     ...(spec.output.numbered === true ? { numbered: true } : {}),
     ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
   };
-  if (seen !== undefined) {
-    refuseUnreadable(contract, seen);
-  }
   refuseDoubleNames(contract);
   refuseLargeBatches(context, contract);
   await probeRows(engine, contract);
@@ -156,18 +153,16 @@ async function bindExpressions(
   const list: Expression[] = [];
   const computed: SourceColumn[] = [];
   if (where !== undefined) {
-    const { text, uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
-    list.push({ kind: "where", name: "input.where", text, uses });
+    const { uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
+    list.push({ kind: "where", name: "input.where", text: where, uses });
   }
-  for (const [name, given] of Object.entries(columns)) {
-    const { text, uses, sourceType, type } = await atKey(context, ["input", "columns", name], () =>
-      bind(given, requireType),
-    );
+  for (const [name, text] of Object.entries(columns)) {
+    const { uses, sourceType, type } = await atKey(context, ["input", "columns", name], () => bind(text, requireType));
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
   }
-  for (const [name, given] of texts) {
-    const { text, uses } = await bind(given, requireType);
+  for (const [name, text] of texts) {
+    const { uses } = await bind(text, requireType);
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
   }

@@ -24,7 +24,6 @@ import { count } from "../report/report.js";
 import { atKey, type GoldenReader, type JobContext } from "../scoring/context.js";
 import type { GoldenSpec } from "../spec/checks-spec.js";
 import { assertNever, JobError } from "../util/errors.js";
-import { refuseUnreadable } from "./read-shards.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { OpenShard } from "../storage/port.js";
@@ -53,7 +52,6 @@ export async function checkGolden(
   await requireModel(golden, plan);
   const { rows, schema } = await footerOf(golden);
   const bound = goldenContract(plan.contract, { name, columns: schema.columns });
-  refuseUnreadable(bound, { name, unreadable: schema.unreadable });
 
   const contract = { ...bound, numbered: true } as const; // messages name rows of the file
   const input = { ...plan.input, rows, uniform: true as const, shards: [{ ...listed, rows }] };

@@ -1,5 +1,5 @@
 import { type Column, type ColumnType, type SourceColumn, showColumnType } from "../columnar/types.js";
-import type { Decoder, LegacyDates, ShardFooter, ShardSchema, UnreadableColumn } from "../formats/port.js";
+import type { Decoder, LegacyDates, ShardFooter, ShardSchema } from "../formats/port.js";
 import type { ListedShard } from "../plan/compare.js";
 import { partitionColumns, partitionsOf } from "../plan/partitions.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
@@ -24,7 +24,6 @@ export interface SeenSchema {
   /** The shard, as messages name it. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
-  readonly unreadable: readonly UnreadableColumn[];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -165,7 +164,6 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
 interface NamedSchema {
   readonly name: string;
   readonly columns: readonly SourceColumn[];
-  readonly unreadable: readonly UnreadableColumn[];
 }
 
 /** Gives columns that have NULLs only, and so no type, the type that the first other shard with a type has. */
@@ -182,9 +180,6 @@ export function withTypesOf<T extends NamedSchema>(others: readonly NamedSchema[
  * @throws JobError SCHEMA_MISMATCH
  */
 export function refuseDrift(contract: Contract, first: NamedSchema | undefined, other: NamedSchema | undefined): void {
-  if (other !== undefined) {
-    refuseUnreadable(contract, other);
-  }
   const needType = new Set([
     ...(contract.expressions?.list.flatMap(({ uses }) => uses) ?? []),
     ...boundColumns(contract).flatMap(({ path }) => (path.length > 1 ? path.slice(0, 1) : [])),
@@ -202,25 +197,6 @@ export function refuseDrift(contract: Contract, first: NamedSchema | undefined, 
           hint: "the columns that the job uses must have the same type in all shards; write that shard again, or take it out of input.path",
         },
       );
-    }
-  }
-}
-
-/**
- * Refuses columns, and fields of structs, that the job uses and that cannot be told from others.
- * @throws JobError SCHEMA_MISMATCH
- */
-export function refuseUnreadable(contract: Contract, { name, unreadable }: Omit<NamedSchema, "columns">): void {
-  const used = [
-    ...boundColumns(contract).flatMap(({ path, computed }) => (computed === true ? [] : [path])),
-    ...(contract.expressions?.list.flatMap(({ uses }) => uses.map((column) => [column])) ?? []),
-  ];
-  for (const { path, why } of unreadable) {
-    // A struct is used with all of its fields, unless a path leads to one.
-    if (used.some((steps) => steps.every((step, index) => (path[index] ?? step) === step))) {
-      throw new JobError("SCHEMA_MISMATCH", `planning: column \`${path.join(".")}\` of ${name} ${why}`, {
-        hint: "names must differ in more than upper and lower case; rename one of the columns",
-      });
     }
   }
 }

@@ -6,12 +6,12 @@ import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../publish/pu
 import type { JobContext, StoredRowsReader } from "../scoring/context.js";
 import { JobError, exitCodeOf, messageOf } from "../util/errors.js";
 import {
+  type HashSeeds,
+  type StoredTable,
   addStored,
   combineHashes,
   createKeyHasher,
   createStoredTable,
-  type HashSeeds,
-  type StoredTable,
   tableRowBytes,
 } from "../packing/feature-hasher.js";
 import { type SpanRange, spansOf } from "../plan/spans.js";

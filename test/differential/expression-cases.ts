@@ -67,13 +67,6 @@ function withNarrowFloats(value: Value, type: ColumnType, dice: Dice): Value {
   );
 }
 
-/** Whole microseconds before 1970: of others, DuckDB's own functions of microseconds cut the rest the wrong way. */
-function withWholeMicros(value: Value, type: ColumnType): Value {
-  return eachScalar(value, type, (one, of) =>
-    typeof one === "bigint" && of === "timestamp[ns]" && one < 0n ? one - (one % 1000n) : one,
-  );
-}
-
 function eachScalar(value: Value, type: ColumnType, change: (value: Value, type: string) => Value): Value {
   if (typeof type === "object" && Array.isArray(value)) {
     return value.map((one: Value, place) => {
@@ -84,14 +77,11 @@ function eachScalar(value: Value, type: ColumnType, change: (value: Value, type:
   return change(value, showType(type));
 }
 
-/**
- * @param howCarried whether an expression is one whose values can be carried: "exact" if DuckDB computes it as it is,
- * "micros" if its nanoseconds are given to functions of microseconds
- */
+/** @param isCarried whether an expression is one whose values can be carried */
 export async function anyCase(
   seed: number,
   writers: Writers,
-  howCarried: (columns: readonly TableColumn[], sql: string) => Promise<"exact" | "micros" | undefined>,
+  isCarried: (columns: readonly TableColumn[], sql: string) => Promise<boolean>,
 ): Promise<SqlCase> {
   const dice = diceOf(seed);
   const rows = dice.int(1, 60);
@@ -120,26 +110,20 @@ export async function anyCase(
   );
   const drafts = Array.from({ length: dice.pick([0, 4, 8, 12]) }, (_, index) => [`e${index}`, sql.value()] as const);
   const computed: [string, string][] = [];
-  const ways = new Set<string | undefined>();
   for (const [name, text] of drafts) {
-    const way = await howCarried(columns, text);
-    if (way !== undefined) {
+    if (await isCarried(columns, text)) {
       computed.push([name, text]);
-      ways.add(way);
     }
   }
   const where = dice.chance(0.6) ? sql.condition() : undefined;
-  const filtering = where === undefined ? undefined : await howCarried(columns, where);
-  ways.add(filtering);
+  const isFiltered = where !== undefined && (await isCarried(columns, where));
   const names = columns.flatMap(({ name }) => (name !== "id" && plainName.test(name) ? [name] : []));
   return {
     columns,
-    values: ways.has("micros")
-      ? columns.map(({ type }, index) => (drawn[index] ?? []).map((value) => withWholeMicros(value, type)))
-      : drawn,
+    values: drawn,
     shards,
     computed: new Map(computed),
-    where: filtering === undefined ? undefined : where,
+    where: isFiltered ? where : undefined,
     carried: ["id", ...computed.map(([name]) => name), ...dice.some(names, dice.int(0, names.length))],
   };
 }

@@ -1,10 +1,9 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { showType } from "#src/columnar/types.js";
-import { withMicroseconds } from "#src/formats/sql/expressions.js";
-import { columnTypeOf } from "#src/duckdb/vectors.js";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { showType } from "#src/columnar/types.js";
+import { columnTypeOf } from "#src/duckdb/vectors.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
@@ -12,7 +11,7 @@ import { hasPythonWriters } from "../support/pyarrow.js";
 import { rejectLines } from "../support/rejects.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
-import { type SqlCase, anyCase } from "./expression-cases.js";
+import { anyCase, type SqlCase } from "./expression-cases.js";
 import { writeByPyarrow } from "./pyarrow.js";
 import type { TableColumn } from "./values.js";
 import { makeTable } from "./write-duckdb.js";
@@ -45,13 +44,6 @@ async function isCarried(columns: readonly TableColumn[], sql: string): Promise<
   } finally {
     await duckdb.run("DROP TABLE bound");
   }
-}
-
-/** A run refuses some expressions over nanoseconds, and rewrites others. */
-async function howCarried(columns: readonly TableColumn[], sql: string): Promise<"exact" | "micros" | undefined> {
-  const sources = columns.map(({ name, type }) => ({ name, type, sourceType: showType(type) }));
-  const exact = (await isCarried(columns, sql)) ? await withMicroseconds(duckdb, sql, sources) : undefined;
-  return exact === undefined ? undefined : exact === sql ? "exact" : "micros";
 }
 
 interface Outcome {
@@ -171,7 +163,7 @@ function testCases(writers: Writers): void {
   beforeAll(async () => {
     scratch = await scratchFolder();
     for (const seed of seeds) {
-      const one = await anyCase(seed, writers, howCarried);
+      const one = await anyCase(seed, writers, isCarried);
       cases.set(seed, one);
       await mkdir(folderOf(seed));
     }

@@ -3,7 +3,6 @@ import { expect, test } from "vitest";
 import type { Projection } from "#src/binding/contract.js";
 import { openArrowDecoder } from "#src/formats/arrow/decoder.js";
 import { openShards } from "#src/formats/arrow/shards.js";
-import { claimOf } from "#src/formats/by-format.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import { ref } from "../support/batches.js";
@@ -52,7 +51,7 @@ test.each(["parquet", "arrow"] as const)(
     await using decoder =
       format === "parquet"
         ? openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" })
-        : openArrowDecoder({ timezone: "UTC", open: openShards((name) => claimOf(name, undefined)) });
+        : openArrowDecoder({ timezone: "UTC", open: openShards() });
     for (const [where, uses] of filters) {
       const slices = paths.map((path): SliceRequest => {
         const partitions = new Map([["dt", "b"]]);

@@ -20,13 +20,7 @@ describe("a shard that is not what it should be ends the run with 65 before anyt
     ["a stream cut off in a batch", "a.arrows", (bytes) => bytes.subarray(0, -100), /the stream has no end/],
     ["a file without its end", "a.arrow", (bytes) => bytes.subarray(0, -9), /its end is missing/],
     ["an empty file", "a.arrow", () => Buffer.alloc(0), /the file is empty \(0 bytes\)/],
-    ["a stream called .arrow", "a.arrow", (bytes) => bytes.subarray(8), /its name says that it is an Arrow file/],
-    [
-      "a file called .arrows",
-      "a.arrows",
-      (bytes) => Buffer.concat([Buffer.from("ARROW1\0\0"), bytes]),
-      /its name says that it is an Arrow stream/,
-    ],
+    ["a file without its beginning", "a.arrow", (bytes) => bytes.subarray(8), /a message before the schema/],
   ];
 
   test.each(cases)("%s ends the run with 65", async (_, name, damage, says) => {

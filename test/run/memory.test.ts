@@ -120,7 +120,7 @@ describe.runIf(process.platform === "linux")("memory follows bytes, not rows", (
     const { code, stderr, peakMiB } = await runMeasured(["run", spec, "--quiet"]);
     expect(code).toBe(65);
     expect(stderr).toMatch(
-      /reading .*\/in\/a.parquet: row group 0, column `body`: a page has \d+ MiB when it is unpacked, more than 16 MiB, which is one of 4 parts of engine.memory\n {2}hint: set engine.memory to 1GiB/,
+      /reading .*\/in\/a.parquet: row group 0 \(rows .*\), column `body`: a page has \d+ MiB when it is unpacked, more than 16 MiB, which is one of 4 parts of engine.memory\n {2}hint: set engine.memory to 1GiB/,
     );
     expect(peakMiB).toBeLessThan(limitMiB);
   });

@@ -8,7 +8,7 @@ import { signatureDifferences, showTensor } from "../../binding/signatures.js";
 import { batchDependence, lostOutputs, type ModelTraits } from "../../binding/model-facts.js";
 import type { ModelSignature, TensorSignature } from "../../columnar/tensor.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
-import { beginsArrowStream, inspectArrow } from "../../formats/arrow/inspect.js";
+import { inspectArrow } from "../../formats/arrow/inspect.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
 import type { ShardDetails } from "../../formats/port.js";
 import { type OnnxFile, openModelFile } from "../../models/model-file.js";
@@ -43,7 +43,7 @@ export async function inspectCommand(
     showShard(await inspectParquet(resolve(file)));
     return;
   }
-  if (arrowMagic.test(ends.head) || arrowName.test(file) || (await beginsArrowStream(resolve(file)))) {
+  if (arrowMagic.test(ends.head) || arrowName.test(file)) {
     showShard(await inspectArrow(resolve(file)));
     return;
   }

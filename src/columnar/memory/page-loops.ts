@@ -7,7 +7,6 @@ import type { Values } from "../values.js";
 import { areHere, loopsSharingMemory, spareBytes } from "./vectors.js";
 import { pageLoopsCode } from "./page-loops-code.js";
 
-/** See `page-loops.wat`. */
 interface Loops {
   readonly unpackSnappy: (from: number, fromEnd: number, to: number, toEnd: number) => number;
   readonly takeRuns: (

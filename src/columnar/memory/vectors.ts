@@ -1,7 +1,6 @@
 import type { Values } from "../values.js";
 import { vectorCode } from "./vector-code.js";
 
-/** Allocates pieces of a buffer. */
 interface MemoryPieces {
   /** `bytes` bytes, aligned for any element; their content is undefined. undefined: no free range is large enough. */
   take(bytes: number): Uint8Array<ArrayBuffer> | undefined;
@@ -213,7 +212,6 @@ export function areFinite(values: Float32Array): boolean | undefined {
   return loops === undefined ? undefined : loops.anyNotFinite(values.byteOffset, values.length) === 0;
 }
 
-/** Columns, and rows of them. */
 interface FourColumns {
   readonly a: Values;
   readonly b: Values;

@@ -60,7 +60,6 @@ const unlimited: BatchLimits = {
   pieceBytes: Number.POSITIVE_INFINITY,
 };
 
-/** How many bytes one read covers. */
 interface ReadSizes {
   /** Columns of a record batch that together take at most this are read as a whole. */
   readonly held: number;
@@ -217,7 +216,6 @@ function createSizeCheck(
 /** Batches share their dictionaries. */
 const longestOf = new WeakMap<Column, number>();
 
-/** The bytes of the longest text of a dictionary. */
 function longestEntry(column: Column): number {
   const longest = longestOf.get(column) ?? (column.kind === "bytes" ? longestText(column.offsets) : 0);
   longestOf.set(column, longest);
@@ -241,7 +239,6 @@ export async function readBatchLayout(
   return { header: header.batch, nodes: layoutBatch(schema.fields, header.batch, { bodyBytes, version }) };
 }
 
-/** A field whose values are in a dictionary. */
 type EncodedField = ArrowField & { readonly dictionary: NonNullable<ArrowField["dictionary"]> };
 
 /** Fields with dictionaries, those inside others first. */
@@ -381,7 +378,6 @@ export async function arrowWindows(
   }));
 }
 
-/** The buffers of some columns of a batch, and the dictionaries that they need. */
 async function rangesOfBatch(
   bytes: ShardBytes,
   index: ArrowIndex,

@@ -1,3 +1,4 @@
+import { fromFloat16Bits } from "../../columnar/tensor.js";
 import type { ByteRange } from "../port.js";
 import type { ShardBytes } from "./shards.js";
 import {
@@ -150,7 +151,6 @@ type FixedType = Extract<
   { kind: "int" | "float" | "decimal" | "date" | "time" | "timestamp" | "duration" | "fixedBytes" }
 >;
 
-/** Bytes a value takes in its buffer. */
 function widthOf(type: FixedType): number {
   switch (type.kind) {
     case "int":
@@ -233,23 +233,8 @@ function fixedValues(
   }
 }
 
-/** Each of the float16 values is one of float32. */
 function fromHalves(halves: Uint16Array): Float32Array<ArrayBuffer> {
-  const floats = new Float32Array(halves.length);
-  for (let index = 0; index < halves.length; index += 1) {
-    floats[index] = floatOfHalf(halves[index] as number);
-  }
-  return floats;
-}
-
-function floatOfHalf(half: number): number {
-  const sign = (half & 0x8000) === 0 ? 1 : -1;
-  const exponent = (half >> 10) & 31;
-  const fraction = half & 1023;
-  if (exponent === 31) {
-    return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  }
-  return exponent === 0 ? sign * fraction * 2 ** -24 : sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+  return Float32Array.from(halves, fromFloat16Bits);
 }
 
 const unitSteps = { s: 1_000_000n, ms: 1000n, us: 1n, ns: 1n };
@@ -296,47 +281,44 @@ function decimals(
   bytes: Uint8Array<ArrayBuffer>,
   isNull: (index: number) => boolean,
 ): Fixed {
-  const words = Math.max(1, bits / 64);
-  const signed = bits === 32 ? fromInts(bytes) : longs(bytes);
-  if (bits === 128 && precision > 18) {
+  const isWide = precision > 18;
+  if (bits === 128 && isWide) {
     const data = elementsOf("uint64", bytes) as BigUint64Array<ArrayBuffer>;
     refuseLong(data, precision, isNull);
     return { elementsPerValue: 2, data };
   }
+  const words = Math.max(1, bits / 64);
+  const signed = bits === 32 ? fromInts(bytes) : longs(bytes);
   const rows = signed.length / words;
-  const low = (row: number): bigint => signed[row * words] as bigint;
-  const fits = (row: number, from: number, sign: bigint): boolean => {
-    for (let word = from; word < words; word += 1) {
-      if (signed[row * words + word] !== sign) {
-        return false;
-      }
-    }
-    return true;
-  };
-  if (precision > 18) {
-    const data = new BigInt64Array(rows * 2);
-    for (let row = 0; row < rows; row += 1) {
-      const high = words > 1 ? (signed[row * words + 1] as bigint) : low(row) >> 63n;
-      if (!isNull(row) && !fits(row, 2, high >> 63n)) {
-        throw tooLong(precision);
-      }
-      data[row * 2] = low(row);
-      data[row * 2 + 1] = high;
-    }
-    const unsigned = new BigUint64Array(data.buffer);
-    refuseLong(unsigned, precision, isNull);
-    return { elementsPerValue: 2, data: unsigned };
-  }
   const limit = 10n ** BigInt(precision);
-  const data = allocate(precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", rows);
+  const data = isWide
+    ? new BigUint64Array(rows * 2)
+    : allocate(precision > 9 ? "int64" : precision > 4 ? "int32" : "int16", rows);
   for (let row = 0; row < rows; row += 1) {
-    const value = isNull(row) ? 0n : low(row);
-    if (value >= limit || value <= -limit || (!isNull(row) && !fits(row, 1, value >> 63n))) {
+    const value = isNull(row) ? 0n : wholeNumber(signed, row * words, words);
+    if (value >= limit || value <= -limit) {
       throw tooLong(precision);
     }
-    data[row] = data instanceof BigInt64Array ? value : Number(value);
+    if (isWide) {
+      data[row * 2] = BigInt.asUintN(64, value);
+      data[row * 2 + 1] = BigInt.asUintN(64, value >> 64n);
+    } else {
+      data[row] = data instanceof BigInt64Array ? value : Number(value);
+    }
   }
-  return one(data);
+  return { elementsPerValue: isWide ? 2 : 1, data };
+}
+
+/** The number that words hold, the lowest first; most numbers fit into the lowest. */
+function wholeNumber(signed: BigInt64Array, at: number, words: number): bigint {
+  let value = signed[at] as bigint;
+  for (let word = 1; word < words; word += 1) {
+    const higher = signed[at + word] as bigint;
+    if (higher !== (value < 0n ? -1n : 0n)) {
+      value = BigInt.asUintN(64 * word, value) | (higher << BigInt(64 * word));
+    }
+  }
+  return value;
 }
 
 function tooLong(precision: number): RangeError {

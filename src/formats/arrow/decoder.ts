@@ -2,7 +2,7 @@ import type { Piece, RecordBatch, SourceColumn } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
 import { columnTypeOf, sourceColumns } from "./metadata.js";
-import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
+import { refuseNames } from "../sql/slice-sql.js";
 import type { Decoder, PageCounts, ShardFile, ShardFooter, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
 import { arrowWindows, batchLimits, fetchArrowRows, readPieces } from "./batches.js";
 import { rewriteShard } from "../faults.js";
@@ -11,7 +11,7 @@ import { rowsWithin } from "../../columnar/columns.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
 import type { ArrowByDuckDb } from "./duckdb.js";
 import { type Constants, directPlan } from "../../packing/direct.js";
-import { type Claim, namingDecoder } from "../by-format.js";
+import { namingDecoder } from "../by-format.js";
 import { arrowUnits, batchWorkers } from "./units.js";
 import { columnsInFile, hasFolderColumns, plannedColumns } from "../planned-columns.js";
 
@@ -36,7 +36,7 @@ export async function* arrowFooters(
       const { path } = file;
       const columns = columnsOf(path, index);
       const key = JSON.stringify(columns);
-      const schema = schemas.get(key) ?? { columns, unreadable: [], legacyDates: [] };
+      const schema = schemas.get(key) ?? { columns, legacyDates: [] };
       schemas.set(key, schema);
       const { rows, batches, sizeBytes } = index;
       yield { path, rows, rowGroups: batches.length, sizeBytes, schema, encrypted: [], nulls: new Map() };
@@ -47,19 +47,10 @@ export async function* arrowFooters(
 /** @throws JobError SCHEMA_MISMATCH for names that are equal ignoring case */
 export function columnsOf(path: string, { schema }: ArrowIndex): SourceColumn[] {
   const columns = sourceColumns(schema);
-  const names = new Set<string>();
-  for (const { name } of columns) {
-    const folded = name.toLowerCase();
-    if (names.has(folded)) {
-      throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: two columns are called \`${name}\``, {
-        hint: "names must differ in more than upper and lower case; rename one of them",
-      });
-    }
-    if (folded === rowNumberColumn) {
-      throw reservedName(path);
-    }
-    names.add(folded);
-  }
+  refuseNames(
+    path,
+    columns.map(({ name }) => name),
+  );
   return columns;
 }
 
@@ -99,8 +90,8 @@ export interface ArrowDecoderOptions {
   readonly timezone: string;
   /** Default: that of `engine.memory: 512MiB`. */
   readonly memory?: MemoryBudget | undefined;
-  /** Where shards are files that workers may open. `claimOf`: what one of this name should be. */
-  readonly files?: { readonly claimOf: (name: string) => Claim } | undefined;
+  /** Whether shards are files, which workers may open. */
+  readonly areFiles?: boolean | undefined;
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
 }
 
@@ -114,7 +105,7 @@ const usualWorkers = 4;
  * more than copying: the rows are put into a DuckDB table, which is queried as a Parquet file is.
  */
 export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
-  const { timezone, memory = memoryBudget(mebibytes(512)), files: local, open } = options;
+  const { timezone, memory = memoryBudget(mebibytes(512)), areFiles = false, open } = options;
   const duckdb = lazyResource(async () => {
     const { openArrowByDuckDb } = await import("./duckdb.js"); // and DuckDB's library with it
     return openArrowByDuckDb({ timezone, open, memory });
@@ -137,7 +128,7 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
       await using shard = await open(slice.file);
       const workersFor = (workers: number): number => batchWorkers(shard, slice, { workers, memory });
       const limits = batchLimits(memory, workersFor(sharing?.workers ?? usualWorkers));
-      const units = local && arrowUnits(shard, slice, { claimOf: local.claimOf, limits, sharing });
+      const units = areFiles ? arrowUnits(shard, slice, { limits, sharing }) : undefined;
       if (units === undefined) {
         return undefined;
       }
@@ -157,9 +148,7 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
       return kept;
     },
     verify: (file, signal) => verifyArrow(file, open, signal),
-    bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
-    describeRows: async (request) => await (await duckdb.open()).describeRows(request),
-    describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
+    sql: () => duckdb.open(),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
 }

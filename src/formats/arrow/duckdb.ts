@@ -1,25 +1,18 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, Piece, RecordBatch } from "../../columnar/types.js";
-import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
+import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
+import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
 import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError } from "../../util/errors.js";
-import { batchLimits, fetchArrowRows, readPieces } from "./batches.js";
+import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
 import { columnTypeOf, showField } from "./metadata.js";
 import { rowNumberColumn, sliceSql } from "../sql/slice-sql.js";
-import { plannedColumns, untypedNulls } from "../planned-columns.js";
-import type { Decoder, ShardFile, SliceRequest } from "../port.js";
-import {
-  type ShardTables,
-  type WantedColumn,
-  bindExpression,
-  createExpressionCheck,
-  describeFailure,
-  describeRows,
-} from "../sql/expressions.js";
+import { untypedNulls, plannedColumns } from "../planned-columns.js";
+import type { ShardFile, SliceRequest } from "../port.js";
+import { type ShardTables, type WantedColumn, type ShardSql, shardSql } from "../sql/expressions.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import { checkRowNumbers, folderConstants, openDuckDbReader, recordBatches } from "../sql/chunks.js";
-import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
+import { checkRowNumbers, recordBatches, openDuckDbReader, onConnection, streamChunks } from "../sql/chunks.js";
 
 /** Rows of one DuckDB vector. */
 const vectorRows = 2048;
@@ -27,7 +20,6 @@ const vectorRows = 2048;
 /** A temporary table; each connection has one at most, so that its name is free. */
 const rowsTableName = "arrow_rows";
 
-/** Columns of a table, with the type that each has. */
 type TableColumns = ReadonlyMap<string, ColumnType>;
 
 /** Returns the types of some of a shard's columns. A column that has only NULLs gets the type in `wanted`. */
@@ -125,15 +117,11 @@ function rangesOf(rows: readonly number[]): { rowStart: number; rowEnd: number }
 }
 
 /** What DuckDB does of Arrow shards. Its library is large: loaded where something needs it. */
-export interface ArrowByDuckDb
-  extends Pick<Decoder, "bindExpression" | "describeRows" | "describeFailure">,
-    AsyncDisposable {
-  /** Columns from folder names, of so many rows, up to 2,048. */
-  constants(slice: SliceRequest, rows: number): Promise<ReadonlyMap<string, Column>>;
+export interface ArrowByDuckDb extends ShardSql, AsyncDisposable {
   read(shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch>;
 }
 
-export interface ArrowByDuckDbOptions {
+interface ArrowByDuckDbOptions {
   readonly timezone: string;
   readonly open: (file: ShardFile) => Promise<OpenArrow>;
   readonly memory: MemoryBudget;
@@ -141,62 +129,39 @@ export interface ArrowByDuckDbOptions {
 
 export function openArrowByDuckDb({ timezone, open, memory }: ArrowByDuckDbOptions): ArrowByDuckDb {
   const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone, memoryBytes: memory.duckDbBytes });
-  const { pool } = duckdb;
-  const check = createExpressionCheck(pool);
-  const tables = arrowTables(pool, open);
+  const sql = shardSql(duckdb.pool, arrowTables(duckdb.pool, open));
   return {
-    constants: (slice, rows) => folderConstants(pool, slice, rows),
+    ...sql,
     async *read(shard, slice) {
-      await check.all(slice.projection.expressions);
-      yield* readByTable({ pool, shard, memory }, slice);
+      await sql.check(slice.projection.expressions);
+      yield* onConnection(duckdb.pool, (connection) => readByTable(connection, { shard, memory }, slice));
     },
-    bindExpression: (request) => bindExpression(tables, check, request),
-    describeRows: (request) => describeRows(tables, check, request),
-    describeFailure: (request) => describeFailure(tables, check, request),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };
 }
 
-interface TableTools {
-  readonly pool: ConnectionPool;
-  readonly shard: OpenArrow;
-  readonly memory: MemoryBudget;
-}
-
-async function* readByTable({ pool, shard, memory }: TableTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+async function* readByTable(
+  connection: DuckDBConnection,
+  { shard, memory }: { readonly shard: OpenArrow; readonly memory: MemoryBudget },
+  slice: SliceRequest,
+): AsyncGenerator<RecordBatch> {
   const { projection, file } = slice;
   const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
   const columns = tableColumns(file, shard.index, wanted);
-  const connection = await pool.acquire();
-  let finished = false;
+  const request = { ...slice, columns, known: shard.known, limits: batchLimits(memory) };
   let next = slice.rowStart;
-  try {
-    const request = { ...slice, columns, known: shard.known, limits: batchLimits(memory) };
-    for await (const piece of readPieces(shard.bytes, shard.index, request)) {
-      await createTable(connection, columns);
-      await appendPiece(connection, columns, piece);
-      const { rowStart, rowEnd } = piece;
-      const result = await connection.stream(sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName));
-      for (;;) {
-        const chunk = await result.fetchChunk();
-        if (chunk === null || chunk.rowCount === 0) {
-          break;
-        }
-        checkRowNumbers(chunk, next, slice);
-        next += chunk.rowCount;
-        for (const { batch } of recordBatches(chunk, projection, memory)) {
-          yield batch;
-        }
+  for await (const piece of readPieces(shard.bytes, shard.index, request)) {
+    await createTable(connection, columns);
+    await appendPiece(connection, columns, piece);
+    const { rowStart, rowEnd } = piece;
+    for await (const chunk of streamChunks(connection, sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName))) {
+      checkRowNumbers(chunk, next, slice);
+      next += chunk.rowCount;
+      for (const { batch } of recordBatches(chunk, projection, memory)) {
+        yield batch;
       }
-      checkEnd({ ...slice, rowEnd }, next);
     }
-    finished = true;
-  } finally {
-    if (finished) {
-      pool.release(connection);
-    } else {
-      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
-    }
+    checkEnd({ ...slice, rowEnd }, next);
   }
   checkEnd(slice, next);
 }

@@ -1,7 +1,7 @@
 import { readBatchLayout } from "./batches.js";
 import { unpackedBytes } from "./columns.js";
-import { damageOf, openBytes, type ShardBytes, metadataLimit, openShards, type OpenArrow } from "./shards.js";
-import { type BufferPlace, buffersOf, readMessage, readPrefix } from "./metadata.js";
+import { damageOf, type ShardBytes, openShards, type OpenArrow } from "./shards.js";
+import { type BufferPlace, buffersOf } from "./metadata.js";
 import { columnsOf } from "./decoder.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
@@ -12,7 +12,7 @@ import type { ShardColumn, ShardDetails } from "../port.js";
  * @throws JobError SHARD_CORRUPT, SCHEMA_MISMATCH
  */
 export async function inspectArrow(path: string): Promise<ShardDetails> {
-  await using shard = await openShards(() => "either")({ path, name: path });
+  await using shard = await openShards()({ path, name: path });
   const { bytes, index } = shard;
   const rows = index.batches.map((batch) => batch.rows);
   return {
@@ -28,32 +28,6 @@ export async function inspectArrow(path: string): Promise<ShardDetails> {
     columns: await columnFacts(shard),
   };
 }
-
-/**
- * Whether a file begins with the schema of an Arrow stream. Before Arrow 0.15 nothing marks one: its first bytes are the
- * length of that message, and a place inside it.
- */
-export async function beginsArrowStream(path: string): Promise<boolean> {
-  await using bytes = await openBytes({ path, name: path });
-  try {
-    const head = await bytes.read(0, Math.min(prefixLimit, bytes.sizeBytes));
-    const { prefixBytes, length } = readPrefix(head);
-    const table = new DataView(head.buffer).getUint32(prefixBytes, true);
-    // Nothing more is read of other files: numbers of theirs are mostly far too large.
-    if (table >= length || prefixBytes + length > Math.min(bytes.sizeBytes, metadataLimit)) {
-      return false;
-    }
-    return readMessage(await bytes.read(0, prefixBytes + length)).header.kind === "schema";
-  } catch (error) {
-    if (error instanceof RangeError) {
-      return false;
-    }
-    throw error;
-  }
-}
-
-/** The length of a message after its marker, and the first four bytes of the message. */
-const prefixLimit = 12;
 
 function least(values: readonly number[]): number {
   return values.reduce((one, other) => Math.min(one, other), Number.POSITIVE_INFINITY);

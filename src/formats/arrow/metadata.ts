@@ -326,6 +326,16 @@ export interface BufferPlace {
 
 const pairBytes = 16;
 
+/** Buffers of a column of a type, where they are not two. */
+const otherBuffers: Partial<Record<ArrowType["kind"], number>> = {
+  null: 0,
+  runs: 0,
+  struct: 1,
+  fixedList: 1,
+  bytes: 3,
+  listView: 3,
+};
+
 /**
  * The columns of a batch, top level first; all places are inside the body.
  * @throws RangeError where the batch does not fit the schema, or a buffer is outside its body
@@ -343,42 +353,14 @@ export function layoutBatch(
     if (dictionary !== undefined) {
       return 2;
     }
-    switch (type.kind) {
-      case "null":
-      case "runs":
-        return 0;
-      case "struct":
-      case "fixedList":
-        return 1;
-      case "bytes":
-      case "listView":
-        return 3;
-      case "view": {
-        const variadic = header.variadicCounts[viewsRead] ?? 0;
-        viewsRead += 1;
-        if (variadic < 0 || variadic > header.buffers.length) {
-          throw new RangeError(`${variadic} buffers of one column`);
-        }
-        return 2 + variadic;
-      }
-      case "union":
-        return (type.dense ? 2 : 1) + (version < 4 ? 1 : 0); // metadata version 4 has a validity for unions
-      case "int":
-      case "float":
-      case "decimal":
-      case "date":
-      case "time":
-      case "timestamp":
-      case "duration":
-      case "interval":
-      case "fixedBytes":
-      case "bool":
-      case "list":
-      case "map":
-        return 2;
-      default:
-        return assertNever(type);
+    if (type.kind === "union") {
+      return (type.dense ? 2 : 1) + (version < 4 ? 1 : 0); // metadata version 4 has a validity for unions
     }
+    const variadic = type.kind === "view" ? (header.variadicCounts[viewsRead++] ?? 0) : 0;
+    if (variadic < 0 || variadic > header.buffers.length) {
+      throw new RangeError(`${variadic} buffers of one column`);
+    }
+    return (otherBuffers[type.kind] ?? 2) + variadic;
   };
 
   const layoutField = (field: ArrowField): ArrowNode => {
@@ -413,7 +395,6 @@ export function layoutBatch(
   return nodes;
 }
 
-/** Pair `index` of a vector of nodes or buffers. */
 function pairAt({ view, start, length }: FlatVector, index: number): readonly [number, number] {
   if (index >= length) {
     throw new RangeError(`the schema has more columns than a batch of ${length}`);
@@ -446,7 +427,6 @@ function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
   return new DataView(buffer, byteOffset, byteLength);
 }
 
-/** The table that a buffer begins with. */
 function rootTable(bytes: Uint8Array): FlatTable {
   const view = viewOf(bytes);
   return tableAt(view, view.getUint32(0, true));
@@ -525,7 +505,6 @@ function vectorField(table: FlatTable, id: number, elementBytes: number): FlatVe
   return { view, start, length };
 }
 
-/** The tables of a vector. */
 function* tablesField(table: FlatTable, id: number): Generator<FlatTable> {
   const { view, start, length } = vectorField(table, id, 4);
   for (let place = start; place < start + length * 4; place += 4) {

@@ -1,27 +1,26 @@
-import { JobError, errnoOf } from "../../util/errors.js";
+import { errnoOf, JobError } from "../../util/errors.js";
 import {
-  type ArrowIndex,
-  type DictionaryCache,
+  corruptArrow,
+  damageOf,
+  cutOff,
   type IndexedBatch,
   type IndexedDictionary,
   type MessageWalk,
-  type OpenArrow,
-  type ShardBytes,
-  corruptArrow,
-  cutOff,
-  damageOf,
   metadataLimit,
   placeOf,
+  type ShardBytes,
+  type ArrowIndex,
+  type DictionaryCache,
+  type OpenArrow,
   walkMessages,
 } from "./shards.js";
 import { type Block, type Message, prefixLength, readMessage, readPrefix } from "./metadata.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { encodedFields } from "./batches.js";
-import type { RowStream, ShardFile, StreamedBatch } from "../port.js";
+import type { RowStream, ShardFile } from "../port.js";
 import { createCondition } from "../../util/promises.js";
 
-/** A message with its bytes. */
 interface Held<B extends Block> {
   readonly block: B;
   readonly metadata: Uint8Array<ArrayBuffer>;
@@ -86,7 +85,6 @@ async function* readMessages(
   }
 }
 
-/** A message without its body, with what comes before it. */
 async function readMetadata(
   stream: ByteStream,
   name: string,
@@ -179,7 +177,6 @@ function byteStream(chunks: AsyncIterable<Uint8Array>): ByteStream {
   const iterator = chunks[Symbol.asyncIterator]();
   let rest: Uint8Array = new Uint8Array(0);
   let at = 0;
-  /** Whether there is more. */
   const more = async (): Promise<boolean> => {
     while (rest.length === 0) {
       const next = await iterator.next();
@@ -234,7 +231,7 @@ const dictionariesLimit = 2 ** 30;
 
 interface HeldBatch {
   readonly index: ArrowIndex;
-  readonly parts: readonly Held<Block>[];
+  readonly parts: readonly Held<IndexedBatch | IndexedDictionary>[];
 }
 
 export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions): ArrowPipe {
@@ -244,85 +241,65 @@ export function openArrowPipe({ name, chunks, memory, close }: ArrowPipeOptions)
   const held = new Map<string, HeldBatch>();
   const budget = createByteBudget(memory.openPagesBytes);
   const messages = readMessages(stream, { name, walk, takeRoom: (bytes) => budget.take(bytes), memory });
-  const headFile = fileOf(name, "head");
+  /** Holds one batch of the stream, or none, as a shard. */
+  const hold = (part: string, batches: readonly IndexedBatch[], parts: HeldBatch["parts"]): ShardFile => {
+    const file = { path: `${name}#${part}`, name, remedy: correctWriter };
+    const { version, rows } = walk;
+    const dictionaries = parts.map(({ block }) => block).filter((block) => "isDelta" in block);
+    const blocks = { batches, dictionaries, schema: walk.end() };
+    held.set(file.path, {
+      index: { kind: "stream", version, sizeBytes: stream.at, footerBytes: 0, rows, ...blocks },
+      parts,
+    });
+    return file;
+  };
   let head: Promise<ShardFile> | undefined;
   const readHead = async (): Promise<ShardFile> => {
     await messages.next();
-    held.set(headFile.path, { index: indexOf(walk, stream, { batches: [], dictionaries: [] }), parts: [] });
-    return headFile;
+    return hold("head", [], []);
   };
   return {
     head: () => (head ??= readHead()),
     async *batches() {
       await (head ??= readHead());
-      const dictionaries = keepDictionaries(name, new Set(walk.end().fields.flatMap(encodedFields).map(idOf)));
+      const ids = walk.end().fields.flatMap((field) => encodedFields(field).map(({ dictionary }) => dictionary.id));
+      const dictionaries = keepDictionaries(name, new Set(ids));
       for await (const message of messages) {
         if (message.kind === "dictionary") {
           dictionaries.take(message.held);
         } else if (message.kind === "batch") {
           const { block } = message.held;
-          const file = fileOf(name, String(block.number));
           const live = dictionaries.live();
           const batch = { ...block, dictionaries: live.length };
-          const blocks = { batches: [batch], dictionaries: live.map((one) => one.block) };
-          held.set(file.path, { index: indexOf(walk, stream, blocks), parts: [message.held, ...live] });
-          yield streamedBatch(file, batch, () => {
-            held.delete(file.path);
-            budget.free(block.bodyBytes);
-          });
+          const file = hold(String(block.number), [batch], [message.held, ...live]);
+          const { rowStart, rows } = batch;
+          const release = (): void => {
+            if (held.delete(file.path)) {
+              budget.free(block.bodyBytes);
+            }
+          };
+          yield { file, rowStart, rowEnd: rowStart + rows, release };
         }
       }
     },
-    open: (file) => openHeld(file, { batch: held.get(file.path), known }),
+    async open(file) {
+      const batch = held.get(file.path);
+      if (batch === undefined) {
+        throw new Error(`${file.path} was released`);
+      }
+      const bytes = heldBytes(file, batch);
+      return await Promise.resolve({
+        bytes,
+        index: batch.index,
+        known,
+        [Symbol.asyncDispose]: () => Promise.resolve(),
+      });
+    },
     [Symbol.dispose]() {
       close();
       budget.close();
     },
   };
-}
-
-function openHeld(
-  file: ShardFile,
-  { batch, known }: { batch: HeldBatch | undefined; known: DictionaryCache },
-): Promise<OpenArrow> {
-  if (batch === undefined) {
-    return Promise.reject(new Error(`${file.path} was released`));
-  }
-  const bytes = heldBytes(file, batch);
-  return Promise.resolve({ bytes, index: batch.index, known, [Symbol.asyncDispose]: () => Promise.resolve() });
-}
-
-function fileOf(name: string, part: string): ShardFile {
-  return { path: `${name}#${part}`, name, remedy: correctWriter };
-}
-
-function streamedBatch(file: ShardFile, { rowStart, rows }: IndexedBatch, onRelease: () => void): StreamedBatch {
-  let released = false;
-  return {
-    file,
-    rowStart,
-    rowEnd: rowStart + rows,
-    release() {
-      if (!released) {
-        released = true;
-        onRelease();
-      }
-    },
-  };
-}
-
-function idOf({ dictionary }: { readonly dictionary: { readonly id: number } | undefined }): number {
-  return dictionary?.id ?? 0;
-}
-
-/** Makes the index of a shard that has one batch of the stream, or none. */
-function indexOf(
-  walk: MessageWalk,
-  { at }: ByteStream,
-  { batches, dictionaries }: Pick<ArrowIndex, "batches" | "dictionaries">,
-): ArrowIndex {
-  const { version, rows } = walk;
-  return { kind: "stream", version, sizeBytes: at, schema: walk.end(), footerBytes: 0, batches, dictionaries, rows };
 }
 
 /** Returns the bytes of a stream as a shard, of which only the messages of one batch exist. */
@@ -346,14 +323,11 @@ function heldBytes(file: ShardFile, { index, parts }: HeldBatch): ShardBytes {
   };
 }
 
-interface Dictionaries {
-  take(held: Held<IndexedDictionary>): void;
-  /** Returns the dictionaries in use: of each, the last complete one and its deltas. */
-  live(): Held<IndexedDictionary>[];
-}
-
 /** Keeps the dictionaries that the schema names, as long as they are not replaced. */
-function keepDictionaries(name: string, ids: ReadonlySet<number>): Dictionaries {
+function keepDictionaries(
+  name: string,
+  ids: ReadonlySet<number>,
+): { take(held: Held<IndexedDictionary>): void; live(): Held<IndexedDictionary>[] } {
   const byId = new Map<number, Held<IndexedDictionary>[]>();
   const live = (): Held<IndexedDictionary>[] => [...byId.values()].flat();
   return {
@@ -376,7 +350,6 @@ function keepDictionaries(name: string, ids: ReadonlySet<number>): Dictionaries 
   };
 }
 
-/** Bounds how many bytes are held at once. */
 interface ByteBudget {
   /** Waits until so many bytes fit into the limit, or none are held. */
   take(bytes: number): Promise<void>;

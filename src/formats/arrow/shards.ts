@@ -3,7 +3,6 @@ import { errnoOf, JobError } from "../../util/errors.js";
 import type { ShardFile, ByteRange, SliceRequest } from "../port.js";
 import { rewriteShard } from "../faults.js";
 import { readFully, readLimitBytes } from "../bytes.js";
-import type { Claim } from "../by-format.js";
 import type { Column } from "../../columnar/types.js";
 import {
   type ArrowFooter,
@@ -24,7 +23,7 @@ export interface ShardBytes extends AsyncDisposable {
   read(start: number, end: number, lent?: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** @throws JobError DISK */
+/** @throws JobError DISK @public so that tests see it */
 export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   const handle = await onDisk(file, () => promises.open(file.path));
   try {
@@ -174,14 +173,13 @@ const indexesKept = 32;
  * JobError SHARD_CORRUPT, DISK.
  */
 export function openShards(
-  claimOf: (name: string) => Claim,
   open: (file: ShardFile) => Promise<ShardBytes> = openBytes,
 ): (file: ShardFile) => Promise<OpenArrow> {
   const known = new Map<string, Promise<ArrowIndex>>();
   return async (file) => {
     const bytes = await open(file);
     const key = `${bytes.sizeBytes} ${file.name}`;
-    const index = known.get(key) ?? readIndex(bytes, claimOf(file.name));
+    const index = known.get(key) ?? readIndex(bytes);
     known.delete(key);
     known.set(key, index); // the last one that was used comes last
     for (const oldest of known.keys()) {
@@ -211,15 +209,14 @@ const tailBytes = 4 + magic.length;
 /** What comes before the first message of a file. */
 const headBytes = 8;
 
-async function readIndex(bytes: ShardBytes, claim: Claim): Promise<ArrowIndex> {
+async function readIndex(bytes: ShardBytes): Promise<ArrowIndex> {
   const reader = stretchReader(bytes);
   const head = latin1(await reader.read(0, Math.min(headBytes, bytes.sizeBytes)));
-  const kind = head.startsWith(magic) ? "file" : "stream";
-  refuseOther(head, { kind, claim, path: bytes.file.path });
-  return kind === "file" ? await readFileIndex(bytes, reader) : await readStreamIndex(bytes, reader);
+  refuseOther(head, bytes.file);
+  return head.startsWith(magic) ? await readFileIndex(bytes, reader) : await readStreamIndex(bytes, reader);
 }
 
-function refuseOther(head: string, { kind, claim, path }: { kind: string; claim: Claim; path: string }): void {
+function refuseOther(head: string, { path }: ShardFile): void {
   if (head === "") {
     throw corruptArrow(path, "the file is empty (0 bytes)", `its writer was stopped, perhaps; ${rewriteShard}`);
   }
@@ -229,13 +226,6 @@ function refuseOther(head: string, { kind, claim, path }: { kind: string; claim:
   }
   if (head.startsWith("FEA1")) {
     throw corruptArrow(path, "it is Feather version 1", "write it as Feather version 2, which is an Arrow file");
-  }
-  if (claim !== "either" && kind !== claim) {
-    const found =
-      kind === "file"
-        ? "its name says that it is an Arrow stream, but it is an Arrow file"
-        : `its name says that it is an Arrow file, but it begins with ${JSON.stringify(head.slice(0, 4))}, not "${magic}"`;
-    throw corruptArrow(path, found, "call files .arrow or .feather and streams .arrows, or set input.format: arrow");
   }
 }
 

@@ -2,7 +2,6 @@ import { valuesPerRow, type Projection } from "../../binding/contract.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import { batchesBetween, type BatchLimits, cutPieces } from "./batches.js";
-import type { Claim } from "../by-format.js";
 import { type OpenArrow, openBytesHere, openShards } from "./shards.js";
 import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../port.js";
 import { unitRows } from "../unit-sizes.js";
@@ -14,7 +13,6 @@ import { plannedColumns } from "../planned-columns.js";
 interface ArrowUnit extends Unit {
   readonly format: "arrow";
   readonly path: string;
-  readonly claim: Claim;
   readonly limits: BatchLimits;
 }
 
@@ -25,7 +23,6 @@ interface ArrowUnit extends Unit {
 const mostValues = 2 ** 21;
 
 interface ArrowUnitOptions {
-  readonly claimOf: (name: string) => Claim;
   /** Limits of one worker. */
   readonly limits: BatchLimits;
   readonly sharing?: UnitSharing | undefined;
@@ -52,12 +49,12 @@ export function batchWorkers(
 export function arrowUnits(
   { index, known }: OpenArrow,
   { file, rowStart, rowEnd, projection }: Omit<SliceRequest, "partitions">,
-  { claimOf, limits, sharing }: ArrowUnitOptions,
+  { limits, sharing }: ArrowUnitOptions,
 ): ArrowUnit[] | undefined {
   if (file.remote !== undefined || known !== undefined) {
     return undefined;
   }
-  const common = { format: "arrow", group: undefined, path: file.path, claim: claimOf(file.name), limits } as const;
+  const common = { format: "arrow", group: undefined, path: file.path, limits } as const;
   const mostRows = mostValues / valuesPerRow(projection);
   const units: ArrowUnit[] = [];
   for (const batch of batchesBetween(index, { rowStart, rowEnd })) {
@@ -76,17 +73,9 @@ export function arrowUnits(
 
 /** Reads units of Arrow shards: values are read into memory that is used again. */
 export function openArrowUnitReader(): UnitReader {
-  const opened = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
-  const openerOf = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
-    const opener = opened.get(claim) ?? openShards(() => claim, openBytesHere);
-    opened.set(claim, opener);
-    return opener;
-  };
+  const open = openShards(openBytesHere);
   return {
-    read(unit: Unit, projection) {
-      const arrowUnit = unit as ArrowUnit; // the format says so
-      return arrowRows(arrowUnit, projection, openerOf(arrowUnit.claim));
-    },
+    read: (unit, projection) => arrowRows(unit as ArrowUnit, projection, open), // the format says so
     close() {
       // Each unit gives its memory back.
     },

@@ -44,7 +44,7 @@ export function openParquetDecoder({
       const { projection } = slice;
       return {
         units,
-        constants: hasFolderColumns(projection) ? await (await duckdb.open()).constants(slice) : new Map(),
+        constants: hasFolderColumns(projection) ? await (await duckdb.open()).constants(slice, 1) : new Map(),
         fitting: (count) =>
           Math.min(
             decodingThreads(count, withoutLists(projection)),
@@ -60,9 +60,7 @@ export function openParquetDecoder({
     },
     countKept: async (slices) => await (await duckdb.open()).countKept(slices),
     verify: (file, signal) => verifyPages(file, { signal }),
-    bindExpression: async (request) => await (await duckdb.open()).bindExpression(request),
-    describeRows: async (request) => await (await duckdb.open()).describeRows(request),
-    describeFailure: async (request) => await (await duckdb.open()).describeFailure(request),
+    sql: () => duckdb.open(),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
 }

@@ -1,51 +1,45 @@
-import type { DuckDBDataChunk } from "@duckdb/node-api";
-import type { Column, RecordBatch, SourceColumn } from "../../columnar/types.js";
-import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
+import type { SourceColumn, RecordBatch } from "../../columnar/types.js";
+import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { SchemaReader } from "./footers.js";
-import { type Footer, type Leaf, groupsBetween, readFooter } from "./footer.js";
-import {
-  type ShardTables,
-  bindExpression,
-  createExpressionCheck,
-  describeFailure,
-  describeRows,
-} from "../sql/expressions.js";
+import { type Leaf, readFooter, type Footer, groupsBetween } from "./footer.js";
+import { type ShardTables, type ShardSql, shardSql } from "../sql/expressions.js";
 import {
   boundsOf,
-  coalescedSql,
   columnSql,
   fromRows,
   inSlice,
-  keptCountSql,
   parquetTable,
-  sliceSql,
+  keptCountSql,
   slicesTable,
+  sliceSql,
+  coalescedSql,
 } from "../sql/slice-sql.js";
 import { rangesBetween } from "./windows.js";
 import { type ExactTables, exactTables } from "./exact-table.js";
-import { awaitedLater, settled } from "../../util/promises.js";
-import type { Decoder, ShardFile, SliceRequest } from "../port.js";
-import { type ColumnRef, boundColumns } from "../../binding/contract.js";
-import { type Damage, areReadableTogether, corrupt, readableParts } from "./readable-parts.js";
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
+import type { SliceRequest, ShardFile, Decoder } from "../port.js";
+import { boundColumns, type ColumnRef } from "../../binding/contract.js";
+import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 import { plannedColumns } from "../planned-columns.js";
 import {
+  checkRowNumbers,
+  recordBatches,
   type DuckDbReader,
   type DuckDbReaderOptions,
-  checkRowNumbers,
-  folderConstants,
   openDuckDbReader,
-  recordBatches,
+  onConnection,
+  streamChunks,
 } from "../sql/chunks.js";
-import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 
 /** Opens a reader of schemas as DuckDB interprets them. */
-export function schemaReader(pool: ConnectionPool): SchemaReader {
+function schemaReader(pool: ConnectionPool): SchemaReader {
   return {
     digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
     columns: (path, leaves) => pool.use((connection) => readSchema(connection, path, leaves)),
@@ -87,7 +81,6 @@ async function readSchema(
   }
 }
 
-/** Shards as tables of DuckDB, which reads the files itself. */
 function parquetTables(pool: ConnectionPool, exact: ExactTables): ShardTables {
   return {
     async use(file, { rows, columns }, work) {
@@ -103,92 +96,37 @@ function parquetTables(pool: ConnectionPool, exact: ExactTables): ShardTables {
   };
 }
 
-/**
- * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
- * A stream over a damaged file may end without an error: the caller must count the rows.
- * @throws what DuckDB says
- */
-async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
-  const connection = await pool.acquire();
-  let finished = false;
-  let fetched: Promise<DuckDBDataChunk | null> | undefined;
-  try {
-    const result = await connection.stream(sql);
-    fetched = result.fetchChunk();
-    for (;;) {
-      const chunk = await fetched;
-      if (chunk === null || chunk.rowCount === 0) {
-        break;
-      }
-      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
-      fetched = awaitedLater(result.fetchChunk());
-      yield chunk;
-    }
-    finished = true;
-  } finally {
-    if (finished) {
-      pool.release(connection);
-    } else {
-      await settled(fetched);
-      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
-    }
-  }
-}
-
 /** The position in whole shards that are read as one table. */
+/** In whole shards that are read as one table, the next shard and the next row in it. */
 interface Place {
-  /** The next shard and the next row in it. */
   readonly slice: number;
   readonly row: number;
-  /**
-   * Whether a chunk's rows are exactly the next ones. Its first columns are the number of the shard and the number of
-   * the row.
-   */
-  isDue(chunk: DuckDBDataChunk): boolean;
-  /** Moves the position by this number of rows. */
-  pass(rows: number): void;
 }
 
-/** @public so that tests see it */
-export function placeIn(slices: readonly SliceRequest[]): Place {
-  let slice = 0;
-  let row = 0;
-  const rowsIn = (index: number): number => slices[index]?.rowEnd ?? Number.POSITIVE_INFINITY;
-  return {
-    get slice() {
-      return slice;
-    },
-    get row() {
-      return row;
-    },
-    isDue(chunk) {
-      const shards = lowWords(chunk, 0, "uint64");
-      const numbers = lowWords(chunk, 1, "int64");
-      if (shards === undefined || numbers === undefined) {
-        return false;
-      }
-      let at = slice;
-      let due = row;
-      for (let index = 0; index < chunk.rowCount; index += 1) {
-        if (shards[index * 2] !== at || numbers[index * 2] !== due) {
-          return false;
-        }
-        due += 1;
-        if (due === rowsIn(at)) {
-          at += 1;
-          due = 0;
-        }
-      }
-      return true;
-    },
-    pass(rows) {
-      row += rows;
-      while (row >= rowsIn(slice)) {
-        row -= rowsIn(slice);
-        slice += 1;
-      }
-    },
-  };
+/**
+ * The place after a chunk, whose first columns are the number of the shard and the number of the row; undefined: its
+ * rows are not exactly the next ones.
+ * @public so that tests see it
+ */
+export function placeAfter(
+  chunk: DuckDBDataChunk,
+  slices: readonly SliceRequest[],
+  { slice, row }: Place,
+): Place | undefined {
+  const shards = lowWords(chunk, 0, "uint64");
+  const numbers = lowWords(chunk, 1, "int64");
+  let [at, due] = [slice, row];
+  for (let index = 0; index < chunk.rowCount; index += 1) {
+    if (shards?.[index * 2] !== at || numbers?.[index * 2] !== due) {
+      return undefined;
+    }
+    due += 1;
+    while (due >= (slices[at]?.rowEnd ?? Number.POSITIVE_INFINITY)) {
+      at += 1;
+      due = 0;
+    }
+  }
+  return { slice: at, row: due };
 }
 
 /**
@@ -203,7 +141,6 @@ function lowWords(chunk: DuckDBDataChunk, column: number, type: "int64" | "uint6
   return new Uint32Array(data.buffer, data.byteOffset, chunk.rowCount * 2);
 }
 
-/** How a stream over the rows of a slice ended. */
 interface StreamEnd {
   /** The row that was due. */
   readonly reached: number;
@@ -319,14 +256,7 @@ async function tryToRead(
  * Several slices are whole shards with the same partitions.
  * @throws JobError SHARD_CORRUPT; what DuckDB says
  */
-async function countKept(
-  {
-    pool,
-    memory,
-    exact,
-  }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget; readonly exact: ExactTables },
-  slices: readonly SliceRequest[],
-): Promise<number> {
+async function countKept({ pool, memory, exact }: ReadTools, slices: readonly SliceRequest[]): Promise<number> {
   const count = (slice: SliceRequest, table: string): Promise<number> =>
     pool.use(async (connection) => {
       const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();
@@ -353,15 +283,10 @@ async function countKept(
 }
 
 /** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
-export interface ParquetByDuckDb
-  extends Pick<Decoder, "bindExpression" | "describeRows" | "describeFailure">,
-    AsyncDisposable {
+export interface ParquetByDuckDb extends ShardSql, Pick<Decoder, "countKept">, AsyncDisposable {
   readonly schemas: SchemaReader;
-  /** Columns from folder names, of one row. */
-  constants(slice: SliceRequest): Promise<ReadonlyMap<string, Column>>;
   /** Rows of slices, in order, with so many of DuckDB's threads. */
   read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
-  countKept(slices: readonly SliceRequest[]): Promise<number>;
 }
 
 export interface ParquetOptions extends DuckDbReaderOptions {
@@ -373,32 +298,25 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
   const exact = exactTables();
   const opened = new Map<number, DuckDbReader>();
   /** DuckDB's threads are fixed when it is opened. */
-  const readerOf = (count: number): DuckDbReader => {
+  const poolOf = (threads: number): ConnectionPool => {
     const reader =
-      opened.get(count) ??
-      openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads: count });
-    opened.set(count, reader);
-    return reader;
+      opened.get(threads) ?? openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads });
+    opened.set(threads, reader);
+    return reader.pool;
   };
-  const { pool } = readerOf(options.threads);
-  const check = createExpressionCheck(pool);
-  const tables = parquetTables(pool, exact);
+  const pool = poolOf(options.threads);
+  const sql = shardSql(pool, parquetTables(pool, exact));
   return {
+    ...sql,
     schemas: schemaReader(pool),
-    constants: (slice) => folderConstants(pool, slice, 1),
     async *read(slices, threads) {
-      await check.all(slices[0].projection.expressions);
-      yield* readSlices({ pool: readerOf(threads).pool, memory, exact }, slices);
+      await sql.check(slices[0].projection.expressions);
+      yield* readSlices({ pool: poolOf(threads), memory, exact }, slices);
     },
     async countKept(slices) {
-      for (const { projection } of slices.slice(0, 1)) {
-        await check.all(projection.expressions); // the same for all
-      }
+      await sql.check(slices[0]?.projection.expressions ?? null); // the same for all
       return await countKept({ pool, memory, exact }, slices);
     },
-    bindExpression: (request) => bindExpression(tables, check, request),
-    describeRows: (request) => describeRows(tables, check, request),
-    describeFailure: (request) => describeFailure(tables, check, request),
     async [Symbol.asyncDispose]() {
       for (const reader of opened.values()) {
         await reader[Symbol.asyncDispose]();
@@ -418,10 +336,7 @@ async function* readSlices(
   tools: ReadTools,
   slices: readonly [SliceRequest, ...SliceRequest[]],
 ): AsyncGenerator<RecordBatch> {
-  const place = placeIn(slices);
-  if (slices.length > 1) {
-    yield* streamCoalesced(tools, slices, place);
-  }
+  const place = slices.length > 1 ? yield* streamCoalesced(tools, slices) : { slice: 0, row: 0 };
   for (const [index, slice] of slices.entries()) {
     if (index >= place.slice) {
       yield* readSlice(tools, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
@@ -461,7 +376,7 @@ async function* streamRows(
   table: string,
 ): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
-  const chunks = untilFailure(streamChunks(pool, sliceSql(slice, table)));
+  const chunks = untilFailure(chunksOf(pool, sliceSql(slice, table)));
   try {
     for (;;) {
       const step = await chunks.next();
@@ -477,6 +392,10 @@ async function* streamRows(
   } finally {
     await chunks.return(undefined);
   }
+}
+
+function chunksOf(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
+  return onConnection(pool, (connection) => streamChunks(connection, sql));
 }
 
 /**
@@ -496,24 +415,26 @@ async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unk
 }
 
 /**
- * Yields rows of whole shards until DuckDB fails. The stream of the single shard then reports the error. All rows
- * before the position have been yielded.
+ * Yields rows of whole shards until DuckDB fails; returns the place of the next one. The stream of the single shard then
+ * reports the error.
  */
 async function* streamCoalesced(
   { pool, memory }: ReadTools,
   slices: readonly [SliceRequest, ...SliceRequest[]],
-  place: Place,
-): AsyncGenerator<RecordBatch> {
+): AsyncGenerator<RecordBatch, Place> {
+  let place: Place = { slice: 0, row: 0 };
   if (!(await areReadableTogether(slices, memory))) {
-    return;
+    return place;
   }
-  for await (const chunk of untilFailure(streamChunks(pool, coalescedSql(slices)))) {
-    if (!place.isDue(chunk)) {
-      return;
+  for await (const chunk of untilFailure(chunksOf(pool, coalescedSql(slices)))) {
+    const next = placeAfter(chunk, slices, place);
+    if (next === undefined) {
+      break;
     }
-    for (const { batch, rows } of recordBatches(chunk, slices[0].projection, memory, 2)) {
-      place.pass(rows);
+    for (const { batch } of recordBatches(chunk, slices[0].projection, memory, 2)) {
       yield batch;
     }
+    place = next;
   }
+  return place;
 }

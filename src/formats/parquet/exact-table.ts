@@ -10,7 +10,6 @@ import { parquetTable } from "../sql/slice-sql.js";
 import type { Footer, Leaf } from "./footer.js";
 import { sliceWindows } from "./windows.js";
 
-/** The columns of a shard that are read, each with the type that the plan has, where it is known. */
 type ReadColumns = ReadonlyMap<string, ColumnType | undefined>;
 
 /**
@@ -161,7 +160,6 @@ async function readAt(file: FileHandle, buffer: Buffer, at: number): Promise<Buf
   return buffer;
 }
 
-/** An error that names the shard, not its copy. */
 function named(error: unknown, path: string, file: ShardFile): unknown {
   return error instanceof JobError ? reworded(error, { message: error.message.replaceAll(path, file.path) }) : error;
 }

@@ -11,7 +11,7 @@ import {
   readList,
   readStruct,
 } from "../../util/thrift.js";
-import { type FileHandle, open } from "node:fs/promises";
+import { type FileHandle } from "node:fs/promises";
 import { JobError, errnoOf, messageOf } from "../../util/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { ShardFile } from "../port.js";
@@ -24,8 +24,13 @@ export interface Footer extends SchemaLeaves {
   readonly rowGroups: readonly RowGroup[];
   /** Offset of the footer: all pages are before it. */
   readonly pagesEnd: number;
-  /** What the writer says of the file, of those keys that change its meaning. */
+  readonly footerBytes: number;
+  /** What the writer says of the file; "" for a long text, such as Arrow's schema. */
   readonly metadata: ReadonlyMap<string, string>;
+  /** The program that wrote it; "": it does not say so. */
+  readonly createdBy: string;
+  /** The version of the format. */
+  readonly version: number;
   /** Whether a part of the file is encrypted or signed. */
   readonly encrypted: boolean;
 }
@@ -63,7 +68,6 @@ export interface ColumnChunk {
   readonly isElsewhere: boolean;
 }
 
-/** Returns the rows of all row groups together. */
 function rowsIn({ rowGroups }: Footer): number {
   return rowGroups.reduce((total, group) => total + group.rows, 0);
 }
@@ -71,21 +75,6 @@ function rowsIn({ rowGroups }: Footer): number {
 /** Returns the place of a chunk as messages name it: "row group 3, column `user.age`". */
 export function placeOf(group: number, { path }: Pick<ColumnChunk, "path">): string {
   return `row group ${group}, column \`${path.join(".")}\``;
-}
-
-/** Completes the chunks of a footer for which something was found. */
-export function withChunks<T>(
-  footer: Footer,
-  found: ReadonlyMap<ColumnChunk, T>,
-  complete: (chunk: ColumnChunk, found: T) => ColumnChunk,
-): Footer {
-  const completed = (chunk: ColumnChunk): ColumnChunk => {
-    const value = found.get(chunk);
-    return value === undefined ? chunk : complete(chunk, value);
-  };
-  return found.size === 0
-    ? footer
-    : { ...footer, rowGroups: footer.rowGroups.map((group) => ({ ...group, chunks: group.chunks.map(completed) })) };
 }
 
 /** The rows that a row group has in a range of the shard's rows. */
@@ -156,21 +145,13 @@ export interface SchemaElement {
   readonly utcNanosAt: number | undefined;
 }
 
-/** What a footer's schema says of the table's columns. */
 interface SchemaLeaves {
   /** In the order of each row group's chunks. */
   readonly leaves: readonly Leaf[];
-  /** Columns and fields with the name of another one beside them, ignoring case. */
-  readonly doubles: readonly Double[];
+  /** A column, or a field of one, with the name of another one beside it, ignoring case. */
+  readonly double: string | undefined;
 }
 
-export interface Double {
-  readonly path: readonly string[];
-  /** The name of the other one. */
-  readonly other: string;
-}
-
-/** Types by number of the converted type. */
 const convertedTypes = new Map([
   [0, "text"],
   [3, "list"],
@@ -214,7 +195,7 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
     } else if (id === 3) {
       repetition = readI32(cursor, inner);
     } else if (id === 4) {
-      name = Buffer.from(readBinary(cursor, inner)).toString();
+      name = readText(cursor, inner);
     } else if (id === 5) {
       children = readI32(cursor, inner);
     } else if (id === 6) {
@@ -291,7 +272,6 @@ function readTimestamp(cursor: Cursor, type: number): LogicalType {
   return { name, utcNanosAt: isUtc === true && units.includes("nanos") ? flagAt : undefined };
 }
 
-/** A group of the schema whose children are read. */
 interface OpenGroup {
   readonly element: SchemaElement;
   /** How many children are left. */
@@ -299,8 +279,8 @@ interface OpenGroup {
   readonly path: readonly string[];
   readonly repetition: number;
   readonly definition: number;
-  /** The names of the children that were read, by their lower case. */
-  readonly names: Map<string, string>;
+  /** The names of the children that were read, in lower case. */
+  readonly names: Set<string>;
 }
 
 /** The list that `leaf` is the element of, within `groups`; undefined: it is of none, or of a list in another form. */
@@ -324,8 +304,8 @@ function listOf([outer, inner, ...others]: readonly OpenGroup[], leaf: SchemaEle
  */
 export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
   const leaves: Leaf[] = [];
-  const doubles: Double[] = [];
-  const topNames = new Map<string, string>();
+  let double: string | undefined;
+  const topNames = new Set<string>();
   const groups: OpenGroup[] = [];
   const isDone = (group: OpenGroup | undefined): boolean => group?.left === 0;
   let isTree = true;
@@ -344,13 +324,10 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
       parent.left -= 1;
     }
     const names = parent?.names ?? topNames;
-    const other = names.get(element.name.toLowerCase());
-    names.set(element.name.toLowerCase(), element.name);
-    if (other !== undefined) {
-      doubles.push({ path, other }, { path: [...path.slice(0, -1), other], other: element.name });
-    }
+    double ??= names.has(element.name.toLowerCase()) ? path.join(".") : undefined;
+    names.add(element.name.toLowerCase());
     if (element.type === undefined) {
-      groups.push({ element, left: element.children, path, repetition, definition, names: new Map() });
+      groups.push({ element, left: element.children, path, repetition, definition, names: new Set() });
     } else {
       const { type, annotation, utcNanosAt } = element;
       const list = listOf(groups, element);
@@ -358,7 +335,7 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
-  return { leaves: isTree ? leaves : withoutMeaning(leaves), doubles };
+  return { leaves: isTree ? leaves : withoutMeaning(leaves), double };
 }
 
 /** Returns leaves without their logical types, which only DuckDB can interpret. */
@@ -537,8 +514,7 @@ function parse(
   const cursor: Cursor = { bytes, at: 0 };
   const elements: SchemaElement[] = [];
   const rowGroups: RowGroup[] = [];
-  let rows = -1;
-  let encrypted = false;
+  let [rows, version, createdBy, encrypted] = [-1, 0, "", false];
   const metadata = new Map<string, string>();
   try {
     readStruct(cursor, (id, type) => {
@@ -552,6 +528,10 @@ function parse(
         readList(cursor, type, (inner) => {
           readEntry(cursor, inner, metadata);
         });
+      } else if (id === 1) {
+        version = readI32(cursor, type);
+      } else if (id === 6) {
+        createdBy = readText(cursor, type);
       } else {
         encrypted ||= id === 8; // encryption_algorithm
         return false;
@@ -562,7 +542,7 @@ function parse(
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewriteShard, error);
   }
-  const { leaves, doubles } = leavesOf(elements);
+  const { leaves, double } = leavesOf(elements);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
   return {
     sizeBytes,
@@ -570,8 +550,11 @@ function parse(
     rows,
     rowGroups,
     leaves: metadata.has(geoKey) ? withoutMeaning(leaves) : leaves,
-    doubles,
+    double,
+    footerBytes: bytes.length,
     metadata,
+    createdBy,
+    version,
     encrypted,
   };
 }
@@ -586,24 +569,25 @@ export const sparkKeys = {
   timeZone: "org.apache.spark.timeZone",
 } as const;
 
-/** What is kept of an entry of the file's metadata: Arrow's schema there may be long. */
-const keptKeys = new Set([geoKey, ...Object.values(sparkKeys)]);
+/** Longer texts of the metadata are not kept. */
+const mostTextBytes = 1024;
 
 function readEntry(cursor: Cursor, type: number, metadata: Map<string, string>): void {
-  let [key, value] = ["", ""];
+  const entry = { key: "", value: "" };
   readInner(cursor, type, (id, inner) => {
     if (id === 1) {
-      key = Buffer.from(readBinary(cursor, inner)).toString();
-    } else if (id === 2 && keptKeys.has(key)) {
-      value = Buffer.from(readBinary(cursor, inner)).toString();
-    } else {
-      return false;
+      entry.key = readText(cursor, inner);
+    } else if (id === 2) {
+      const bytes = readBinary(cursor, inner);
+      entry.value = bytes.length > mostTextBytes ? "" : Buffer.from(bytes).toString();
     }
-    return true;
+    return id === 1 || id === 2;
   });
-  if (keptKeys.has(key)) {
-    metadata.set(key, key === geoKey ? "" : value);
-  }
+  metadata.set(entry.key, entry.value);
+}
+
+function readText(cursor: Cursor, type: number): string {
+  return Buffer.from(readBinary(cursor, type)).toString();
 }
 
 function readRowGroup(cursor: Cursor, type: number): RowGroup {
@@ -664,7 +648,7 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
       } else if (key === 2) {
         Object.assign(flags, readEncodings(cursor, value));
       } else if (key === 3) {
-        readList(cursor, value, (element) => path.push(Buffer.from(readBinary(cursor, element)).toString()));
+        readList(cursor, value, (element) => path.push(readText(cursor, element)));
       } else if (key === 12) {
         nulls = readNullCount(cursor, value);
       } else if (key === 16) {
@@ -695,7 +679,6 @@ function readChunk(cursor: Cursor, type: number): ColumnChunk {
   };
 }
 
-/** The `null_count` of a chunk's `Statistics`. */
 function readNullCount(cursor: Cursor, type: number): number | undefined {
   let nulls: number | undefined;
   readInner(cursor, type, (id, inner) => {
@@ -724,38 +707,4 @@ function readSizes(cursor: Cursor, type: number): ColumnChunk["levels"] & { unen
     return name !== undefined;
   });
   return { ...levels, unencoded };
-}
-
-/** Reads the key-value metadata of a Parquet file: texts that its writer has put there. @throws JobError SHARD_CORRUPT */
-export async function readKeyValues(file: Pick<ShardFile, "path" | "remote">): Promise<ReadonlyMap<string, string>> {
-  await using handle = await open(file.path);
-  const { size } = await handle.stat();
-  const { bytes } = await readTail(handle, size, file);
-  const cursor: Cursor = { bytes, at: 0 };
-  const found = new Map<string, string>();
-  try {
-    readStruct(cursor, (id, type) => {
-      if (id === 5) {
-        readList(cursor, type, (inner) => {
-          readTextEntry(cursor, inner, found);
-        });
-      }
-      return id === 5;
-    });
-  } catch (error) {
-    throw corruptFooter(file.path, `its metadata is damaged (${messageOf(error)})`, rewriteShard, error);
-  }
-  return found;
-}
-
-function readTextEntry(cursor: Cursor, type: number, found: Map<string, string>): void {
-  const entry = { key: "", value: "" };
-  readInner(cursor, type, (id, inner) => {
-    const field = id === 1 ? "key" : id === 2 ? "value" : undefined;
-    if (field !== undefined) {
-      entry[field] = Buffer.from(readBinary(cursor, inner)).toString();
-    }
-    return field !== undefined;
-  });
-  found.set(entry.key, entry.value);
 }

@@ -3,11 +3,9 @@ import { boundColumns, type Projection } from "../../binding/contract.js";
 import { layoutOf } from "../../columnar/types.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest } from "../port.js";
-import { type ColumnChunk, type Footer, groupsBetween, withChunks } from "./footer.js";
-import { promises } from "node:fs";
-import { errnoOf, JobError } from "../../util/errors.js";
-import { codecs, hasReadableStart, unpackStart } from "./pages/page-header.js";
-import { PageFault, pagesOf, unbuffered } from "./pages/page-walk.js";
+import { type ColumnChunk, type Footer, type GroupRows, groupsBetween, type Leaf } from "./footer.js";
+import { hasReadableStart, unpackStart } from "./pages/page-header.js";
+import { type Page, PageFault, pagesOf, type ReadBytes, withPages } from "./pages/page-walk.js";
 
 /** The size from which values count as long: 1,024 of them in a page, or a DuckDB vector of them, are megabytes. */
 export const longValueBytes = 4096;
@@ -96,7 +94,58 @@ export function chunksOf(
   return chunks.filter(({ path }) => names.has((path[0] ?? "").toLowerCase()));
 }
 
-/** The number of BYTE_ARRAY in parquet.thrift. */
+/** A column chunk that a slice reads. */
+export interface SliceChunk {
+  readonly chunk: ColumnChunk;
+  readonly leaf: Leaf;
+  /** "row group 3 (rows 400 to 799), column `user`" */
+  readonly place: string;
+  readonly rows: GroupRows;
+}
+
+/** Yields the column chunks that a slice reads, row group by row group, except encrypted ones. */
+export function* sliceChunks(footer: Footer, slice: SliceRows): Generator<SliceChunk> {
+  for (const rows of groupsBetween(footer, slice)) {
+    for (const chunk of chunksOf(rows.chunks, slice)) {
+      const leaf = footer.leaves[rows.chunks.indexOf(chunk)];
+      if (leaf !== undefined && !chunk.encrypted) {
+        yield {
+          chunk,
+          leaf,
+          place: `row group ${rows.group} (rows ${rows.rowStart} to ${rows.rowEnd - 1}), column \`${chunk.path[0]}\``,
+          rows,
+        };
+      }
+    }
+  }
+}
+
+type SliceRows = Pick<SliceRequest, "file" | "rowStart" | "rowEnd" | "projection">;
+
+/** Completes the chunks that a slice reads with what a look at their first pages tells. Reading reports what is wrong with them. */
+async function withFacts(
+  footer: Footer,
+  slice: SliceRows,
+  isConcerned: (found: SliceChunk) => boolean,
+  look: (pages: AsyncIterable<Page>, read: ReadBytes, chunk: ColumnChunk) => Promise<Partial<ColumnChunk>>,
+): Promise<Footer> {
+  const concerned = [...sliceChunks(footer, slice)].filter(isConcerned);
+  if (concerned.length === 0) {
+    return footer;
+  }
+  const completed = new Map<ColumnChunk, ColumnChunk>();
+  await withPages(slice.file, footer, async ({ exact }) => {
+    for (const { chunk } of concerned) {
+      completed.set(chunk, { ...chunk, ...(await look(pagesOf(exact, chunk, footer), exact, chunk)) });
+    }
+  });
+  const rowGroups = footer.rowGroups.map(({ rows, chunks }) => ({
+    rows,
+    chunks: chunks.map((chunk) => completed.get(chunk) ?? chunk),
+  }));
+  return { ...footer, rowGroups };
+}
+
 const byteArray = 6;
 
 /**
@@ -106,54 +155,39 @@ const byteArray = 6;
  */
 export async function withTextSizes(
   footer: Footer,
-  slice: Pick<SliceRequest, "file" | "rowStart" | "rowEnd" | "projection">,
+  slice: SliceRows,
   isConcerned: (chunk: ColumnChunk) => boolean = () => true,
 ): Promise<Footer> {
-  const found = new Map<ColumnChunk, number>();
-  for (const { chunks } of groupsBetween(footer, slice)) {
-    for (const chunk of chunksOf(chunks, slice)) {
-      if (isUnknown(chunk) && isConcerned(chunk)) {
-        const longest = await longestEntry(slice.file.path, footer, chunk);
-        if (longest >= longValueBytes) {
-          found.set(chunk, longest * chunk.values);
-        }
-      }
-    }
-  }
-  return withChunks(footer, found, (chunk, unencodedBytes) => ({ ...chunk, unencodedBytes }));
+  const isUnknown = ({ chunk }: SliceChunk): boolean =>
+    chunk.type === byteArray &&
+    chunk.unencodedBytes === undefined &&
+    chunk.uncompressedBytes >= longValueBytes &&
+    hasReadableStart(chunk.codec) &&
+    isConcerned(chunk);
+  return await withFacts(footer, slice, isUnknown, async (pages, read, chunk) => {
+    const longest = await longestEntry(pages, read, chunk);
+    return longest >= longValueBytes ? { unencodedBytes: longest * chunk.values } : {};
+  });
 }
 
-function isUnknown({ type, unencodedBytes, uncompressedBytes, encrypted, codec }: ColumnChunk): boolean {
-  return (
-    type === byteArray &&
-    unencodedBytes === undefined &&
-    uncompressedBytes >= longValueBytes &&
-    !encrypted &&
-    hasReadableStart(codec)
-  );
-}
-
-/** Returns the bytes of the longest text in a chunk's dictionary; 0 without one, or if it is damaged: reading reports it. */
-async function longestEntry(path: string, footer: Footer, chunk: ColumnChunk): Promise<number> {
+/** Returns the bytes of the longest text in a chunk's dictionary; 0 without one, or if it is damaged. */
+async function longestEntry(pages: AsyncIterable<Page>, read: ReadBytes, chunk: ColumnChunk): Promise<number> {
   try {
-    await using file = await promises.open(path);
-    const read = unbuffered(file, footer);
-    for await (const { header, bodyStart } of pagesOf(read, chunk, footer)) {
+    for await (const { header, bodyStart } of pages) {
       const { kind, compressedBytes, uncompressedBytes, isCompressed, entries } = header;
       if (kind !== "dictionary" || uncompressedBytes < longValueBytes) {
         return 0;
       }
       const packed = await read(bodyStart, compressedBytes);
-      const isPlain = chunk.codec === codecs.none || !isCompressed;
-      const size = { length: uncompressedBytes, wholeBytes: uncompressedBytes };
-      return longestOf(isPlain ? packed : await unpackStart(chunk.codec, packed, size), entries);
+      const page = { start: (bytes: number) => packed.subarray(0, bytes), compressedBytes, uncompressedBytes };
+      return longestOf(isCompressed ? unpackStart(chunk.codec, page, uncompressedBytes) : packed, entries);
     }
     return 0;
   } catch (error) {
     if (error instanceof PageFault || error instanceof RangeError) {
       return 0;
     }
-    throw new JobError("DISK", `reading ${path}: ${errnoOf(error)}`, { cause: error });
+    throw error;
   }
 }
 
@@ -173,44 +207,40 @@ function longestOf(bytes: Uint8Array, entries: number): number {
 export const listUnitBytes = 8 * 1024 * 1024;
 
 /**
- * Fills in the size of pages in the chunks of lists that a slice reads. Writers cut pages of lists at very different
- * sizes: pyarrow at 1 MiB, DuckDB at 100 MB.
+ * Fills in the size of pages in the chunks of lists that a slice reads: of the first page with rows, or of the dictionary
+ * before it, if that is larger. Writers cut pages of lists at very different sizes: pyarrow at 1 MiB, DuckDB at 100 MB.
  */
-export async function withPageBytes(
-  footer: Footer,
-  slice: Pick<SliceRequest, "file" | "rowStart" | "rowEnd" | "projection">,
-): Promise<Footer> {
-  const found = new Map<ColumnChunk, number>();
-  for (const { chunks } of groupsBetween(footer, slice)) {
-    for (const chunk of chunksOf(chunks, slice)) {
-      const isList = footer.leaves[chunks.indexOf(chunk)]?.list !== undefined;
-      if (isList && !chunk.encrypted && !chunk.isElsewhere) {
-        found.set(chunk, await pageBytesOf(slice.file.path, footer, chunk));
-      }
-    }
-  }
-  return withChunks(footer, found, (chunk, pageBytes) => ({ ...chunk, pageBytes }));
+export async function withPageBytes(footer: Footer, slice: SliceRows): Promise<Footer> {
+  return await withFacts(footer, slice, isReadList, async (pages, _, { uncompressedBytes }) => ({
+    // No page is larger than its chunk.
+    pageBytes:
+      uncompressedBytes <= listUnitBytes
+        ? uncompressedBytes
+        : await largestPage(pages, (kind) => kind !== "dictionary"),
+  }));
 }
 
-/** Returns the size of a chunk's first page with rows, or of the dictionary before it, if that is larger. */
-async function pageBytesOf(path: string, footer: Footer, chunk: ColumnChunk): Promise<number> {
-  if (chunk.uncompressedBytes <= listUnitBytes) {
-    return chunk.uncompressedBytes; // no page is larger than that
-  }
+function isReadList({ chunk, leaf }: SliceChunk): boolean {
+  return leaf.list !== undefined && !chunk.isElsewhere;
+}
+
+/** The uncompressed size of the largest page up to the last one, or to where a header is damaged. */
+export async function largestPage(
+  pages: AsyncIterable<Page>,
+  isLast: (kind: Page["header"]["kind"], bodyEnd: number) => boolean,
+): Promise<number> {
   let largest = 0;
   try {
-    await using file = await promises.open(path);
-    for await (const { header } of pagesOf(unbuffered(file, footer), chunk, footer)) {
+    for await (const { header, bodyEnd } of pages) {
       largest = Math.max(largest, header.uncompressedBytes);
-      if (header.kind !== "dictionary") {
+      if (isLast(header.kind, bodyEnd)) {
         break;
       }
     }
-    return largest;
   } catch (error) {
-    if (error instanceof PageFault) {
-      return largest; // reading it reports what is wrong
+    if (!(error instanceof PageFault)) {
+      throw error;
     }
-    throw new JobError("DISK", `reading ${path}: ${errnoOf(error)}`, { cause: error });
   }
+  return largest;
 }

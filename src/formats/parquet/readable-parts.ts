@@ -1,17 +1,23 @@
-import { JobError, errnoOf, messageOf } from "../../util/errors.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
-import type { SliceRequest } from "../port.js";
-import { tooLarge } from "../faults.js";
-import { type ColumnChunk, type Footer, placeOf, groupsBetween, type Leaf, readFooter } from "./footer.js";
-import { chunksOf, boundedSlices, hasLongTypes, withTextSizes } from "./long-values.js";
-import { promises } from "node:fs";
-import { PageFault, pagesOf, unbuffered, type Page, type ReadBytes, windowed } from "./pages/page-walk.js";
-import { codecs, hasReadableStart, unpackStart, type PageHeader } from "./pages/page-header.js";
-import { readLengths, countLevels } from "./pages/runs.js";
 import { boundColumns, type Projection } from "../../binding/contract.js";
-import { encodings } from "./pages/page-values.js";
-import { columnsInFile, plannedColumns } from "../planned-columns.js";
+import { JobError } from "../../util/errors.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
+import { tooLarge } from "../faults.js";
+import { plannedColumns } from "../planned-columns.js";
+import type { SliceRequest } from "../port.js";
 import { isInexact } from "./exact-table.js";
+import { type ColumnChunk, type Footer, type Leaf, readFooter } from "./footer.js";
+import {
+  boundedSlices,
+  hasLongTypes,
+  largestPage,
+  type SliceChunk,
+  sliceChunks,
+  withTextSizes,
+} from "./long-values.js";
+import { codecs, hasReadableStart, type PageHeader, unpackStart } from "./pages/page-header.js";
+import { encodings } from "./pages/page-values.js";
+import { inPage, type Page, type PageBytes, PageFault, pagesOf, type ReadBytes, withPages } from "./pages/page-walk.js";
+import { countLevels, readLengths } from "./pages/runs.js";
 
 /** Damage in the rows of a slice. */
 export interface Damage {
@@ -31,94 +37,79 @@ function hintFor(found: string): string {
     : "restore the planned file with its modification time (cp -p), and run again; committed spans are kept. If the file must be written again, --new-run scores it";
 }
 
-/** A column chunk that a slice reads. */
-interface SliceChunk {
-  readonly chunk: ColumnChunk;
-  readonly leaf: Leaf;
-  /** "row group 3, column `user.age`" */
-  readonly place: string;
-  /** The first row of the slice that the chunk has. */
-  readonly rowStart: number;
-}
-
-/** Yields the column chunks that a slice reads, row group by row group, except encrypted ones. */
-function* sliceChunks(footer: Footer, slice: SliceRequest): Generator<SliceChunk> {
-  for (const { group, chunks, rowStart } of groupsBetween(footer, slice)) {
-    for (const chunk of chunksOf(chunks, slice)) {
-      const leaf = footer.leaves[chunks.indexOf(chunk)];
-      if (leaf !== undefined && !chunk.encrypted) {
-        yield { chunk, leaf, place: placeOf(group, chunk), rowStart };
+/**
+ * The first damage in the chunks that a slice reads, as far as they concern a check, which returns it or throws PageFault.
+ */
+async function firstDamage(
+  footer: Footer,
+  slice: SliceRequest,
+  isConcerned: (found: SliceChunk) => boolean,
+  check: (
+    found: SliceChunk,
+    bytes: { readonly exact: ReadBytes; readonly windowed: ReadBytes },
+  ) => Promise<Damage | undefined>,
+): Promise<Damage | undefined> {
+  const { path } = slice.file;
+  const concerned = [...sliceChunks(footer, slice)].filter(isConcerned);
+  if (concerned.length === 0) {
+    return undefined;
+  }
+  return await withPages({ path }, footer, async ({ exact, windowed }: PageBytes) => {
+    const bytes = { exact, windowed: windowed() };
+    for (const found of concerned) {
+      try {
+        const damage = await check(found, bytes);
+        if (damage !== undefined) {
+          return damage;
+        }
+      } catch (error) {
+        if (error instanceof PageFault) {
+          return { error: corrupt(path, `${found.place}: ${error.message}`), rowStart: found.rows.rowStart };
+        }
+        throw error;
       }
     }
-  }
-}
-
-/** Returns the error for a chunk with a page that exceeds the memory limit. */
-function largePage(
-  path: string,
-  { place, rowStart }: SliceChunk,
-  { memory, sizeBytes, what }: { readonly memory: MemoryBudget; readonly sizeBytes: number; readonly what: string },
-): Damage {
-  const page = { sizeBytes, limitBytes: memory.pageBytes, what, remedy: smallerPages };
-  return { error: tooLarge(`reading ${path}: ${place}`, memory, page), rowStart };
+    return undefined;
+  });
 }
 
 /** How to write a shard so that its pages fit into memory. */
 const smallerPages =
   "write the shard with smaller pages (pyarrow: write_batch_size and data_page_size), or leave the column out of output.columns";
 
+function largePage(
+  { file: { path } }: SliceRequest,
+  { place, rows: { rowStart } }: SliceChunk,
+  { memory, sizeBytes, what }: { readonly memory: MemoryBudget; readonly sizeBytes: number; readonly what: string },
+): Damage | undefined {
+  const page = { sizeBytes, limitBytes: memory.pageBytes, what, remedy: smallerPages };
+  return sizeBytes > memory.pageBytes
+    ? { error: tooLarge(`reading ${path}: ${place}`, memory, page), rowStart }
+    : undefined;
+}
+
 /**
  * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
  * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
  */
 async function findLargePage(footer: Footer, slice: SliceRequest, memory: MemoryBudget): Promise<Damage | undefined> {
-  const { path } = slice.file;
-  for (const found of sliceChunks(footer, slice)) {
-    if (found.chunk.uncompressedBytes > memory.pageBytes) {
-      const sizeBytes = await largestPage(path, footer, found.chunk);
-      if (sizeBytes > memory.pageBytes) {
-        return largePage(path, found, { memory, sizeBytes, what: "a page" });
-      }
-    }
-  }
-  return undefined;
+  const mayBeLarge = ({ chunk }: SliceChunk): boolean => chunk.uncompressedBytes > memory.pageBytes;
+  return await firstDamage(footer, slice, mayBeLarge, async (found, { exact }) => {
+    const { chunk } = found;
+    const end = chunk.start + chunk.compressedBytes;
+    const sizeBytes = await largestPage(pagesOf(exact, chunk, footer), (_, bodyEnd) => bodyEnd >= end);
+    return largePage(slice, found, { memory, sizeBytes, what: "a page" });
+  });
 }
-
-/**
- * Returns the uncompressed size of the largest page of a chunk; 0 if its headers are damaged, which the decoder
- * reports.
- */
-async function largestPage(path: string, footer: Footer, chunk: ColumnChunk): Promise<number> {
-  const end = chunk.start + chunk.compressedBytes;
-  let largest = 0;
-  try {
-    await using file = await promises.open(path);
-    for await (const { header, bodyEnd } of pagesOf(unbuffered(file, footer), chunk, footer)) {
-      largest = Math.max(largest, header.uncompressedBytes);
-      if (bodyEnd >= end) {
-        break;
-      }
-    }
-    return largest;
-  } catch (error) {
-    if (error instanceof PageFault) {
-      return 0;
-    }
-    throw new JobError("DISK", `reading ${path}: ${errnoOf(error)}`, { cause: error });
-  }
-}
-
-/**
- * Texts that share their beginning with the one before (DELTA_BYTE_ARRAY). DuckDB makes all texts of a page at once, and
- * takes memory for one before it looks whether the text before is as long as the beginning that they share: so a page
- * of some bytes can take any memory. https://github.com/apache/parquet-format/blob/master/Encodings.md#DELTASTRING
- */
 
 /** The number of DELTA_BYTE_ARRAY in parquet.thrift. */
 const prefixedEncoding = 7;
 
 /**
- * Finds the first page of a slice whose prefixes contradict each other, or whose texts do not fit into memory.
+ * Finds the first page of a slice whose texts share their beginning with the one before (DELTA_BYTE_ARRAY), and whose
+ * prefixes contradict each other, or whose texts do not fit into memory. DuckDB makes all texts of a page at once, and
+ * takes memory for one before it looks whether the text before is as long as the beginning that they share: so a page
+ * of some bytes can take any memory. https://github.com/apache/parquet-format/blob/master/Encodings.md#DELTASTRING
  * @public so that tests see it
  */
 export async function findUnfitPrefixes(
@@ -126,53 +117,29 @@ export async function findUnfitPrefixes(
   slice: SliceRequest,
   memory: MemoryBudget,
 ): Promise<Damage | undefined> {
-  const { path } = slice.file;
-  for (const found of sliceChunks(footer, slice)) {
-    const { chunk, leaf, place, rowStart } = found;
-    if (!chunk.hasPrefixes || !hasReadableStart(chunk.codec)) {
-      continue;
-    }
-    try {
-      await using file = await promises.open(path);
-      const sizeBytes = await largestTexts(windowed(file, footer), { footer, chunk, leaf });
-      if (sizeBytes > memory.pageBytes) {
-        return largePage(path, found, { memory, sizeBytes, what: "a page of texts that share their beginnings" });
+  return await firstDamage(footer, slice, isPrefixed, async (found, { windowed }) => {
+    const { chunk, leaf } = found;
+    const end = chunk.start + chunk.compressedBytes;
+    let sizeBytes = 0;
+    for await (const page of pagesOf(windowed, chunk, footer)) {
+      const { header, bodyEnd } = page;
+      if (header.kind.startsWith("data") && header.encoding === prefixedEncoding && header.values > 0) {
+        const bytes = await inPage(page, async () => {
+          const unpacked = await unpackPage(windowed, chunk, page);
+          return textBytes(unpacked.subarray(valuesAt(unpacked, page, leaf)), header.values);
+        });
+        sizeBytes = Math.max(sizeBytes, bytes);
       }
-    } catch (error) {
-      if (error instanceof PageFault) {
-        return { error: corrupt(path, `${place}: ${error.message}`), rowStart };
+      if (bodyEnd >= end) {
+        break;
       }
-      throw new JobError("DISK", `reading ${path}: ${errnoOf(error) ?? messageOf(error)}`, { cause: error });
     }
-  }
-  return undefined;
+    return largePage(slice, found, { memory, sizeBytes, what: "a page of texts that share their beginnings" });
+  });
 }
 
-interface PrefixedChunk {
-  readonly footer: Footer;
-  readonly chunk: ColumnChunk;
-  readonly leaf: Leaf;
-}
-
-/** Returns the size of the texts of the page with the largest texts. @throws PageFault */
-async function largestTexts(read: ReadBytes, { footer, chunk, leaf }: PrefixedChunk): Promise<number> {
-  const end = chunk.start + chunk.compressedBytes;
-  let largest = 0;
-  for await (const page of pagesOf(read, chunk, footer)) {
-    const { header, place, bodyEnd } = page;
-    if (header.kind.startsWith("data") && header.encoding === prefixedEncoding && header.values > 0) {
-      try {
-        const bytes = await unpackPage(read, chunk, page);
-        largest = Math.max(largest, textBytes(bytes.subarray(valuesAt(bytes, page, leaf)), header.values));
-      } catch (error) {
-        throw errnoOf(error) === undefined ? new PageFault(chunk, `${place}: ${messageOf(error)}`) : error;
-      }
-    }
-    if (bodyEnd >= end) {
-      break;
-    }
-  }
-  return largest;
+function isPrefixed({ chunk }: SliceChunk): boolean {
+  return chunk.hasPrefixes && hasReadableStart(chunk.codec);
 }
 
 /** Uncompresses a page. The levels of a page of version 2 come before the compressed bytes. */
@@ -183,15 +150,17 @@ async function unpackPage(read: ReadBytes, { codec }: ColumnChunk, { header, bod
   if (packed.length < compressedBytes || levels > compressedBytes) {
     throw new RangeError("it ends in the middle");
   }
-  if (codec === codecs.none || !isCompressed) {
+  if (!isCompressed) {
     return packed;
   }
-  const wholeBytes = uncompressedBytes - levels;
-  const values = await unpackStart(codec, packed.subarray(levels), { length: wholeBytes, wholeBytes });
-  return Buffer.concat([packed.subarray(0, levels), values]);
+  const values = {
+    start: (bytes: number) => packed.subarray(levels, levels + bytes),
+    compressedBytes: compressedBytes - levels,
+    uncompressedBytes: uncompressedBytes - levels,
+  };
+  return Buffer.concat([packed.subarray(0, levels), unpackStart(codec, values, values.uncompressedBytes)]);
 }
 
-/** Returns where values begin, behind the levels. */
 function valuesAt(bytes: Uint8Array, { header: { kind, levelBytes } }: Page, leaf: Leaf): number {
   if (kind === "data-v2") {
     return levelBytes.repetition + levelBytes.definition;
@@ -226,39 +195,25 @@ function textBytes(values: Uint8Array, most: number): number {
 }
 
 /**
- * Repetition and definition levels of nested columns, which DuckDB does not check: where they do not fit the pages that
- * they are in, it returns rows that the writer did not write.
+ * The first damage in the levels of the nested columns that a slice reads, which DuckDB does not check: where levels do
+ * not fit the pages that they are in, it returns rows that the writer did not write.
  * https://parquet.apache.org/docs/file-format/nestedencoding/
  */
-
-/** A row group's rows in a slice, and the columns that are checked. */
-interface GroupLevels {
-  readonly group: number;
-  /** The number of rows of the row group. */
-  readonly rows: number;
-  /** The rows of the shard that the slice has. */
-  readonly rowStart: number;
-  readonly rowEnd: number;
-  readonly columns: readonly { readonly chunk: ColumnChunk; readonly leaf: Leaf }[];
-}
-
-/** Most pages have fewer bytes of levels. */
-const startBytes = 8 * 1024;
-const lengthBytes = Uint32Array.BYTES_PER_ELEMENT;
-
-/** The first damage in the levels of the nested columns that a slice reads, if there is any. */
 async function findUnfitLevels(slice: SliceRequest): Promise<Damage | undefined> {
   if (!mayBeNested(slice.projection)) {
     return undefined;
   }
   const footer = await readFooter(slice.file);
-  for (const group of nestedGroups(slice, footer)) {
-    const damage = await checkGroup(slice, footer, group);
-    if (damage !== undefined) {
-      return damage;
-    }
-  }
-  return undefined;
+  return await firstDamage(footer, slice, hasCheckedLevels, async (found, { windowed }) => {
+    await checkLevels(windowed, found, footer);
+    return undefined;
+  });
+}
+
+/** DuckDB refuses codecs that are not known here. */
+function hasCheckedLevels({ chunk, leaf: { path, repetition, definition } }: SliceChunk): boolean {
+  const isNested = repetition > 0 || (path.length > 1 && definition > 0);
+  return isNested && !chunk.isElsewhere && hasReadableStart(chunk.codec);
 }
 
 /** Types of what expressions use are not known here. */
@@ -272,102 +227,49 @@ function mayBeNested(projection: Projection): boolean {
   );
 }
 
-function nestedGroups(slice: SliceRequest, footer: Footer): GroupLevels[] {
-  const names = new Set(columnsInFile(slice.projection).map((name) => name.toLowerCase()));
-  const groups: GroupLevels[] = [];
-  for (const { group, groupRows, rowStart, rowEnd, chunks } of groupsBetween(footer, slice)) {
-    const columns = footer.leaves.flatMap((leaf, index) => {
-      const chunk = chunks[index];
-      const isRead = names.has((leaf.path[0] ?? "").toLowerCase()) && isNested(leaf);
-      return isRead && chunk !== undefined && isChecked(chunk) ? [{ chunk, leaf }] : [];
-    });
-    if (columns.length > 0) {
-      groups.push({ group, rows: groupRows, rowStart, rowEnd, columns });
-    }
-  }
-  return groups;
-}
-
-function isNested({ path, repetition, definition }: Leaf): boolean {
-  return repetition > 0 || (path.length > 1 && definition > 0);
-}
-
-/** DuckDB refuses what is encrypted, and codecs that are not known here. */
-function isChecked({ encrypted, isElsewhere, codec }: ColumnChunk): boolean {
-  return !encrypted && !isElsewhere && hasReadableStart(codec);
-}
-
-async function checkGroup(
-  { file: { path } }: SliceRequest,
-  footer: Footer,
-  { group, rows, rowStart, rowEnd, columns }: GroupLevels,
-): Promise<Damage | undefined> {
-  try {
-    await using file = await promises.open(path);
-    const read = windowed(file, footer);
-    for (const { chunk, leaf } of columns) {
-      await checkChunk(read, { chunk, leaf, rows, footer });
-    }
-    return undefined;
-  } catch (error) {
-    if (error instanceof PageFault) {
-      const place = `row group ${group} (rows ${rowStart} to ${rowEnd - 1}), column \`${error.chunk.path[0]}\``;
-      return { error: corrupt(path, `${place}: ${error.message}`), rowStart };
-    }
-    const errno = errnoOf(error);
-    throw errno === undefined ? error : new JobError("DISK", `reading ${path}: ${errno}`, { cause: error });
-  }
-}
-
-interface CheckedChunk {
-  readonly chunk: ColumnChunk;
-  readonly leaf: Leaf;
-  /** The number of rows of the row group. */
-  readonly rows: number;
-  readonly footer: Footer;
-}
-
 /** @throws PageFault */
-async function checkChunk(read: ReadBytes, { chunk, leaf, rows, footer }: CheckedChunk): Promise<void> {
+async function checkLevels(read: ReadBytes, { chunk, leaf, rows }: SliceChunk, footer: Footer): Promise<void> {
   let values = 0;
   let begun = 0;
   for await (const page of pagesOf(read, chunk, footer)) {
-    const { header, place } = page;
+    const { header } = page;
     if (header.kind.startsWith("data") && header.values > 0) {
-      try {
+      const isFirst = values === 0;
+      begun += await inPage(page, async () => {
         const { first, rowsBegun } = await checkPage(pageStart(read, chunk, page), { header, leaf });
-        if (values === 0 && first !== 0) {
+        if (isFirst && first !== 0) {
           throw new RangeError(`its first repetition level is ${first}, not 0: it begins inside a row`);
         }
-        begun += rowsBegun;
-      } catch (error) {
-        // A file that cannot be read is not a damaged page.
-        throw errnoOf(error) === undefined ? new PageFault(chunk, `${place}: ${messageOf(error)}`) : error;
-      }
+        return rowsBegun;
+      });
     }
     values += header.values;
     if (values >= chunk.values) {
       break;
     }
   }
-  if (leaf.repetition > 0 && begun !== rows) {
-    throw new PageFault(chunk, `its repetition levels begin ${begun} rows, the row group has ${rows}`);
+  if (leaf.repetition > 0 && begun !== rows.groupRows) {
+    throw new PageFault(`its repetition levels begin ${begun} rows, the row group has ${rows.groupRows}`);
   }
 }
 
 /** The first bytes of a page, unpacked: at least so many. @throws RangeError where it has fewer */
 type PageStart = (length: number) => Promise<Uint8Array>;
 
-function pageStart(read: ReadBytes, chunk: ColumnChunk, { header, bodyStart }: Page): PageStart {
-  const { kind, compressedBytes, uncompressedBytes: wholeBytes } = header;
-  const isPlain = kind === "data-v2" || chunk.codec === codecs.none;
+/** Most pages have fewer bytes of levels. */
+const startBytes = 8 * 1024;
+const lengthBytes = Uint32Array.BYTES_PER_ELEMENT;
+
+function pageStart(read: ReadBytes, { codec }: ColumnChunk, { header, bodyStart }: Page): PageStart {
+  const { kind, compressedBytes, uncompressedBytes } = header;
+  const isPlain = kind === "data-v2" || codec === codecs.none;
   let unpacked: Uint8Array = new Uint8Array(0);
   return async (wanted) => {
-    const length = Math.min(Math.max(wanted, startBytes), isPlain ? compressedBytes : wholeBytes);
+    const length = Math.min(Math.max(wanted, startBytes), isPlain ? compressedBytes : uncompressedBytes);
     if (unpacked.length < wanted && wanted <= length) {
-      unpacked = isPlain
-        ? await read(bodyStart, length)
-        : await unpackStart(chunk.codec, await read(bodyStart, compressedBytes), { length, wholeBytes });
+      const packed = await read(bodyStart, isPlain ? length : compressedBytes);
+      const page = { start: (bytes: number) => packed.subarray(0, bytes), compressedBytes, uncompressedBytes };
+      unpacked = isPlain ? packed : unpackStart(codec, page, length);
     }
     if (unpacked.length < wanted) {
       throw new RangeError("its levels end in the middle");
@@ -414,7 +316,6 @@ async function checkPage(
   return { first: repetition.first, rowsBegun: repetition.zeros };
 }
 
-/** The rows of a slice that DuckDB may be given. */
 interface ReadableParts {
   /** Parts that DuckDB reads one after the other, as its memory allows. */
   readonly parts: Iterable<SliceRequest>;

@@ -68,7 +68,6 @@ function largestListPage({ chunks }: GroupRows, projection: SliceRequest["projec
   return chunksOf(chunks, { projection }).reduce((largest, { pageBytes = 0 }) => Math.max(largest, pageBytes), 0);
 }
 
-/** How many rows have about as many bytes of lists as a unit should. */
 function fittingRows(columns: readonly StoredColumn[]): number {
   const rowBytes = columns.reduce(
     (sum, { storage, list, values, rows }) =>
@@ -90,22 +89,16 @@ function storedColumns(
 ): StoredColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
   // The paths are those of the schema, since DuckDB ignores the paths that the chunks state.
-  const leafPaths = new Set(leaves.map(({ path }) => path.join("\n").toLowerCase()));
-  if (leafPaths.size !== leaves.length || chunks.length !== leaves.length) {
-    return undefined; // DuckDB renames columns of the same name, so that only DuckDB knows which one is meant
-  }
-  const leafIndices = onlyLeaves(leaves);
-  const isLong = names.some(
-    (name) => averageBytes(chunks[leafIndices.get(name.toLowerCase()) ?? -1]) >= longValueBytes,
-  );
+  const indices = new Map(leaves.map(({ path }, index) => [path[0], index]));
+  const isLong = names.some((name) => averageBytes(chunks[indices.get(name) ?? -1]) >= longValueBytes);
   const columns: StoredColumn[] = [];
   for (const name of names) {
-    const index = leafIndices.get(name.toLowerCase()) ?? -1;
+    const index = indices.get(name) ?? -1;
     const [chunk, leaf, ref] = [chunks[index], leaves[index], refs.get(name)];
     const storage = leaf === undefined || ref === undefined ? undefined : storageOf(ref.type, leaf);
     if (
+      leaf === undefined ||
       chunk?.path[0] !== name ||
-      leaf?.path[0] !== name ||
       chunk.encrypted ||
       chunk.isElsewhere ||
       (leaf.list !== undefined && chunk.hasOtherEncodings) ||
@@ -133,16 +126,6 @@ function storedColumns(
   return columns;
 }
 
-/** For each column, in lower case, the index of its only leaf; -1 where it has several. */
-function onlyLeaves(leaves: Footer["leaves"]): ReadonlyMap<string, number> {
-  const indices = new Map<string, number>();
-  for (const [index, { path }] of leaves.entries()) {
-    const name = (path[0] ?? "").toLowerCase();
-    indices.set(name, indices.has(name) ? -1 : index);
-  }
-  return indices;
-}
-
 interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
@@ -150,7 +133,6 @@ interface UnitPiecesOptions {
   readonly pageMemories: PageMemory[];
 }
 
-/** Reads units, one after the other. */
 interface UnitPieces {
   /**
    * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
@@ -260,7 +242,6 @@ export function openParquetUnitReader(): UnitReader {
   };
 }
 
-/** The file of the unit that is read. */
 interface OpenFile {
   readonly number: number;
   readonly path: string;

@@ -41,13 +41,11 @@ function startAfter(footer: Footer, start: number): number {
   return starts[low] ?? footer.pagesEnd;
 }
 
-/** The column chunks of a row group that hold some of the table's columns. */
 function chunksOf(footer: Footer, group: number, columns: readonly string[]): readonly ColumnChunk[] {
   const chunks = footer.rowGroups[group]?.chunks ?? [];
   const there = new Set(chunks.map(({ path }) => path[0] ?? ""));
-  const leaves = new Set(chunks.map(({ path }) => path.join("\n").toLowerCase()));
-  // DuckDB renames columns of the same name, so that only DuckDB knows which one is meant.
-  return columns.every((name) => there.has(name)) && leaves.size === chunks.length
+  // DuckDB gives a column without a name one.
+  return columns.every((name) => there.has(name))
     ? chunks.filter(({ path }) => columns.includes(path[0] ?? ""))
     : chunks;
 }

@@ -430,7 +430,6 @@ function aggregateText(aggregate: Aggregate | undefined): string {
   return `${aggregate?.name}(${(aggregate?.argument ?? "*").replaceAll(/\s+/g, " ")})`;
 }
 
-/** Returns a value as a verdict stores it in JSON. */
 function numberText(value: number | string | null): number | string {
   return value === null ? "NULL" : typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
 }

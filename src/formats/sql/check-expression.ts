@@ -36,7 +36,6 @@ export interface NamesInExpression {
   readonly parameters: ReadonlySet<string>;
 }
 
-/** What an expression is made of. */
 interface ExpressionParts extends NamesInExpression {
   /** Name, and the smallest number of arguments. */
   readonly functions: ReadonlyMap<string, number>;
@@ -90,7 +89,6 @@ interface Collected extends ExpressionParts {
   readonly refused: Set<string>;
 }
 
-/** Returns all parts of a parsed expression: in DuckDB's JSON, the objects with a `class`. */
 function partsOf(expression: unknown): ExpressionParts {
   const parts: Collected = { columns: new Set(), parameters: new Set(), functions: new Map(), refused: new Set() };
   const walk = (value: unknown, bound: ReadonlySet<string>): void => {
@@ -220,7 +218,6 @@ interface Definition {
 /** Names in the definition of a macro; undefined where it is not row-wise. */
 type MacroCheck = (definition: string) => Promise<NamesInExpression | undefined>;
 
-/** What is wrong with the functions of an expression; undefined when each depends on its arguments alone. */
 async function faultOfFunctions(
   connection: DuckDBConnection,
   functions: ReadonlyMap<string, number>,

@@ -1,22 +1,27 @@
-import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type ConnectionPool, createConnectionPool, openDuckDbLazily } from "../../duckdb/instance.js";
+import {
+  type DuckDBConnection,
+  openDuckDbLazily,
+  type ConnectionPool,
+  createConnectionPool,
+} from "../../duckdb/instance.js";
+import { awaitedLater, settled } from "../../util/promises.js";
 import { quoteText } from "../../duckdb/sql.js";
 import {
-  type BytesColumn,
   type Column,
+  type BytesColumn,
   type DecodedInput,
+  layoutOf,
   type ListColumn,
   type Matrix,
   type RecordBatch,
-  layoutOf,
 } from "../../columnar/types.js";
-import { columnSql } from "./slice-sql.js";
+import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from "../../duckdb/vectors.js";
 import type { SliceRequest } from "../port.js";
-import { type DecodedBinding, type Projection, decodedInputs } from "../../binding/contract.js";
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
 import { selectRows } from "../../packing/select-rows.js";
 import { tensorElement } from "../../columnar/tensor.js";
 import { rowsWithin, sliceColumn } from "../../columnar/columns.js";
-import { type ChunkTexts, openTexts, readColumn, readMatrix, readScalars } from "../../duckdb/vectors.js";
 import { JobError } from "../../util/errors.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
 
@@ -55,25 +60,49 @@ export function openDuckDbReader({ threads, folders, timezone, memoryBytes }: Du
   };
 }
 
-/** Values from folder names, as columns of so many rows, up to 2,048. */
-export async function folderConstants(
+/**
+ * Reads by a connection of the pool's. One that is left in the middle of a stream must not be met by the next query.
+ * @throws what DuckDB says
+ */
+export async function* onConnection<T, R>(
   pool: ConnectionPool,
-  { projection, partitions }: SliceRequest,
-  rows: number,
-): Promise<ReadonlyMap<string, Column>> {
-  const refs = projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source] : []));
-  if (refs.length === 0) {
-    return new Map();
+  read: (connection: DuckDBConnection) => AsyncGenerator<T, R>,
+): AsyncGenerator<T, R> {
+  const connection = await pool.acquire();
+  let release = (): void => {
+    connection.closeSync();
+  };
+  try {
+    const end = yield* read(connection);
+    release = () => {
+      pool.release(connection);
+    };
+    return end;
+  } finally {
+    release();
   }
-  const sql = refs.map((ref) => columnSql(ref, partitions)).join(", ");
-  const chunk = await pool.use(async (connection) => {
-    const result = await connection.run(`SELECT ${sql} FROM range(${rows})`);
-    return await result.fetchChunk();
-  });
-  if (chunk?.rowCount !== rows) {
-    throw new Error(`DuckDB gave ${chunk?.rowCount} rows of constants`);
+}
+
+/**
+ * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
+ * A stream over a damaged file may end without an error: the caller must count the rows.
+ */
+export async function* streamChunks(connection: DuckDBConnection, sql: string): AsyncGenerator<DuckDBDataChunk> {
+  const result = await connection.stream(sql);
+  let fetched = result.fetchChunk();
+  try {
+    for (;;) {
+      const chunk = await fetched;
+      if (chunk === null || chunk.rowCount === 0) {
+        return;
+      }
+      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
+      fetched = awaitedLater(result.fetchChunk());
+      yield chunk;
+    }
+  } finally {
+    await settled(fetched);
   }
-  return new Map(refs.map((ref, index) => [ref.path[0] ?? "", readColumn(chunk, index, ref.type)]));
 }
 
 /**
@@ -92,7 +121,6 @@ export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice:
   }
 }
 
-/** A batch, and the rows of the chunk that it was made from. */
 interface ChunkBatch {
   readonly batch: RecordBatch;
   readonly rows: number;
@@ -146,7 +174,6 @@ interface ChunkColumns {
   read(from: number, to: number): Pick<RecordBatch, "inputs" | "carried">;
 }
 
-/** Columns of a chunk from column `first` on. */
 function openColumns(chunk: DuckDBDataChunk, projection: Projection, first: number): ChunkColumns {
   const { rowCount: rows } = chunk;
   const texts: ChunkTexts[] = [];

@@ -178,11 +178,24 @@ function integerBits(type: ColumnType): number | undefined {
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
 export const rowNumberColumn = "file_row_number";
 
-/** The error for a shard with a column of that name. */
-export function reservedName(path: string): JobError {
-  return new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
-    hint: "the reader uses this name; rename the column",
-  });
+/** DuckDB compares names without regard to case, and needs one for itself. @throws JobError SCHEMA_MISMATCH */
+export function refuseNames(path: string, names: Iterable<string>, innerDouble?: string): void {
+  const folded = new Set<string>();
+  let double = innerDouble;
+  for (const name of names) {
+    double ??= folded.has(name.toLowerCase()) ? name : undefined;
+    folded.add(name.toLowerCase());
+  }
+  if (double !== undefined) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: two columns are called \`${double}\``, {
+      hint: "names must differ in more than upper and lower case; rename one of them",
+    });
+  }
+  if (folded.has(rowNumberColumn)) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+      hint: "the reader uses this name; rename the column",
+    });
+  }
 }
 
 /** Returns `FROM …` for rows of a shard that fulfil a condition on their number, with the results of expressions. */
@@ -194,7 +207,6 @@ export function fromRows(
   return `FROM ${expressions === null ? rows : withExpressions(rows, expressions)}`;
 }
 
-/** A shard as SQL sees it: a table with a column for the row's number. */
 interface ShardTable {
   readonly table: string;
 }
@@ -230,7 +242,6 @@ export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): stri
   return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
 }
 
-/** The name of the column with the number of a row's shard. */
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */

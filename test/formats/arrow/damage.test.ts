@@ -22,7 +22,7 @@ function randomFrom(seed: number): () => number {
 /** How reading all of a file ends; anything but a JobError is thrown. */
 async function readAll(path: string): Promise<string> {
   const file = { path, name: path };
-  const open = openShards(() => "either");
+  const open = openShards();
   try {
     let rows = 0;
     for await (const footer of arrowFooters([file], open)) {

@@ -9,7 +9,7 @@ import { scratch } from "../../support/job.js";
 
 /** Rows of each piece of a shard. */
 async function piecesOf(path: string, columns: readonly string[], limits: BatchLimits): Promise<number[]> {
-  await using shard = await openShards(() => "either")({ path, name: path });
+  await using shard = await openShards()({ path, name: path });
   const wanted = new Map(columns.map((name) => [name, undefined]));
   const request = { rowStart: 0, rowEnd: shard.index.rows, columns: wanted, limits };
   const found: number[] = [];
@@ -33,7 +33,7 @@ test.each(["zstd.arrow", "lz4.arrow"])(
   "a compressed record batch without memory is refused by name and size (%s)",
   async (name) => {
     const path = join(projectFolder, "fixtures/arrow", name);
-    await using shard = await openShards(() => "either")({ path, name: path });
+    await using shard = await openShards()({ path, name: path });
     const columns = shard.index.schema.fields.map((field) => field.name);
     const limits = { ...plenty, bytes: 2048, wholeBytes: 512 };
     expect(await piecesOf(path, columns, plenty)).not.toEqual([]);

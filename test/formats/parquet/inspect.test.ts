@@ -124,7 +124,7 @@ test("the keys of the file's metadata are shown, also those that are no text", a
   const bytes = await readFile(path);
   bytes[bytes.indexOf("Xey")] = 0xff;
   await writeFile(path, bytes);
-  expect([...(await inspectParquet(path)).metadataKeys].toSorted()).toEqual(["\\xFFey", "schlüssel"]);
+  expect([...(await inspectParquet(path)).metadataKeys].toSorted()).toEqual(["schlüssel", "\uFFFDey"]);
 });
 
 test("a file is read with any characters in its path", async () => {

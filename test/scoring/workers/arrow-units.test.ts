@@ -27,8 +27,6 @@ function sums(features: Float32Array): Float32Array<ArrayBuffer> {
   });
 }
 
-const claimOf = (): "file" => "file";
-
 function noWorkers(): never {
   throw new Error("no worker that only decodes is asked for");
 }
@@ -47,8 +45,8 @@ test.each([
   );
   await using decoder = openArrowDecoder({
     timezone: "UTC",
-    files: { claimOf },
-    open: openShards(claimOf),
+    areFiles: true,
+    open: openShards(),
   });
 
   await using reader = openSliceReader({

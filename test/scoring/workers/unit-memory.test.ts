@@ -36,7 +36,6 @@ const scored: UnitRequest = {
 
 /** Of Arrow, the last batch is of several pieces. */
 const shardRows = { parquet: [3000, 9000, 27_000, 81_000], arrow: [3000, 9000, 27_000, 400_000] };
-const claimOf = (): "file" => "file";
 
 /** Shards that grow, as units of several. */
 async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<Unit[]> {
@@ -51,8 +50,8 @@ async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<
       units.push(...(parquetUnits(await readFooter(file), slice, { limits: plenty }) ?? []));
     } else {
       await writeArrow(path, select, { batchRows: rows });
-      await using shard = await openShards(claimOf)(file);
-      units.push(...(arrowUnits(shard, slice, { claimOf, limits: batchLimits(memoryBudget(mebibytes(512))) }) ?? []));
+      await using shard = await openShards()(file);
+      units.push(...(arrowUnits(shard, slice, { limits: batchLimits(memoryBudget(mebibytes(512))) }) ?? []));
     }
   }
   return units;

@@ -3,15 +3,15 @@ import { openLists } from "./lists.js";
 import type { PageHeader } from "./page-header.js";
 import {
   type ColumnOptions,
-  readHeader,
-  unpackDictionary,
-  unpackPage,
   type ColumnRows,
-  type PageRows,
   levelBytesOf,
   mostRows,
   pageLimitValues,
   pageRows,
+  type PageRows,
+  readHeader,
+  unpackDictionary,
+  unpackPage,
 } from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 
@@ -27,12 +27,48 @@ export function openColumn(column: StoredColumn, tools: ColumnOptions): ColumnRo
 }
 
 function openValues(column: StoredColumn, tools: ColumnOptions): ColumnRows {
-  const pages = pagesOf(column, tools);
+  const { pageMemory } = tools;
+  let at = column.start;
+  /** Rows of the pages so far. */
+  let counted = 0;
+  let dictionary: Column | undefined;
   let page: OpenPage | undefined;
+
+  /** The header of the next page with rows, which is then unpacked or passed. Dictionaries before it are kept. */
+  const nextHeader = (): PageHeader => {
+    for (;;) {
+      const place = readHeader(column, tools, at);
+      const { kind, values, compressedBytes } = place.page;
+      ({ at } = place);
+      if (kind === "dictionary" && dictionary === undefined && counted === 0) {
+        dictionary = unpackDictionary(column, tools, place);
+        at += compressedBytes;
+        continue;
+      }
+      const left = column.rows - counted;
+      const isData = kind === "data" || kind === "data-v2";
+      // Were a page without values, or of another kind, passed over, damage to a header could shift rows.
+      if (!isData || values <= 0 || values > Math.min(left, pageLimitValues)) {
+        throw new RangeError(`a page (${kind}) of ${values} values, ${left} are due`);
+      }
+      counted += values;
+      return place.page;
+    }
+  };
+
+  const unpacked = (header: PageHeader): OpenPage => {
+    const lead = -(levelBytesOf(column, header) + pageMemory.moreLevelBytes) & 7; // so that the values are aligned
+    const memory = (size: number): Uint8Array<ArrayBuffer> => pageMemory.memory("page", lead + size).subarray(lead);
+    const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
+    at += header.compressedBytes;
+    return { values: pageRows(column, bytes, { header, dictionary, pageMemory }), rows: header.values, used: 0 };
+  };
+
   const opened = (): OpenPage => {
-    page = page === undefined || page.used === page.rows ? pages.unpack(pages.next()) : page;
+    page = page === undefined || page.used === page.rows ? unpacked(nextHeader()) : page;
     return page;
   };
+
   return {
     ahead() {
       const { rows, used, values } = opened();
@@ -45,70 +81,20 @@ function openValues(column: StoredColumn, tools: ColumnOptions): ColumnRows {
       return open.values.take(from, open.used);
     },
     skip(rows) {
-      let left = rows;
-      while (left > 0) {
+      for (let left = rows; left > 0; ) {
         if (page === undefined || page.used === page.rows) {
-          const header = pages.next();
+          const header = nextHeader();
           if (header.values <= left) {
-            pages.pass(header);
+            at += header.compressedBytes;
             left -= header.values;
             continue;
           }
-          page = pages.unpack(header);
+          page = unpacked(header);
         }
         const step = Math.min(left, page.rows - page.used);
         page.used += step;
         left -= step;
       }
     },
-  };
-}
-
-interface Pages {
-  /** The header of the next page with rows, which is then unpacked or passed. Dictionaries before it are kept. */
-  next(): PageHeader;
-  unpack(header: PageHeader): OpenPage;
-  pass(header: PageHeader): void;
-}
-
-function pagesOf(column: StoredColumn, tools: ColumnOptions): Pages {
-  let at = column.start;
-  /** Rows of the pages so far. */
-  let counted = 0;
-  let dictionary: Column | undefined;
-  const pass = ({ compressedBytes }: PageHeader): void => {
-    at += compressedBytes;
-  };
-  return {
-    next() {
-      for (;;) {
-        const place = readHeader(column, tools, at);
-        const { kind, values } = place.page;
-        ({ at } = place);
-        if (kind === "dictionary" && dictionary === undefined && counted === 0) {
-          dictionary = unpackDictionary(column, tools, place);
-          pass(place.page);
-          continue;
-        }
-        const left = column.rows - counted;
-        const isData = kind === "data" || kind === "data-v2";
-        // Were a page without values, or of another kind, passed over, damage to a header could shift rows.
-        if (!isData || values <= 0 || values > Math.min(left, pageLimitValues)) {
-          throw new RangeError(`a page (${kind}) of ${values} values, ${left} are due`);
-        }
-        counted += values;
-        return place.page;
-      }
-    },
-    unpack(header) {
-      const { pageMemory } = tools;
-      const lead = -(levelBytesOf(column, header) + pageMemory.moreLevelBytes) & 7; // so that the values are aligned
-      const memory = (size: number): Uint8Array<ArrayBuffer> => pageMemory.memory("page", lead + size).subarray(lead);
-      const bytes = unpackPage(column, { ...tools, memory }, { page: header, at });
-      pass(header);
-      const values = pageRows(column, bytes, { header, dictionary, pageMemory });
-      return { values, rows: header.values, used: 0 };
-    },
-    pass,
   };
 }

@@ -1,7 +1,5 @@
-import { gunzipSync, constants } from "node:zlib";
-import { unpackSnappyStart, unpackZstdBlocks } from "../../codecs.js";
 import { findZeros } from "../../../columnar/memory/page-loops.js";
-import { codecs, unpack, type PageHeader } from "./page-header.js";
+import { codecs, unpackStart, type PageHeader } from "./page-header.js";
 import { reachable, type PageMemory } from "./page-memory.js";
 import {
   type ColumnOptions,
@@ -101,13 +99,23 @@ function rowsBegun(
     return countBegun(levels, { at: 0, end: repetition }, page.values, tools);
   }
   requireRuns(page);
-  let bytes = unpackStartNow(column, tools, place, Math.min(guessBytes, page.uncompressedBytes));
+  let bytes = firstBytes(column, tools, place, Math.min(guessBytes, page.uncompressedBytes));
   const at = Uint32Array.BYTES_PER_ELEMENT;
   const end = at + new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
   if (end > bytes.length) {
-    bytes = unpackStartNow(column, tools, place, end);
+    bytes = firstBytes(column, tools, place, end);
   }
   return countBegun(bytes, { at, end }, page.values, tools);
+}
+
+/** Returns the first `length` bytes of a page of version 1, or more. @throws RangeError where they are not there */
+function firstBytes({ codec }: StoredColumn, tools: ColumnOptions, place: PagePlace, length: number): Uint8Array {
+  const { compressedBytes, uncompressedBytes } = place.page;
+  if (codec === codecs.none && compressedBytes !== uncompressedBytes) {
+    throw new RangeError(`a page of ${compressedBytes} bytes, ${uncompressedBytes} unpacked`);
+  }
+  const page = { start: (bytes: number) => packedStart(tools, place, bytes), compressedBytes, uncompressedBytes };
+  return unpackStart(codec, page, length, tools.pageMemory.memory("levels", length));
 }
 
 function countBegun(
@@ -135,73 +143,12 @@ function packedStart(
 
 /** Most pages of a MiB have fewer bytes of repetition levels. */
 const guessBytes = 4 * 1024;
-/** What is read behind packed bytes: Snappy's literals, of up to 64 KiB, and blocks of zstd are not divided. */
-const slackBytes = 72 * 1024;
-const zstdSlackBytes = 136 * 1024;
-
-/**
- * Returns the first `length` bytes of a page of version 1; what comes after them stays packed, where the codec allows.
- * @throws RangeError where they are not there
- */
-function unpackStartNow(column: StoredColumn, tools: ColumnOptions, place: PagePlace, length: number): Uint8Array {
-  const { pageMemory } = tools;
-  const { compressedBytes, uncompressedBytes } = place.page;
-  if (length > uncompressedBytes || (column.codec === codecs.none && compressedBytes !== uncompressedBytes)) {
-    throw new RangeError(`${length} bytes of levels in a page of ${compressedBytes}, ${uncompressedBytes} unpacked`);
-  }
-  const packed = (bytes: number): Uint8Array => packedStart(tools, place, bytes);
-  const enough = Math.min(compressedBytes, length + (column.codec === codecs.zstd ? zstdSlackBytes : slackBytes));
-  switch (column.codec) {
-    case codecs.none:
-      return packed(length);
-    case codecs.snappy:
-      return snappyStart(packed, { enough, compressedBytes }, pageMemory.memory("levels", length), uncompressedBytes);
-    default: {
-      const unpackSome = column.codec === codecs.zstd ? unpackZstdBlocks : gzipStart;
-      const found = unpackSome(packed(enough), uncompressedBytes);
-      if (found.length >= length) {
-        return found;
-      }
-    }
-  }
-  const target = pageMemory.memory("page", uncompressedBytes);
-  unpack(column.codec, packed(compressedBytes), target);
-  return target.subarray(0, length);
-}
-
-function snappyStart(
-  packed: (bytes: number) => Uint8Array,
-  { enough, compressedBytes }: { readonly enough: number; readonly compressedBytes: number },
-  target: Uint8Array,
-  uncompressedBytes: number,
-): Uint8Array {
-  try {
-    unpackSnappyStart(packed(enough), target, uncompressedBytes);
-  } catch (error) {
-    if (!(error instanceof RangeError) || enough === compressedBytes) {
-      throw error;
-    }
-    unpackSnappyStart(packed(compressedBytes), target, uncompressedBytes); // a literal ends behind the first bytes
-  }
-  return target;
-}
-
-/** What the first bytes of a gzip page are when they are unpacked; none where they cannot be. */
-function gzipStart(packed: Uint8Array, most: number): Uint8Array {
-  try {
-    return gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH, maxOutputLength: Math.max(1, most) });
-  } catch {
-    return new Uint8Array(0); // when the page is unpacked as a whole, what is wrong with it is reported
-  }
-}
-
 /**
  * Rows of lists by the levels before the values of a page. A repetition level of 0 begins a row. A definition level
  * says what there is: NULL (0, where the list is optional), a list without elements, an element that is NULL (where
  * elements are optional), or an element. https://parquet.apache.org/docs/file-format/nestedencoding/
  */
 
-/** Bytes [at, end) of a page. */
 interface BytePlace {
   readonly at: number;
   readonly end: number;
@@ -278,37 +225,23 @@ export function readLists(bytes: Uint8Array, request: ListsRequest): PageLists {
   if ((starts[0] === 0) === isContinued) {
     throw new RangeError(isContinued ? "a row that goes on begins" : "a page begins inside a row");
   }
-  if (isOneRun(bytes, { ...places.definition, value: highestLevel(list) }, values)) {
-    const lead = isContinued ? 1 : 0;
-    const offsets = new Uint32Array(lead + begun + 1);
+  const highest = 1 + (list.isOptional ? 1 : 0) + (list.isElementOptional ? 1 : 0);
+  const lead = isContinued ? 1 : 0;
+  const offsets = new Uint32Array(lead + begun + 1);
+  if (isOneRun(bytes, { ...places.definition, value: highest }, values)) {
     for (let row = 0; row < begun; row += 1) {
       offsets[lead + row] = carried + (starts[row] as number);
     }
     offsets[lead + begun] = carried + values;
     return { offsets, valid: undefined, elements: { rows: values, valid: undefined, count: values } };
   }
-  return readNullable(bytes, starts, request);
-}
-
-function highestLevel({ isOptional, isElementOptional }: ListLevels): number {
-  return 1 + (isOptional ? 1 : 0) + (isElementOptional ? 1 : 0);
-}
-
-/** The same where not each level stands for an element with a value. */
-function readNullable(
-  bytes: Uint8Array,
-  starts: Uint32Array,
-  { places, list, values, begun, isContinued, carried, pageMemory }: ListsRequest,
-): PageLists {
   if (values > pageLimitValues) {
     throw new RangeError(`a page of ${values} values`);
   }
-  const highest = highestLevel(list);
+  // Not each level stands for an element with a value.
   const empty = list.isOptional ? 1 : 0;
   const levels = pageMemory.memory("levels", values);
   readRuns(bytes, { ...places.definition, width: 32 - Math.clz32(highest) }, levels, values);
-  const lead = isContinued ? 1 : 0;
-  const offsets = new Uint32Array(lead + begun + 1);
   const valid = new Uint8Array(lead + begun).fill(1);
   const present = pageMemory.memory("valid", values);
   let [rows, count, nulls] = [0, 0, 0];
@@ -346,7 +279,6 @@ const gatheredElements = 256 * 1024;
 /** The size of the largest elements. */
 const alignment = 8;
 
-/** A column chunk of lists, which is read. */
 interface ListChunk {
   readonly column: StoredColumn;
   readonly list: ListLevels;
@@ -500,7 +432,6 @@ function dictionaryOf(chunk: ListChunk): FixedColumn | undefined {
   return chunk.dictionary;
 }
 
-/** A page, of which rows are read. */
 interface OpenPage {
   /** Its place among the pages. */
   readonly index: number;

@@ -1,14 +1,12 @@
 import { type Cursor, isNo, readInner, readI32, readStruct } from "../../../util/thrift.js";
 import * as zlib from "node:zlib";
-import { gunzipSync } from "node:zlib";
 import {
-  unpackSnappy,
   isZstdNative,
-  unpackZstd,
   unpackLz4Start,
+  unpackSnappy,
   unpackSnappyStart,
-  streamStart,
-  unpackZstdStart,
+  unpackZstd,
+  unpackZstdBlocks,
 } from "../../codecs.js";
 import { messageOf } from "../../../util/errors.js";
 
@@ -145,7 +143,7 @@ export function unpackIntoNew(codec: number, packed: Uint8Array, length: number)
 
 function unpackGzip(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
   try {
-    const found = gunzipSync(packed, { maxOutputLength: Math.max(1, length) });
+    const found = zlib.gunzipSync(packed, { maxOutputLength: Math.max(1, length) });
     if (found.length !== length) {
       throw new RangeError(`${found.length} bytes, ${length} are due`);
     }
@@ -160,49 +158,88 @@ export function hasReadableStart(codec: number): boolean {
   return Object.values(codecs).includes(codec);
 }
 
+/** A page as it is stored, of which only the beginning may be looked at. */
+export interface PackedPage {
+  /** Its first bytes. @throws RangeError where it has fewer */
+  readonly start: (bytes: number) => Uint8Array;
+  readonly compressedBytes: number;
+  readonly uncompressedBytes: number;
+}
+
+/** What is read behind packed bytes: Snappy's literals, of up to 64 KiB, and blocks of zstd are not divided. */
+const slackBytes = 72 * 1024;
+const zstdSlackBytes = 136 * 1024;
+
 /**
- * The first `length` bytes of a page that has `wholeBytes` when it is unpacked; what comes after them is left packed.
+ * The first `length` bytes of a page, or more; what comes after them stays packed, where the codec allows.
  * @throws RangeError where they are not there
  */
-export async function unpackStart(
+export function unpackStart(
   codec: number,
-  packed: Uint8Array,
-  size: { readonly length: number; readonly wholeBytes: number },
-): Promise<Uint8Array> {
+  { start, compressedBytes, uncompressedBytes }: PackedPage,
+  length: number,
+  target = new Uint8Array(length),
+): Uint8Array {
+  if (length > uncompressedBytes) {
+    throw new RangeError(`the first ${length} bytes of a page of ${uncompressedBytes}`);
+  }
+  const enough = Math.min(compressedBytes, length + (codec === codecs.zstd ? zstdSlackBytes : slackBytes));
+  const unpackStartOf = (packedBytes: number): Uint8Array => {
+    switch (codec) {
+      case codecs.none:
+        return start(length);
+      case codecs.snappy:
+        unpackSnappyStart(start(packedBytes), target, uncompressedBytes);
+        return target;
+      case codecs.lz4Raw:
+        unpackLz4Start(start(compressedBytes), target);
+        return target;
+      case codecs.gzip:
+        return startOf(zlib.gunzipSync, start(packedBytes), {
+          finishFlush: zlib.constants.Z_SYNC_FLUSH,
+          maxOutputLength: uncompressedBytes,
+        });
+      case codecs.brotli:
+        return startOf(zlib.brotliDecompressSync, start(packedBytes), {
+          finishFlush: zlib.constants.BROTLI_OPERATION_FLUSH,
+          maxOutputLength: uncompressedBytes,
+        });
+      case codecs.zstd:
+        return packedBytes < compressedBytes
+          ? unpackZstdBlocks(start(packedBytes), uncompressedBytes)
+          : unpackZstd(start(compressedBytes), uncompressedBytes);
+      default:
+        throw new RangeError(`codec ${codec} is not unpacked here`);
+    }
+  };
+  // A literal, or a block, may end behind the first bytes.
+  const unpacked = enough < compressedBytes ? settledStart(() => unpackStartOf(enough)) : undefined;
+  const bytes = unpacked !== undefined && unpacked.length >= length ? unpacked : unpackStartOf(compressedBytes);
+  if (bytes.length < length) {
+    throw new RangeError(`it cannot be unpacked: ${bytes.length} bytes, ${length} are due`);
+  }
+  return bytes;
+}
+
+function settledStart(unpackBytes: () => Uint8Array): Uint8Array | undefined {
   try {
-    return await start(codec, packed, size);
+    return unpackBytes();
+  } catch (error) {
+    if (error instanceof RangeError) {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+function startOf(
+  unpackBytes: (packed: Uint8Array, options: zlib.ZlibOptions & zlib.BrotliOptions) => Uint8Array,
+  packed: Uint8Array,
+  options: { readonly finishFlush: number; readonly maxOutputLength: number },
+): Uint8Array {
+  try {
+    return unpackBytes(packed, options);
   } catch (error) {
     throw new RangeError(`it cannot be unpacked: ${messageOf(error)}`, { cause: error });
   }
-}
-
-async function start(
-  codec: number,
-  packed: Uint8Array,
-  { length, wholeBytes }: { readonly length: number; readonly wholeBytes: number },
-): Promise<Uint8Array> {
-  const target = new Uint8Array(length);
-  switch (codec) {
-    case codecs.snappy:
-      unpackSnappyStart(packed, target, wholeBytes);
-      return target;
-    case codecs.lz4Raw:
-      unpackLz4Start(packed, target);
-      return target;
-    case codecs.gzip:
-      return whole(target, await streamStart(zlib.createGunzip(), packed, target));
-    case codecs.brotli:
-      return whole(target, await streamStart(zlib.createBrotliDecompress(), packed, target));
-    case codecs.zstd:
-      return whole(target, await unpackZstdStart(packed, target));
-    default:
-      throw new RangeError(`codec ${codec} is not unpacked here`);
-  }
-}
-
-function whole(target: Uint8Array, filled: number): Uint8Array {
-  if (filled < target.length) {
-    throw new RangeError(`${filled} bytes, ${target.length} are due`);
-  }
-  return target;
 }

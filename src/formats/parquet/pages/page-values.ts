@@ -268,7 +268,6 @@ function packedValues(
     : takeRows(column.type, dictionary, { ...taking, limit });
 }
 
-/** Offsets of rows, NULLs among them, which have no bytes. */
 function spreadOffsets(offsets: Uint32Array, valid: Uint8Array): Uint32Array {
   const spreadOut = new Uint32Array(valid.length + 1);
   let next = 0;

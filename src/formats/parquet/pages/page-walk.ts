@@ -1,5 +1,4 @@
-import type { FileHandle } from "node:fs/promises";
-import { messageOf, errnoOf, JobError } from "../../../util/errors.js";
+import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "../footer.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
 import { promises } from "node:fs";
@@ -14,42 +13,58 @@ const headerGuessBytes = 1024;
 const headerLimitBytes = 16 * 1024 * 1024;
 
 /** What is wrong with a page. */
-export class PageFault extends Error {
-  readonly chunk: ColumnChunk;
+export class PageFault extends Error {}
 
-  constructor(chunk: ColumnChunk, message: string) {
-    super(message);
-    this.chunk = chunk;
+/** Looks at a page; what is wrong with it names it. @throws PageFault */
+export async function inPage<T>({ place }: Page, look: () => Promise<T>): Promise<T> {
+  try {
+    return await look();
+  } catch (error) {
+    // A file that cannot be read is not a damaged page.
+    throw errnoOf(error) === undefined ? new PageFault(`${place}: ${messageOf(error)}`, { cause: error }) : error;
   }
 }
 
 /** Reads bytes [at, at + length), up to the end of the pages. */
 export type ReadBytes = (at: number, length: number) => Promise<Uint8Array>;
 
-export function windowed(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
-  let start = 0;
-  let bytes: Uint8Array = new Uint8Array(0);
-  let buffer = Buffer.allocUnsafe(windowBytes);
-  return async (at, length) => {
-    const wanted = Math.min(length, pagesEnd - at);
-    if (at < start || at + wanted > start + bytes.length) {
-      const size = Math.min(Math.max(wanted, windowBytes), pagesEnd - at);
-      buffer = buffer.length < size ? Buffer.allocUnsafe(size) : buffer;
-      const { bytesRead } = await file.read(buffer, 0, size, at);
-      start = at;
-      bytes = buffer.subarray(0, bytesRead);
-    }
-    return bytes.subarray(at - start, at - start + wanted);
-  };
+/** The bytes of a shard's pages, read as they are asked for, or a window at once. */
+export interface PageBytes {
+  readonly exact: ReadBytes;
+  /** A new window: bytes of the last one may not have been there. */
+  readonly windowed: () => ReadBytes;
 }
 
-/** Reads no more than it is asked for. */
-export function unbuffered(file: FileHandle, { pagesEnd }: Footer): ReadBytes {
-  return async (at, length) => {
-    const bytes = Buffer.allocUnsafe(Math.max(0, Math.min(length, pagesEnd - at)));
-    const { bytesRead } = await file.read(bytes, 0, bytes.length, at);
-    return bytes.subarray(0, bytesRead);
-  };
+/** Opens a shard for a look at its pages. @throws JobError DISK */
+export async function withPages<T>(
+  { path, doing = "reading" }: { readonly path: string; readonly doing?: string },
+  { pagesEnd }: Pick<Footer, "pagesEnd">,
+  look: (bytes: PageBytes) => Promise<T>,
+): Promise<T> {
+  try {
+    await using file = await promises.open(path);
+    const exact: ReadBytes = async (at, length) => {
+      const bytes = Buffer.allocUnsafe(Math.max(0, Math.min(length, pagesEnd - at)));
+      const { bytesRead } = await file.read(bytes, 0, bytes.length, at);
+      return bytes.subarray(0, bytesRead);
+    };
+    const windowed = (): ReadBytes => {
+      let start = 0;
+      let bytes: Uint8Array = new Uint8Array(0);
+      return async (at, length) => {
+        const wanted = Math.min(length, pagesEnd - at);
+        if (at < start || at + wanted > start + bytes.length) {
+          bytes = await exact(at, Math.max(wanted, windowBytes));
+          start = at;
+        }
+        return bytes.subarray(at - start, at - start + wanted);
+      };
+    };
+    return await look({ exact, windowed });
+  } catch (error) {
+    const errno = error instanceof JobError ? undefined : errnoOf(error);
+    throw errno === undefined ? error : new JobError("DISK", `${doing} ${path}: ${errno}`, { cause: error });
+  }
 }
 
 /** A page, and where it is in the file. */
@@ -73,31 +88,27 @@ export async function* pagesOf(
   { pagesEnd }: Pick<Footer, "pagesEnd">,
 ): AsyncGenerator<Page, never> {
   for (let at = chunk.start; ; ) {
-    const { header, headerBytes } = await readHeader(read, at, chunk);
+    const { header, headerBytes } = await readHeader(read, at);
     const place = `the page at byte ${at}`;
     const { compressedBytes, uncompressedBytes, values } = header;
     const bodyStart = at + headerBytes;
     const bodyEnd = bodyStart + compressedBytes;
     if (compressedBytes < 0 || bodyEnd > pagesEnd) {
-      throw new PageFault(chunk, `${place} claims ${compressedBytes} bytes, which the file does not have`);
+      throw new PageFault(`${place} claims ${compressedBytes} bytes, which the file does not have`);
     }
     if (uncompressedBytes < 0 || uncompressedBytes > chunk.uncompressedBytes) {
       const most = `its column chunk ${chunk.uncompressedBytes}`;
-      throw new PageFault(chunk, `${place} claims ${uncompressedBytes} bytes when unpacked, ${most}`);
+      throw new PageFault(`${place} claims ${uncompressedBytes} bytes when unpacked, ${most}`);
     }
     if (values < 0) {
-      throw new PageFault(chunk, `${place} claims ${values} values`);
+      throw new PageFault(`${place} claims ${values} values`);
     }
     yield { header, place, bodyStart, bodyEnd };
     at = bodyEnd;
   }
 }
 
-async function readHeader(
-  read: ReadBytes,
-  at: number,
-  chunk: ColumnChunk,
-): Promise<{ header: PageHeader; headerBytes: number }> {
+async function readHeader(read: ReadBytes, at: number): Promise<{ header: PageHeader; headerBytes: number }> {
   for (let length = headerGuessBytes; ; length *= 16) {
     const bytes = await read(at, length);
     const cursor = { bytes, at: 0 };
@@ -106,7 +117,7 @@ async function readHeader(
     } catch (error) {
       const isCut = error instanceof RangeError && bytes.length === length && length < headerLimitBytes;
       if (!isCut) {
-        throw new PageFault(chunk, `the page at byte ${at} has a damaged header (${messageOf(error)})`);
+        throw new PageFault(`the page at byte ${at} has a damaged header (${messageOf(error)})`);
       }
     }
   }
@@ -127,35 +138,23 @@ export async function verifyPages(
   const { path } = shard;
   const footer = await readFooter(shard);
   const counts = { pages: 0, checksums: 0 };
-  try {
-    await using file = await promises.open(path);
+  await withPages({ path, doing: "checking" }, footer, async ({ windowed }) => {
     for (const group of groups ?? footer.rowGroups.keys()) {
       const { chunks = [] } = footer.rowGroups[group] ?? {};
       await shard.remote?.fetch(rangesOf(footer, chunks));
-      const read = windowed(file, footer); // for each: bytes of the next one may not have been there
-      for (const chunk of chunks) {
+      const read = windowed();
+      for (const chunk of chunks.filter(({ encrypted, values }) => !encrypted && values > 0)) {
         signal?.throwIfAborted();
-        if (!chunk.encrypted && chunk.values > 0) {
-          await verifyChunk(read, chunk, { footer, counts, signal });
-        }
+        await verifyChunk(read, chunk, { footer, counts, signal }).catch((error: unknown) => {
+          throw error instanceof PageFault
+            ? new JobError("SHARD_CORRUPT", `checking ${path}: ${placeOf(group, chunk)}: ${error.message}`, { hint })
+            : error;
+        });
       }
       await (groups === undefined ? shard.remote?.forget() : undefined);
     }
-  } catch (error) {
-    if (error instanceof PageFault) {
-      throw new JobError("SHARD_CORRUPT", `checking ${path}: ${placeIn(footer, error)}: ${error.message}`, { hint });
-    }
-    const errno = errnoOf(error);
-    throw errno === undefined ? error : new JobError("DISK", `checking ${path}: ${errno}`, { cause: error });
-  }
+  });
   return counts;
-}
-
-function placeIn({ rowGroups }: Footer, { chunk }: PageFault): string {
-  return placeOf(
-    rowGroups.findIndex(({ chunks }) => chunks.includes(chunk)),
-    chunk,
-  );
 }
 
 interface Walk {
@@ -171,7 +170,7 @@ async function verifyChunk(read: ReadBytes, chunk: ColumnChunk, { footer, counts
     if (header.crc !== undefined) {
       const found = await checksum(read, { at: bodyStart, length: header.compressedBytes, signal });
       if (found !== header.crc >>> 0) {
-        throw new PageFault(chunk, `${place} does not match its checksum`);
+        throw new PageFault(`${place} does not match its checksum`);
       }
       counts.checksums += 1;
     }
@@ -182,7 +181,7 @@ async function verifyChunk(read: ReadBytes, chunk: ColumnChunk, { footer, counts
     }
   }
   if (values !== chunk.values) {
-    throw new PageFault(chunk, `its pages have ${values} values, the footer promises ${chunk.values}`);
+    throw new PageFault(`its pages have ${values} values, the footer promises ${chunk.values}`);
   }
 }
 

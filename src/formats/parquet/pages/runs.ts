@@ -25,7 +25,7 @@ export function readRuns(
   for (let filled = 0; filled < count; filled += runs.length) {
     nextWholeRun(runs, count - filled);
     if (runs.isPacked) {
-      unpackBits(runs, target, { from: filled, to: filled + runs.length });
+      unpackBits(runs.bytes, { at: runs.valuesAt, width }, target, { from: filled, to: filled + runs.length });
     } else {
       target.fill(fittingValue(runs), filled, filled + runs.length);
     }
@@ -65,7 +65,6 @@ function fittingValue(runs: Runs): number {
   return value;
 }
 
-/** @throws RangeError where bytes are left */
 function requireEnd({ at, bytes }: Runs): void {
   if (at < bytes.length) {
     throw new RangeError(`${bytes.length - at} bytes behind the last run`);
@@ -124,7 +123,6 @@ function nextRun(runs: Runs, due: number): boolean {
   return length > 0 && at + bytesDue <= bytes.length;
 }
 
-/** The number that a run repeats. */
 function repeatedValue({ bytes, width, valuesAt }: Runs): number {
   let value = 0;
   for (let index = 0; index * 8 < width; index += 1) {
@@ -146,12 +144,13 @@ export function isOneRun(
 
 /** Fills `target[from, to)` with the first numbers of a packed run: the lowest bit is first. */
 function unpackBits(
-  { bytes, valuesAt, width }: Runs,
+  bytes: Uint8Array,
+  { at: start, width }: { readonly at: number; readonly width: number },
   target: Uint8Array | Uint32Array,
   { from, to }: { readonly from: number; readonly to: number },
 ): void {
   const mask = (1 << width) - 1;
-  let [at, bits, held] = [valuesAt, 0, 0];
+  let [at, bits, held] = [start, 0, 0];
   for (let index = from; index < to; index += 1) {
     while (bits < width) {
       held |= (bytes[at] as number) << bits;
@@ -164,14 +163,8 @@ function unpackBits(
   }
 }
 
-/** Bits that are set, by byte. */
-const ones = Uint8Array.from({ length: 256 }, (_, byte) => {
-  let count = 0;
-  for (let bits = byte; bits > 0; bits >>= 1) {
-    count += bits & 1;
-  }
-  return count;
-});
+/** Levels that are unpacked at once. */
+const levelsAtOnce = 1024;
 
 /**
  * Counts the zeros of `count` levels, 0 to `most` (at least 1) each, which are runs in bytes [at, end). More levels than
@@ -185,62 +178,35 @@ export function countLevels(
   count: number,
 ): { readonly first: number; readonly zeros: number } {
   const runs = openRuns(bytes, { at, end, width: 32 - Math.clz32(most) });
-  let first = -1;
-  let counted = 0;
-  let zeros = 0;
+  const levels = new Uint32Array(levelsAtOnce);
+  let [first, counted, zeros] = [-1, 0, 0];
+  const add = (level: number, times: number): void => {
+    if (level > most) {
+      throw new RangeError(`it has the level ${level}, where ${most} is the highest`);
+    }
+    first = first < 0 ? level : first;
+    zeros += level === 0 ? times : 0;
+  };
   while (counted < count) {
     if (runs.at >= end || !nextRun(runs, count - counted)) {
       throw new RangeError(`it has levels for ${counted} values, its header promises ${count}`);
     }
-    const found = runs.isPacked ? countPacked(runs, most) : countRepeated(runs, most);
-    first = first < 0 ? found.first : first;
-    zeros += found.zeros;
-    counted += runs.length;
+    const { isPacked, length, valuesAt, width } = runs;
+    if (!isPacked) {
+      add(repeatedValue(runs), length);
+      counted += length;
+      continue;
+    }
+    for (let from = 0; from < length; from += levelsAtOnce) {
+      const some = Math.min(levelsAtOnce, length - from);
+      unpackBits(bytes, { at: valuesAt + (from * width) / 8, width }, levels, { from: 0, to: some });
+      for (let index = 0; index < some; index += 1) {
+        add(levels[index] as number, 1);
+      }
+    }
+    counted += length;
   }
   return { first, zeros };
-}
-
-function countRepeated(runs: Runs, most: number): { first: number; zeros: number } {
-  const value = repeatedValue(runs);
-  requireAtMost(value, most);
-  return { first: value, zeros: value === 0 ? runs.length : 0 };
-}
-
-/** The lowest bit first. */
-function countPacked({ bytes, width, valuesAt: at, length }: Runs, most: number): { first: number; zeros: number } {
-  const mask = 2 ** width - 1;
-  const first = (bytes[at] as number) & mask;
-  if (width === 1) {
-    let set = 0;
-    for (let index = 0; index < length >> 3; index += 1) {
-      set += ones[bytes[at + index] as number] as number;
-    }
-    if ((length & 7) !== 0) {
-      set += ones[(bytes[at + (length >> 3)] as number) & ((1 << (length & 7)) - 1)] as number;
-    }
-    return { first, zeros: length - set };
-  }
-  let zeros = 0;
-  let [held, bits, next] = [0, 0, at];
-  for (let index = 0; index < length; index += 1) {
-    while (bits < width) {
-      held |= (bytes[next] as number) << bits;
-      next += 1;
-      bits += 8;
-    }
-    const level = held & mask;
-    requireAtMost(level, most);
-    zeros += level === 0 ? 1 : 0;
-    held >>>= width;
-    bits -= width;
-  }
-  return { first, zeros };
-}
-
-function requireAtMost(level: number, most: number): void {
-  if (level > most) {
-    throw new RangeError(`it has the level ${level}, where ${most} is the highest`);
-  }
 }
 
 /**

@@ -104,26 +104,20 @@ function readColumn({ path, type, annotation, repetition, definition, list }: Le
 /** What DuckDB makes of the columns of a file; undefined: only it knows. */
 export function plainColumns(leaves: readonly Leaf[]): SourceColumn[] | undefined {
   const columns: SourceColumn[] = [];
-  const names = new Set<string>();
   for (const leaf of leaves) {
     const found = readColumn(leaf);
     const name = leaf.path[0] ?? "";
-    // DuckDB renames columns of the same name, and those without one.
-    if (found === undefined || !isPlainName(name) || names.has(name.toLowerCase())) {
+    if (found === undefined || !isPlainName(name)) {
       return undefined;
     }
-    names.add(name.toLowerCase());
     const isUtc = leaf.utcNanosAt === undefined ? {} : ({ isUtc: true } as const);
     columns.push({ name, sourceType: found.sourceType, type: found.type, ...isUtc });
   }
   return columns.length === 0 ? undefined : columns;
 }
 
-/**
- * Whether a name is not empty and has neither NUL, which ends it in DuckDB's interface, nor the replacement of invalid
- * UTF-8.
- */
-export function isPlainName(name: string): boolean {
+/** DuckDB renames a column without a name; NUL ends a name in its interface, and U+FFFD replaces invalid UTF-8. */
+function isPlainName(name: string): boolean {
   return name !== "" && !/[\0\uFFFD]/.test(name);
 }
 

@@ -227,7 +227,7 @@ test.each<Partial<Stated> & { what: string; pages: readonly ListPage[]; says: st
   {
     what: "whose levels end behind them",
     pages: [{ begins: [0, 0], values: [1, 2], levels: [255, 255, 255, 127, 3, 0] }],
-    says: "bytes of levels in a page",
+    says: "bytes of a page",
   },
   {
     what: "with levels in an encoding that is out of use",

@@ -138,7 +138,6 @@ describe("only DuckDB tells the columns of a file", () => {
   });
 
   test.each([
-    { what: "that differ in case only", columns: "1 AS a, 2 AS b", rename: { b: "A" } },
     { what: "without a name", columns: "1 AS a, 2 AS b", rename: { b: "" } },
     { what: "whose name ends in the middle, for DuckDB's interface", columns: "1 AS abc", rename: { abc: "a\0c" } },
     { what: "whose name is no UTF-8", columns: "1 AS abc", rename: { abc: "a\xFFc" } },
