@@ -2,7 +2,6 @@ import type { DuckDBConnection } from "@duckdb/node-api";
 import { lazyResource } from "../util/promises.js";
 import { refuseFewFiles } from "./open-files.js";
 import { quoteText } from "./sql.js";
-import { awaitedLater } from "../util/promises.js";
 
 /** How to open a DuckDB instance. */
 export interface DuckDbOptions {
@@ -22,8 +21,6 @@ export interface DuckDbOptions {
 /** A locked-down DuckDB in memory: no extensions, no telemetry, no files but those allowed. */
 export interface DuckDbAccess {
   connect(): Promise<DuckDBConnection>;
-  /** Starts to open the instance. If that fails, `connect` rejects. */
-  load(): void;
 }
 
 /** An open DuckDB instance. */
@@ -34,9 +31,6 @@ export function openDuckDbLazily(options: DuckDbOptions): DuckDbAccess & AsyncDi
   const duckdb = lazyResource(() => openDuckDb(options));
   return {
     connect: async () => await (await duckdb.open()).connect(),
-    load() {
-      void awaitedLater(duckdb.open());
-    },
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };
 }

@@ -38,9 +38,7 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     }
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
-    const { spec, sink, command } = context;
-    const run = command(spec.params);
-    return { state, untried: isRehearsed ? await sink.rehearse(plan, { isPlanned, command: run }) : [] };
+    return { state, untried: isRehearsed ? await context.sink.rehearse(plan, isPlanned) : [] };
   });
 }
 
