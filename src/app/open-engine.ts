@@ -1,15 +1,14 @@
-import { ProviderFault } from "../engine/devices/device-faults.js";
+import type { TextTensors } from "../columnar/tensor.js";
+import { ProviderFault } from "../engine/onnx/faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
 import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
-import type { TextTensors } from "../columnar/tensor.js";
-import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
-import type { Worker } from "../plan/worker-shares.js";
+import { JobError } from "../util/errors.js";
+import type { Worker } from "../plan/spans.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
-import { needsProbe, probeProvider } from "./providers/probe-provider.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
@@ -75,7 +74,7 @@ async function askedProviders(need: EngineNeed, { providers }: EngineSpec): Prom
   }
   // The modules that inspect GPUs are loaded only if the spec needs them.
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { providersOn } = await import("../engine/devices/provider-parts.js");
+  const { providersOn } = await import("../engine/devices/parts.js");
   return await providersOn(thisMachine());
 }
 
@@ -97,7 +96,10 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
   const { sessions, threads } = layoutOf(model, need, { ...options, provider });
   const isCpu = provider === "cpu";
   const mayCompile = isCpu && !("preview" in need) && spec.engine.trees === "auto" && model.traits.hasTrees;
-  await (needsProbe(provider) ? probeProvider(provider) : undefined);
+  if (provider === "webgpu") {
+    const { probeProvider } = await import("./providers.js"); // and what inspects GPUs
+    await probeProvider(provider);
+  }
   return await openOnnxEngine({
     model,
     texts: isCpu ? neededTexts(model, spec.model) : undefined,
@@ -154,7 +156,7 @@ export async function deviceIdOf(
   }
   // The modules that inspect GPUs are loaded only if the spec names one.
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { deviceOf } = await import("../engine/devices/gpus.js");
+  const { deviceOf } = await import("../engine/devices/machine.js");
   return deviceOf(given, worker, thisMachine());
 }
 
@@ -164,8 +166,8 @@ async function whyMissing(
   asked: readonly Provider[],
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { partsOf } = await import("../engine/devices/provider-parts.js");
-  const { providerMissing } = await import("./providers/provider-missing.js");
+  const { partsOf } = await import("../engine/devices/parts.js");
+  const { providerMissing } = await import("./providers.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);
   const first = parts.find(({ state, remedy }) => state === "missing" && remedy !== undefined);

@@ -3,15 +3,14 @@ import type {
   OlderModel,
   PinnedRun,
   Plan,
+  PlanTarget,
   PlannedChecks,
   PlannedModel,
-  PlanTarget,
   RunId,
 } from "../plan/plan.js";
+import { isCalendarDate, sameParams, sameSeries, shortDigest, splitRunId } from "../plan/identity.js";
 import { byChecks } from "./lifecycle.js";
-import { isCalendarDate, sameParams, sameSeries } from "../plan/series.js";
 import { assertNever } from "../util/errors.js";
-import { shortDigest, splitRunId } from "../plan/identity.js";
 
 type Params = Readonly<Record<string, string>>;
 

@@ -1,16 +1,16 @@
 import { say } from "../checks/checks.js";
 import {
-  enoughNights,
   type Finding,
   type Level,
   type Limits,
+  type Verdict,
+  enoughNights,
   roleOf,
   timesLimit,
-  type Verdict,
 } from "../checks/check.js";
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 import { count, withSeparators } from "../util/shown-numbers.js";
-import { comparedFile, type RunVerdict } from "./lifecycle.js";
+import { type RunVerdict, comparedFile } from "./lifecycle.js";
 import type { Plan } from "../plan/plan.js";
 import type { ChecksSpec } from "../spec/checks-spec.js";
 

@@ -1,5 +1,5 @@
 import type { RejectedRow } from "../columnar/types.js";
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 import { count } from "./report.js";
 
 const samplesPerReason = 5;
@@ -10,7 +10,7 @@ interface Group {
 }
 
 /** Counts rejected rows by reason and column, and keeps the first few of each. */
-export interface RejectSummary {
+interface RejectSummary {
   readonly rows: number;
   /** The number of rows that `lines` only counts. */
   readonly unshown: number;

@@ -1,5 +1,4 @@
-import { runIdOf } from "../plan/identity.js";
-import { sameSeries } from "../plan/series.js";
+import { runIdOf, sameSeries } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { logicalDateOf, replacedBy } from "../publish/published-run.js";
@@ -22,10 +21,15 @@ import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted, runFacts } from "./attempt.js";
 import { notPlanned, openOwn } from "./resume.js";
-import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
-import { addingHint, publishApproved } from "./held-or-discarded.js";
-import { lostSpans } from "./judging/lost-spans.js";
-import { decidingCommands, finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
+import {
+  decidingCommands,
+  finishingHint,
+  readersLine,
+  scoringAgainText,
+  unfinishedLines,
+  unfinishedRuns,
+} from "./hints.js";
+import { addingHint, lostSpans, publishApproved } from "./conclude.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {

@@ -1,6 +1,6 @@
 import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
-import type { KeyCounts } from "../checks/rules/unique.js";
+import type { KeyCounts } from "../checks/rules/spec.js";
 import type {
   AttemptFacts,
   PublishedRowsRequest,

@@ -1,17 +1,17 @@
-import { describe, expect, test } from "vitest";
 import type { LeftOutRun, Plan } from "#src/plan/plan.js";
-import { isCalendarDate } from "#src/plan/series.js";
+import { isCalendarDate } from "#src/plan/identity.js";
 import {
-  chooseBaseline,
   type DatedRun,
+  type PublishedRun,
+  type Series,
+  chooseBaseline,
   leftOutText,
   normalAndOthers,
   olderModelText,
-  type PublishedRun,
   readersView,
   runsOfSeries,
-  type Series,
 } from "#src/publish/published-run.js";
+import { describe, expect, test } from "vitest";
 
 const series: Series = {
   job: "daily",

@@ -6,7 +6,7 @@ import {
   type RecordedSpending,
 } from "../../publish/recorded-run.js";
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
@@ -18,7 +18,7 @@ import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, runHistory } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
-export interface HistoryOptions extends JobOptions {
+interface HistoryOptions extends JobOptions {
   readonly last: number;
   readonly json?: boolean;
 }

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { reportRollback } from "../../app/reports/report-decision.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
+import { reportRollback } from "../../app/reporting.js";
 import { paramTexts } from "../../plan/identity.js";
 import { type RolledBack, runOfDate } from "../../publish/published-run.js";
 import type { LoadedSpec } from "../../spec/load.js";

@@ -6,7 +6,7 @@ import type { DuckDbAccess } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
 import type { Span } from "../../plan/plan.js";
 import type { CommittedBy } from "../../publish/span-record.js";
-import type { Compression } from "../../spec/parquet-spec.js";
+import type { Compression } from "../../spec/output-spec.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
 import { refuseStopped } from "./ledger.js";

@@ -1,9 +1,9 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan } from "../../plan/plan.js";
-import { type Decision, requireApproved, type SupersededRun } from "../../publish/lifecycle.js";
-import { type Fence, namesIn, type Store } from "../../stores/store.js";
+import { type Fence, type Store, namesIn } from "../../stores/store.js";
+import { type Decision, type SupersededRun, requireApproved } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
-import { type AnswerJournal, decisionDocument, type DocumentKind, type KeptAnswer, type Ledger } from "../ledger.js";
+import { type AnswerJournal, type DocumentKind, type KeptAnswer, type Ledger, decisionDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
 import { createPlan, damagedOutput, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
 import type { StoredPlan } from "../port.js";

@@ -41,7 +41,7 @@ import { spanCount } from "../../plan/spans.js";
 import { type CommittedBy, rowsOf, type SpanFile } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/lifecycle.js";
-import type { Compression } from "../../spec/parquet-spec.js";
+import type { Compression } from "../../spec/output-spec.js";
 import { decisionDocument, readState } from "../ledger.js";
 import { checkFinished, keptOf } from "./manifest.js";
 import {
@@ -58,7 +58,7 @@ import {
   staleRejects,
 } from "./parts.js";
 import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
-import type { KeyCounts } from "../../checks/rules/unique.js";
+import type { KeyCounts } from "../../checks/rules/spec.js";
 import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {

@@ -1,11 +1,10 @@
 import type { Socket } from "node:net";
 import { type ClientBase, DatabaseError, Pool, type PoolClient } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
-import type { PostgresTimeouts } from "../../spec/postgres-spec.js";
-import { errnoOf, type ErrorCode, JobError, messageOf } from "../../util/errors.js";
+import type { PostgresTimeouts } from "../../spec/output-spec.js";
+import { type ErrorCode, JobError, errnoOf, isCertificateError, messageOf } from "../../util/errors.js";
 import type { ConnectionSettings } from "./connect.js";
-import { connectionErrors, type RetryRules, type RetryTools, tryAgain, type Work } from "../../util/retry.js";
-import { isCertificateError } from "../../util/tls-errors.js";
+import { type RetryRules, type RetryTools, type Work, connectionErrors, tryAgain } from "../../util/retry.js";
 
 export type Session = Pick<ClientBase, "query">;
 

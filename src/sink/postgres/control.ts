@@ -13,7 +13,7 @@ import { JobError } from "../../util/errors.js";
 import { decisionDocument, type DocumentKind } from "../ledger.js";
 import { rejectReasons } from "../../columnar/types.js";
 import { compareTargets } from "../../plan/compare.js";
-import { type PostgresMode, type PostgresOutputSpec, splitTable } from "../../spec/postgres-spec.js";
+import { type PostgresMode, type PostgresOutputSpec, splitTable } from "../../spec/output-spec.js";
 import { z } from "../../util/zod.js";
 
 type ControlTableName =

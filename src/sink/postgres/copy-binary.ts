@@ -1,13 +1,21 @@
-import { asFixed, jsonOf, splitZoned, unscaled } from "../../columnar/json-text.js";
-import { assertNever, errnoOf, JobError } from "../../util/errors.js";
-import type { BytesColumn, Column, ColumnType, FixedColumn, ListColumn, NamedColumn } from "../../columnar/types.js";
-import { typeOids, type PgType } from "./table.js";
-import { floorThousands, infiniteDay, infiniteMicros, isInfinite } from "../../columnar/dates-and-times.js";
-import type { Values } from "../../columnar/values.js";
 import { closeSync, openSync, readSync } from "node:fs";
 import { open, unlink } from "node:fs/promises";
 import { dirname } from "node:path";
+import { JobError, assertNever, errnoOf } from "../../util/errors.js";
+import type { BytesColumn, Column, ColumnType, FixedColumn, ListColumn, NamedColumn } from "../../columnar/types.js";
+import { type PgType, typeOids } from "./table.js";
+import type { Values } from "../../columnar/values.js";
 import type { Span } from "../../plan/plan.js";
+import {
+  asFixed,
+  floorThousands,
+  infiniteDay,
+  infiniteMicros,
+  isInfinite,
+  jsonOf,
+  splitZoned,
+  unscaled,
+} from "../../columnar/value-text.js";
 
 /** Before and behind all rows: `PGCOPY\n\377\r\n\0`, no flags, no header extension. */
 const header = Buffer.from("5047434f50590aff0d0a000000000000000000", "hex");

@@ -6,7 +6,7 @@ import {
   verdictWithoutRows,
   withoutRows,
 } from "../../publish/erasure.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import { JobError } from "../../util/errors.js";
 import {
   findTable,

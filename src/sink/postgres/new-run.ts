@@ -19,7 +19,7 @@ import {
   refuseSuperseded,
   storePlan,
 } from "./control.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import { dropLeftovers } from "./own-tables.js";
 import { prepareRun, refuseOlder } from "./run.js";
 import type { RunTools } from "./modes/mode.js";

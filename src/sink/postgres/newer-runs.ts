@@ -1,6 +1,5 @@
 import { JobError } from "../../util/errors.js";
-import { sameSeries } from "../../plan/series.js";
-import { numberedRunId, splitRunId } from "../../plan/identity.js";
+import { numberedRunId, sameSeries, splitRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
 import { type Control, plannedTarget } from "./control.js";

@@ -1,6 +1,6 @@
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import {
   answersTable,
   keysTable,

@@ -1,7 +1,7 @@
 import type { ColumnType, ScalarType } from "../../columnar/types.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../publish/span-record.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import type { Session } from "./connections.js";
 import {

@@ -67,7 +67,7 @@ import { decisionDocument, readState, verdictDocument } from "../ledger.js";
 import { DatabaseError } from "pg";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { dropTables, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./own-tables.js";
-import type { KeyCounts } from "../../checks/rules/unique.js";
+import type { KeyCounts } from "../../checks/rules/spec.js";
 import { sha256Of } from "../../util/sha256.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {

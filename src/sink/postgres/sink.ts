@@ -3,7 +3,7 @@ import type { PublishedRun, RolledBack } from "../../publish/published-run.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { splitTable } from "../../spec/postgres-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import type { Sink, StoredPlan, TargetTable } from "../port.js";
 import { appendMode, stagedMode, upsertMode } from "./modes/by-span.js";
 import { lock, openConnections, retrying, type Session, transact } from "./connections.js";

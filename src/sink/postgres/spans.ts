@@ -9,7 +9,7 @@ import { findTable, quoteTable, showTable, type TableName } from "./table.js";
 import { committedAtSql } from "./swaps.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import { type EncodedRows, ensureControlTables, type RunTools, type TargetTools } from "./modes/mode.js";
-import { bestEffort } from "../../util/best-effort.js";
+import { bestEffort } from "../../util/promises.js";
 import { JobError } from "../../util/errors.js";
 import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
 

@@ -1,6 +1,6 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../columnar/types.js";
 import type { UnfitValue } from "../port.js";
-import { microsPerDay } from "../../columnar/dates-and-times.js";
+import { microsPerDay } from "../../columnar/value-text.js";
 import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
 import type { PgType, TargetColumn } from "./table.js";
 

@@ -1,8 +1,8 @@
 import type { Plan } from "../../../plan/plan.js";
-import type { PostgresMode, PostgresOutputSpec } from "../../../spec/postgres-spec.js";
-import { retrying, type Session, transact, type TransactionTools } from "../connections.js";
-import { type Control, hasControlTables, makeControlTables, type PostgresTarget } from "../control.js";
+import type { PostgresMode, PostgresOutputSpec } from "../../../spec/output-spec.js";
+import { type Session, type TransactionTools, retrying, transact } from "../connections.js";
 import type { TableName, TargetColumn } from "../table.js";
+import { type Control, type PostgresTarget, hasControlTables, makeControlTables } from "../control.js";
 import type { RefuseNewer } from "../newer-runs.js";
 import type { RetryTools } from "../../../util/retry.js";
 import type { RowSpool, SpilledCopy } from "../copy-binary.js";

@@ -34,7 +34,7 @@ import { previousTables, readSwaps, recordSwap, type Swapped, type Undoable } fr
 import type { Mode, ModeTools } from "./mode.js";
 import type { RolledBack, VisibleRun } from "../../../publish/published-run.js";
 import { isPruned } from "../past-runs.js";
-import { splitTable } from "../../../spec/postgres-spec.js";
+import { splitTable } from "../../../spec/output-spec.js";
 
 /**
  * Mode replace: rows are copied into a staging table like the target. When every span is committed, one short
