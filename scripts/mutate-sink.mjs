@@ -42,24 +42,18 @@ const pipe = ["test/sink/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 /** Where something taken out of a file of dist/sink/postgres is likely to be noticed: tried first, to save time. */
 const likely = {
   answers: ["answers"],
-  append: ["locks", "changed-table"],
+  "by-span": ["locks", "changed-table", "upsert", "emptied", "staged"],
   connect: ["connect"],
-  schema: ["locks", "refusals"],
-  "finish-run": ["locks", "new-runs", "staged"],
-  locks: ["locks", "new-runs"],
+  control: ["locks", "new-runs", "refusals"],
+  "copied-tables": ["changed-table"],
   "new-run": ["locks", "new-runs"],
-  "read-run": ["changed-table", "new-runs"],
-  replace: ["locks", "replace", "changed-table"],
-  rollback: ["rollback"],
-  "run-sink": ["locks", "new-runs"],
+  "past-runs": ["pruning", "published-runs"],
+  replace: ["locks", "replace", "changed-table", "rollback"],
+  run: ["locks", "new-runs", "changed-table", "staged"],
   sink: ["locks", "new-runs"],
-  "span-transaction": ["locks", "new-runs"],
   spans: ["emptied"],
-  staging: ["changed-table"],
-  swap: ["changed-table", "replace"],
   swaps: ["swapped-out"],
   table: ["locks", "changed-table"],
-  upsert: ["upsert", "emptied"],
 };
 const postgres = ["test/contract/sink.test.ts", "test/sink/postgres"];
 const postgresRuns = [
@@ -96,12 +90,12 @@ const removals = [
   },
   {
     what: "look",
-    pattern: /await (?=(?:fence\.)?check\(\)|refuse\w+\(|require\w+\(|withdraw\(|(?:store\.)?clear\w*\()/g,
+    pattern: /await (?=(?:fence\.)?check\(\)|refuse\w+\(|require\w+\(|withdraw\(|clear\w*\(|store\.remove\()/g,
     instead: "0 && ",
     suites: [checks, fence, damage, disk, rest, power],
   },
   {
-    folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
+    folders: ["sink/postgres", "sink/postgres/modes"],
     what: "check",
     pattern:
       /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|stagingGone|noSuchTable)/g,
@@ -109,7 +103,7 @@ const removals = [
     suites: [postgres, postgresRuns],
   },
   {
-    folders: ["sink/postgres", "sink/postgres/copy", "sink/postgres/control", "sink/postgres/modes"],
+    folders: ["sink/postgres", "sink/postgres/modes"],
     what: "look",
     pattern: /await (?=lock\(|lockRuns?\(|refuse\w+\(|check\w+\(|require\w+\()/g,
     instead: "0 && ",

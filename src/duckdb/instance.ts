@@ -2,7 +2,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { JobError, isOutOfFiles } from "../util/errors.js";
-import { awaitedLater, lazyResource } from "../util/promises.js";
+import { lazyResource } from "../util/promises.js";
 import { exactGlob, quoteText } from "./sql.js";
 
 /** How to open a DuckDB instance. */
@@ -23,8 +23,6 @@ export interface DuckDbOptions {
 /** A locked-down DuckDB in memory: no extensions, no telemetry, no files but those allowed. */
 export interface DuckDbAccess {
   connect(): Promise<DuckDBConnection>;
-  /** Starts to open the instance. If that fails, `connect` rejects. */
-  load(): void;
 }
 
 /** An open DuckDB instance. */
@@ -35,9 +33,6 @@ export function openDuckDbLazily(options: DuckDbOptions): DuckDbAccess & AsyncDi
   const duckdb = lazyResource(() => openDuckDb(options));
   return {
     connect: async () => await (await duckdb.open()).connect(),
-    load() {
-      void awaitedLater(duckdb.open());
-    },
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };
 }

@@ -150,7 +150,6 @@ export function parseWholeProfile(text: string): RunProfile | undefined {
   }
 }
 
-/** Calls `make` the first time, and returns what it returned from then on. */
 function once<T>(make: () => T): () => T {
   let made: { readonly value: T } | undefined;
   return () => (made ??= { value: make() }).value;

@@ -107,7 +107,6 @@ function sortedByDate(runs: readonly DatedRun[]): DatedRun[] {
   return runs.toSorted((left, right) => (left.date < right.date ? -1 : left.date > right.date ? 1 : 0));
 }
 
-/** The runs that a run is compared with, and those that it is not compared with. */
 interface ChosenRuns {
   readonly baseline: PinnedRun[];
   /** Absent: there are none. */

@@ -51,30 +51,22 @@ export interface RecordedSpending {
   readonly cost: number | null;
 }
 
-/** What the attempt that finished a run has reported; undefined: nothing was paid for. @param attempt plain JSON */
-export function recordedSpending(attempt: Readonly<Record<string, unknown>> | undefined): RecordedSpending | undefined {
-  const run: unknown = fieldsOf(attempt?.["spending"])["run"];
-  const fields = fieldsOf(run);
-  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion, cost } = fields;
-  const isWhole = [answers, prompt, cached, completion].every((one) => typeof one === "number");
-  return isWhole
-    ? {
-        answers: Number(answers),
-        prompt_tokens: Number(prompt),
-        cached_tokens: Number(cached),
-        completion_tokens: Number(completion),
-        cost: typeof cost === "number" ? cost : null,
-      }
-    : undefined;
-}
+const spendingSchema = z.object({
+  answers: z.number(),
+  prompt_tokens: z.number(),
+  cached_tokens: z.number(),
+  completion_tokens: z.number(),
+  cost: z.number().nullable().catch(null),
+}) satisfies z.ZodType<RecordedSpending>;
 
 /** Reads what was stored of a run's spending; undefined: it is something else. */
 export function parseSpending(json: unknown): RecordedSpending | undefined {
-  return recordedSpending({ spending: { run: json } });
+  return spendingSchema.safeParse(json).data;
 }
 
-function fieldsOf(json: unknown): Readonly<Record<string, unknown>> {
-  return typeof json === "object" && json !== null ? (json as Readonly<Record<string, unknown>>) : {};
+/** What the attempt that finished a run has reported; undefined: nothing was paid for. @param attempt plain JSON */
+export function recordedSpending(attempt: Readonly<Record<string, unknown>> | undefined): RecordedSpending | undefined {
+  return z.object({ run: spendingSchema }).safeParse(attempt?.["spending"]).data?.run;
 }
 
 /** A published run whose place a tombstone takes. */

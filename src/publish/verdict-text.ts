@@ -16,7 +16,6 @@ import type { ChecksSpec } from "../spec/checks-spec.js";
 
 /** Lines about columns; of more, the others are named in one line. */
 const mostColumns = 10;
-/** Findings about one column. */
 const mostFindings = 4;
 
 /**
@@ -89,7 +88,6 @@ function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Find
   return `${column === null ? "" : `${column}: `}${[...texts, ...more].join("; ")}${model}${moved}`;
 }
 
-/** Names the features that may be why an output moved. */
 function movedText(all: readonly Finding[]): string {
   const features = groupsOf(all.filter(({ level, isFeature }) => level !== "pass" && isFeature === true)).map(
     ([first]) => first?.column ?? "",

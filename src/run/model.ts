@@ -196,12 +196,10 @@ interface LoadedForRun {
   readonly model: Model;
 }
 
-/** Begins to load the model of a run, and lets the sink load what it needs. */
+/** Begins to load the model of a run. */
 export function beginLoading(context: JobContext, { listing, model }: LoadedForRun): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  const loading = loadEngine(context, model, { inputBytes });
-  context.sink.expect();
-  return loading;
+  return loadEngine(context, model, { inputBytes });
 }
 
 /** Waits for both, then returns both results. If both fail, throws the error of the first. */

@@ -1,16 +1,16 @@
 import type { Contract } from "../binding/contract.js";
-import { batchDependence, type ModelTraits } from "../binding/model-facts.js";
+import { type ModelTraits, batchDependence } from "../binding/model-facts.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { SourceColumn } from "../columnar/types.js";
 import type { Decoder } from "../formats/port.js";
-import { costOf, type CountTokens, type Engine, type PaidEngine } from "../engine/port.js";
+import { type CountTokens, type Engine, type PaidEngine, costOf } from "../engine/port.js";
 import type { FoundModel, Model } from "../models/port.js";
-import { assertNever, JobError } from "../util/errors.js";
+import { JobError, assertNever, reworded } from "../util/errors.js";
 import { nextRunId, runIdOf } from "../plan/identity.js";
 import type { ListedShard } from "../plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "../plan/plan.js";
 import type { PlanEstimate } from "../report/plan-text.js";
-import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
+import { type JobContext, type ScoringContext, atKey } from "../scoring/context.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
@@ -280,9 +280,19 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     }
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
-    const { spec, sink, command } = context;
-    const run = command(spec.params);
-    return { state, untried: isRehearsed ? await sink.rehearse(plan, { isPlanned, command: run }) : [] };
+    try {
+      return { state, untried: isRehearsed ? await context.sink.rehearse(plan, isPlanned) : [] };
+    } catch (error) {
+      throw error instanceof JobError && error.code === "OUTPUT_NEWER" ? atRun(context, error, isPlanned) : error;
+    }
+  });
+}
+
+/** A dry run has no `--allow-older`: its hint names the command that has it, and no rows that are committed yet. */
+function atRun({ command, spec }: JobContext, error: JobError, isPlanned: boolean): JobError {
+  const hint = error.hint?.replace("run the same command with", () => command(spec.params));
+  return reworded(error, {
+    hint: isPlanned ? hint : hint?.replace(", and so do the rows that this run has committed", ""),
   });
 }
 

@@ -46,18 +46,12 @@ export interface Sink extends AsyncDisposable {
    */
   find(base: RunId, number?: number): Promise<StoredPlan | undefined>;
   /**
-   * Announces that spans will be committed, so that the sink can load what that takes while the model loads. Never
-   * fails.
-   */
-  expect(): void;
-  /**
    * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
    * carried out, a line each. Changes nothing.
-   * @param state.isPlanned whether the run has a plan already, and attempts may be working on it
-   * @param state.command the command line that carries out the run, for hints
+   * @param isPlanned whether the run has a plan already, and attempts may be working on it
    * @throws JobError the errors of `create` and `begin`
    */
-  rehearse(plan: Plan, state: { readonly isPlanned: boolean; readonly command: string }): Promise<readonly string[]>;
+  rehearse(plan: Plan, isPlanned: boolean): Promise<readonly string[]>;
   /**
    * Stores a plan unless there is one. Returns the stored plan, which is the first writer's.
    * @param insteadOf the held run in whose place the plan comes, with the decision that says so: both are stored or

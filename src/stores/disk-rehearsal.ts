@@ -37,7 +37,6 @@ export async function rehearse(plan: DiskPlan): Promise<readonly string[]> {
       }
     }
     await requireKinds(plan);
-    await requireReplaceable(plan);
     return [
       ...(await tightSpace(existing, plan)),
       ...(await unwritableFolders(plan)),
@@ -64,7 +63,6 @@ async function tightSpace(existing: string, { bytes, columns }: DiskPlan): Promi
 const smallFilesBytes = 64 * 1024;
 const smallFiles = 16;
 
-/** @throws JobError PERMISSION, OUTPUT_FOREIGN */
 async function requireWritable(folder: string, path: string): Promise<void> {
   const found = await ifThere(stat(path));
   if (found === undefined) {
@@ -83,7 +81,6 @@ async function requireWritable(folder: string, path: string): Promise<void> {
   }
 }
 
-/** Whether this user may make files in a folder. @throws system errors */
 async function mayWriteTo(path: string): Promise<boolean> {
   try {
     await access(path, constants.W_OK | constants.X_OK);
@@ -96,7 +93,6 @@ async function mayWriteTo(path: string): Promise<boolean> {
   }
 }
 
-/** Checks that no folder is in the place of a file that a run writes, and no file in that of a folder. */
 async function requireKinds({ folder, folders, files }: DiskPlan): Promise<void> {
   for (const name of [...folders, ...files]) {
     const isFolder = folders.includes(name);
@@ -104,25 +100,6 @@ async function requireKinds({ folder, folders, files }: DiskPlan): Promise<void>
     if (found !== undefined && found.isDirectory() !== isFolder) {
       throw new JobError("OUTPUT_FOREIGN", `checking ${folder}: ${name} is not a ${isFolder ? "folder" : "file"}`, {
         hint: `remove it, or ${ownFolder}`,
-      });
-    }
-  }
-}
-
-const sticky = 0o1000;
-
-/** In a folder with the sticky bit, such as /tmp, only the owner of a file may replace it. @throws JobError PERMISSION */
-async function requireReplaceable({ folder, files }: DiskPlan): Promise<void> {
-  const user = process.getuid?.();
-  const found = await ifThere(stat(folder));
-  if (!user || found === undefined || found.uid === user || (found.mode & sticky) === 0) {
-    return;
-  }
-  for (const path of files.map((name) => join(folder, name))) {
-    const file = await ifThere(lstat(path));
-    if (file !== undefined && file.uid !== user) {
-      throw new JobError("PERMISSION", `checking ${folder}: this user may not replace ${path}`, {
-        hint: `the folder has the sticky bit, and another user (${file.uid}) owns the file: remove it, or ${ownFolder}`,
       });
     }
   }

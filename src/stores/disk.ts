@@ -108,12 +108,24 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
     await flush(folder); // also where none was left: the attempt that removed them may have died before that
   }
 
+  async function removeFolder(folder: string): Promise<void> {
+    folders.forget();
+    for (let written = 0; ; written += 1) {
+      try {
+        return await fs.removeFolder(folder);
+      } catch (error) {
+        if (errnoOf(error) !== "ENOTEMPTY" || written === retriesLimit) {
+          throw error;
+        }
+      }
+    }
+  }
+
   async function overwrite(name: string, text: string): Promise<void> {
     await refuseLinks(root, dirname(name));
     await replaceFile(fs, { path: name, temporary: `${name}.${writer}`, text });
   }
 
-  /** Replaces a text. */
   async function replace(name: string, text: string, fence: Fence): Promise<void> {
     await staged(fence, name, {
       async write(path) {
@@ -232,21 +244,10 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
         // Another attempt may have moved it: where there are no hard links, it was renamed.
         return outcome !== undefined || (await ifThere(fs.stat(to))) !== undefined ? "copied" : "missing";
       }),
-    remove: (folder, names) => atDisk(`removing files of ${folder}`, () => removeAll(folder, names)),
-    clear: (folder) =>
-      atDisk(`removing ${folder}`, async () => {
-        folders.forget();
-        for (let written = 0; ; written += 1) {
-          try {
-            await fs.removeFolder(folder);
-            return;
-          } catch (error) {
-            if (errnoOf(error) !== "ENOTEMPTY" || written === retriesLimit) {
-              throw error;
-            }
-          }
-        }
-      }),
+    remove: (folder, names) =>
+      names === undefined
+        ? atDisk(`removing ${folder}`, () => removeFolder(folder))
+        : atDisk(`removing files of ${folder}`, () => removeAll(folder, names)),
   };
 }
 
@@ -424,53 +425,32 @@ export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
+const freeSpace = "free some space, then run the same command again";
+const chooseAnother = "choose another output.parquet.path";
+
 /** Errors of a disk, by errno. Hints for `DISK` hold for any file, others for the target. */
 export const diskErrors: Readonly<Record<string, { code: ErrorCode; found: string; hint: string }>> = {
-  ENOSPC: {
-    code: "DISK",
-    found: "the disk is full",
-    hint: "free some space, then run the same command again",
-  },
-  EDQUOT: {
-    code: "DISK",
-    found: "the disk quota is used up",
-    hint: "free some space, then run the same command again",
-  },
+  ENOSPC: { code: "DISK", found: "the disk is full", hint: freeSpace },
+  EDQUOT: { code: "DISK", found: "the disk quota is used up", hint: freeSpace },
   EIO: {
     code: "DISK",
     found: "the disk reports an input/output error",
     hint: "check the disk, then run the same command again",
   },
-  EROFS: { code: "PERMISSION", found: "the file system is read-only", hint: "choose another output.parquet.path" },
-  EACCES: {
-    code: "PERMISSION",
-    found: "permission denied",
-    hint: "let this user write there, or choose another output.parquet.path",
-  },
+  EROFS: { code: "PERMISSION", found: "the file system is read-only", hint: chooseAnother },
+  EACCES: { code: "PERMISSION", found: "permission denied", hint: `let this user write there, or ${chooseAnother}` },
   EPERM: {
     code: "PERMISSION",
     found: "operation not permitted",
-    hint: "let this user write there, or choose another output.parquet.path",
+    hint: `let this user write there, or ${chooseAnother}`,
   },
-  ENAMETOOLONG: {
-    code: "OUTPUT_FOREIGN",
-    found: "the name is too long",
-    hint: "choose a shorter output.parquet.path",
-  },
-  ELOOP: {
-    code: "OUTPUT_FOREIGN",
-    found: "its links lead in a circle",
-    hint: "choose another output.parquet.path",
-  },
-  ENOTDIR: {
-    code: "OUTPUT_FOREIGN",
-    found: "it, or a folder above it, is a file",
-    hint: "choose another output.parquet.path",
-  },
+  ENAMETOOLONG: { code: "OUTPUT_FOREIGN", found: "the name is too long", hint: "choose a shorter output.parquet.path" },
+  ELOOP: { code: "OUTPUT_FOREIGN", found: "its links lead in a circle", hint: chooseAnother },
+  ENOTDIR: { code: "OUTPUT_FOREIGN", found: "it, or a folder above it, is a file", hint: chooseAnother },
   EISDIR: {
     code: "OUTPUT_FOREIGN",
     found: "a folder has the name of a file that a run writes, such as _SUCCESS or _manifest.json",
-    hint: "remove this folder, or choose another output.parquet.path",
+    hint: `remove this folder, or ${chooseAnother}`,
   },
 };
 

@@ -68,7 +68,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     await mapBounded(names, atOnce, (name) => objects.remove(objectAt(name)));
   }
 
-  /** Fetches an object, or its footer into a sparse file. */
   async function fetchOne(name: string, path: string, what: "whole" | "footer"): Promise<void> {
     const object = await objects.head(objectAt(name));
     if (object === undefined) {
@@ -251,8 +250,10 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
       const isCopied = await objects.copy(objectAt(from), objectAt(to));
       return isCopied || (await objects.head(objectAt(to))) !== undefined ? "copied" : "missing";
     },
-    remove: (folder, names) => removeAll(names.map((name) => `${folder}/${name}`)),
-    async clear(folder) {
+    async remove(folder, names) {
+      if (names !== undefined) {
+        return await removeAll(names.map((name) => `${folder}/${name}`));
+      }
       const { bucket, key } = objectAt(folder);
       const keys: string[] = [];
       for await (const object of objects.list(bucket, `${key}/`)) {

@@ -25,7 +25,7 @@ export interface Store {
    */
   fetch(names: Iterable<string> | AsyncIterable<string>, what: "whole" | "footer"): LocalParts;
   /**
-   * Has `write` write a file of this machine for this attempt, and returns its path. The file is not durable. A `clear` of
+   * Has `write` write a file of this machine for this attempt, and returns its path. The file is not durable. A `remove` of
    * the scope may remove it: during the call, `write` is called again.
    * @throws JobError what the fence's `check` throws
    */
@@ -57,10 +57,12 @@ export interface Store {
   ): Promise<void>;
   /** Gives bytes a second name, which may exist. It is durable after a `remove` or `update` in its folder. */
   copy(from: string, to: string): Promise<"copied" | "missing">;
-  /** Removes files of a folder; what is gone already counts as removed. All names in the folder are durable then, also without any to remove. */
-  remove(folder: string, names: readonly string[]): Promise<void>;
-  /** Removes a folder and all below it. It closes the fences whose scope it is, also while attempts write there. What a power failure brings back is what dead attempts leave. */
-  clear(folder: string): Promise<void>;
+  /**
+   * Removes files of a folder; what is gone already counts as removed. All names in the folder are durable then, also
+   * without any to remove. Without `names`, removes the folder and all below it, which closes the fences whose scope it is,
+   * also while attempts write there. What a power failure brings back is what dead attempts leave.
+   */
+  remove(folder: string, names?: readonly string[]): Promise<void>;
 }
 
 /**

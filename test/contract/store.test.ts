@@ -113,10 +113,10 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
       for (const name of names) {
         await at.put(`${root}/${name}`, "x");
       }
-      await store.clear(`${root}/scope`);
+      await store.remove(`${root}/scope`);
       expect(await at.names()).toEqual(["f", "scope-2/d", "scope.e"]);
       expect(await store.list(`${root}/scope`)).toEqual([]);
-      await store.clear(`${root}/scope`);
+      await store.remove(`${root}/scope`);
       expect(await at.names()).toEqual(["f", "scope-2/d", "scope.e"]);
     });
 

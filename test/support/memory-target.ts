@@ -275,7 +275,6 @@ export function memoryTarget() {
     planTarget: { kind: "memory", shelf: ["a", 1] },
     ledger,
     table: undefined,
-    expect() {},
     rehearse: async () => [],
     find: async (base, number) =>
       (number === undefined ? sameParams(base).at(-1) : runs.get(numberedRunId(base, number)))?.stored,

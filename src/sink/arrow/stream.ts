@@ -66,7 +66,6 @@ function createBody(): Body {
   };
 }
 
-/** Adds a column and its children, in the order of Arrow's layouts. */
 function addColumn(body: Body, type: ColumnType, { column, rows }: { column: Column; rows: number }): void {
   const nulls = column.valid === undefined ? 0 : countNulls(column.valid, rows);
   body.nodes.push({ length: rows, nulls });
@@ -188,7 +187,6 @@ export interface ArrowColumn {
   readonly type: ColumnType;
 }
 
-/** A schema as a message. @throws JobError CONTRACT for a type that Arrow's readers do not share */
 function schemaMessage(columns: readonly ArrowColumn[]): Uint8Array {
   const builder = new Builder(1024);
   const fields = vectorOf(
@@ -212,7 +210,6 @@ export interface BufferFacts {
   readonly bytes: number;
 }
 
-/** The metadata of a record batch, which precedes its body. */
 function batchMessage(
   rows: number,
   {
@@ -269,13 +266,12 @@ function pairs(builder: Builder, values: readonly (readonly [number, number])[])
   return builder.endVector();
 }
 
-/** Adds a field. `column`: the output column that it belongs to. */
 function putField(builder: Builder, name: string, { type, column }: { type: ColumnType; column: string }): number {
   const children = childrenOf(type).map((child) => putField(builder, child.name, { type: child.type, column }));
   const childrenAt = vectorOf(builder, children);
   const nameAt = builder.createString(name);
   const typed = tableOf(type, column);
-  const table = putType(builder, typed);
+  const table = typed.put(builder);
   const metadata = type === "uuid" ? extension(builder, "arrow.uuid") : 0;
   builder.startObject(7);
   builder.addFieldOffset(0, nameAt, 0);
@@ -308,22 +304,45 @@ function extension(builder: Builder, name: string): number {
   return vectorOf(builder, pair);
 }
 
-/** A field of a type's table, in the order of the fields; `otherwise`: what its absence means. */
-type Slot =
-  | { readonly kind: "byte" | "short" | "int"; readonly value: number; readonly otherwise: number }
-  | { readonly kind: "text"; readonly value: string };
-
+/** A type's number in the union of types, and what puts its table. */
 interface TypeTable {
-  /** The type's number in the union of types. */
   readonly number: number;
-  readonly slots: readonly Slot[];
+  readonly put: (builder: Builder) => number;
 }
 
-const of = (number: number, ...slots: readonly Slot[]): TypeTable => ({ number, slots });
-const short = (value: number, otherwise = 0): Slot => ({ kind: "short", value, otherwise });
-const int = (value: number, otherwise = 0): Slot => ({ kind: "int", value, otherwise });
+function of(number: number, fields = 0, add?: (builder: Builder) => void): TypeTable {
+  return {
+    number,
+    put(builder) {
+      builder.startObject(fields);
+      add?.(builder);
+      return builder.endObject();
+    },
+  };
+}
+
 const integer = (bits: number, signed: 0 | 1): TypeTable =>
-  of(2, int(bits), { kind: "byte", value: signed, otherwise: 0 });
+  of(2, 2, (builder) => {
+    builder.addFieldInt32(0, bits, 0);
+    builder.addFieldInt8(1, signed, 0);
+  });
+const float = (precision: number): TypeTable => of(3, 1, (builder) => builder.addFieldInt16(0, precision, 0));
+const time = (unit: number): TypeTable =>
+  of(9, 2, (builder) => {
+    builder.addFieldInt16(0, unit, 1);
+    builder.addFieldInt32(1, 64, 32);
+  });
+const timestamp = (unit: number): TypeTable => of(10, 2, (builder) => builder.addFieldInt16(0, unit, 0));
+const inUtc: TypeTable = {
+  number: 10,
+  put(builder) {
+    const zone = builder.createString("UTC");
+    builder.startObject(2);
+    builder.addFieldInt16(0, microseconds, 0);
+    builder.addFieldOffset(1, zone, 0);
+    return builder.endObject();
+  },
+};
 
 const scalars: Readonly<Partial<Record<ScalarType, TypeTable>>> = {
   int8: integer(8, 1),
@@ -334,18 +353,18 @@ const scalars: Readonly<Partial<Record<ScalarType, TypeTable>>> = {
   uint16: integer(16, 0),
   uint32: integer(32, 0),
   uint64: integer(64, 0),
-  float32: of(3, short(1)),
-  float64: of(3, short(2)),
+  float32: float(1),
+  float64: float(2),
   binary: of(4),
   utf8: of(5),
   bool: of(6),
-  date32: of(8, short(0, 1)),
-  "time64[us]": of(9, short(microseconds, 1), int(64, 32)),
-  "time64[ns]": of(9, short(nanoseconds, 1), int(64, 32)),
-  "timestamp[us]": of(10, short(microseconds)),
-  "timestamp[ns]": of(10, short(nanoseconds)),
-  "timestamp[us, UTC]": of(10, short(microseconds), { kind: "text", value: "UTC" }),
-  uuid: of(15, int(16)),
+  date32: of(8, 1, (builder) => builder.addFieldInt16(0, 0, 1)),
+  "time64[us]": time(microseconds),
+  "time64[ns]": time(nanoseconds),
+  "timestamp[us]": timestamp(microseconds),
+  "timestamp[ns]": timestamp(nanoseconds),
+  "timestamp[us, UTC]": inUtc,
+  uuid: of(15, 1, (builder) => builder.addFieldInt32(0, 16, 0)),
 };
 
 function tableOf(type: ColumnType, column: string): TypeTable {
@@ -353,7 +372,10 @@ function tableOf(type: ColumnType, column: string): TypeTable {
     typeof type === "string"
       ? scalars[type]
       : type.kind === "decimal"
-        ? of(7, int(type.precision), int(type.scale))
+        ? of(7, 2, (builder) => {
+            builder.addFieldInt32(0, type.precision, 0);
+            builder.addFieldInt32(1, type.scale, 0);
+          })
         : of(type.kind === "list" ? 12 : 13);
   if (found === undefined) {
     const shown = `output column \`${column}\` is ${showType(type)}, which has no place there`;
@@ -362,28 +384,4 @@ function tableOf(type: ColumnType, column: string): TypeTable {
     });
   }
   return found;
-}
-
-function putType(builder: Builder, { slots }: TypeTable): number {
-  const texts = slots.map((slot) => (slot.kind === "text" ? builder.createString(slot.value) : 0));
-  builder.startObject(slots.length);
-  for (const [id, slot] of slots.entries()) {
-    switch (slot.kind) {
-      case "byte":
-        builder.addFieldInt8(id, slot.value, slot.otherwise);
-        break;
-      case "short":
-        builder.addFieldInt16(id, slot.value, slot.otherwise);
-        break;
-      case "int":
-        builder.addFieldInt32(id, slot.value, slot.otherwise);
-        break;
-      case "text":
-        builder.addFieldOffset(id, texts[id] ?? 0, 0);
-        break;
-      default:
-        assertNever(slot);
-    }
-  }
-  return builder.endObject();
 }

@@ -8,11 +8,10 @@ import type { Span } from "../../plan/plan.js";
 import type { CommittedBy } from "../../publish/span-record.js";
 import type { Compression } from "../../spec/output-spec.js";
 import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { awaitedLater } from "../../util/promises.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
 import { refuseStopped } from "./ledger.js";
 import { joinPieces } from "./join-pieces.js";
-import { type FinishedPart, isWholeSpan } from "./manifest.js";
+import { type CommittedPart, type FinishedPart, isWholeSpan } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";
 import { findPart, inspectParts, type RunFolder, type SpilledPiece, textOfRejects } from "./parts.js";
 import { mayBeReplaced } from "./publish.js";
@@ -75,10 +74,7 @@ export async function commitSpan(
     );
     const { outcome, sizeBytes, sha256 } = created;
     if (outcome === "created" && counts !== undefined) {
-      return {
-        outcome: "committed",
-        part: { file: layout.part(span.index), span: span.index, ...counts, sizeBytes, sha256 },
-      };
+      return { outcome: "committed", part: { ...counts, sizeBytes, sha256 } };
     }
   } catch (error) {
     const isOver = error instanceof JobError && (error.code === "PLAN_CHANGED" || error.code === "DISCARDED");
@@ -155,12 +151,6 @@ export async function encodePiece(
   return { path, rows: written };
 }
 
-/** Starts loading what encodes parts. If that fails, the first commit reports it. */
-export function loadEncoder(duckdb: DuckDbAccess): void {
-  duckdb.load();
-  void awaitedLater(import("./part-file.js"));
-}
-
 /**
  * Writes a span's part into a temporary file. Returns the counts of its label. @throws Error when rows of the span are
  * missing
@@ -168,7 +158,7 @@ export function loadEncoder(duckdb: DuckDbAccess): void {
 async function encodePart(
   { duckdb, compression, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
   temporary: string,
-): Promise<Pick<FinishedPart, "rows" | "rejected" | "rejectsSha256" | "filtered" | "erased" | "maker">> {
+): Promise<CommittedPart> {
   const { rows, rejects, filtered, erased, batchSize, provider = by.provider } = output;
   const maker = { ...by, batchSize, provider };
   const { index, rowStart, rowEnd } = span;
@@ -199,7 +189,6 @@ async function encodePart(
   return { rows: written, rejected: rejects.length, rejectsSha256, filtered, erased, maker };
 }
 
-/** Writes the spilled pieces and the rows that follow them into one file. Returns the number of rows. */
 async function encodeAll(duckdb: DuckDbAccess, part: PartToWrite, spilled: readonly SpilledPiece[]): Promise<number> {
   if (spilled.length === 0) {
     return await encode(duckdb, part);
@@ -226,7 +215,6 @@ function lastPieceOf(path: string): string {
  */
 async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
   const { store, layout, check } = run;
-  const file = layout.part(span.index);
   let gone: unknown;
   for (const path of layout.pathsOf(span.index)) {
     try {
@@ -235,7 +223,7 @@ async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
       if (theirs === undefined || digest === undefined) {
         throw new Error(`there is no part of span ${span.index} at ${path}`);
       }
-      return { file, span: span.index, ...theirs, ...digest };
+      return { ...theirs, ...digest };
     } catch (error) {
       await check();
       if ((await store.stat(path)) !== undefined) {

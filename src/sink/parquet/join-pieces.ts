@@ -92,7 +92,6 @@ interface Footer {
   readonly groups: readonly Uint8Array[];
 }
 
-/** A range of a footer, and the bytes that replace it. */
 interface Edit extends Range {
   readonly bytes: Uint8Array;
 }
@@ -166,7 +165,6 @@ function readGroup(cursor: Cursor, type: number, { shift, ordinal }: { shift: nu
   return Buffer.concat(edited(cursor.bytes, { start, end: cursor.at }, edits));
 }
 
-/** Returns a footer with its row groups and number of rows replaced. */
 function withGroups(
   { bytes, rowsAt, groupsAt }: Footer,
   groups: readonly Uint8Array[],
@@ -179,7 +177,6 @@ function withGroups(
   ]);
 }
 
-/** Returns a range of bytes with the edits applied. `edits`: in order. */
 function edited(bytes: Uint8Array, { start, end }: Range, edits: readonly Edit[]): Uint8Array[] {
   const parts: Uint8Array[] = [];
   let at = start;

@@ -6,54 +6,7 @@ import type { DocumentKind } from "../ledger.js";
  * Names under `output.parquet.path`: paths on a disk, else URIs. All names but those of parts start with `_` and do
  * not end in `.parquet`, so that Spark, Hive, Athena, pyarrow and `*.parquet` globs see predictions only.
  */
-export interface Layout {
-  readonly folder: string;
-  readonly runId: RunId;
-  /**
-   * Whether the run's parts are hidden from readers until it is published: those of a run after another one, since
-   * readers see the earlier run's until then, and those of a run that waits for a verdict.
-   */
-  readonly staged: boolean;
-  readonly success: string;
-  readonly manifest: string;
-  /** `run.json`, which names the first of the runs that the folder belongs to. */
-  readonly claim: string;
-  /** The folder that holds a folder for each run. */
-  readonly runs: string;
-  readonly control: string;
-  readonly plan: string;
-  /** The file of a document of the run. */
-  readonly document: (name: DocumentKind<unknown>["name"]) => string;
-  /** The profile of the run, which stays after it is published. */
-  readonly profile: string;
-  readonly temporary: string;
-  /** The folder of the answers that attempts have paid for, until the run is over. */
-  readonly answers: string;
-  /** The folder that holds a staged run's parts until its finish empties it. */
-  readonly staging: string;
-  /** The folder where parts are committed: `staging` for a staged run, else the output folder. */
-  readonly parts: string;
-  /**
-   * Takes the `_SUCCESS` of an earlier run while this run's parts are moved into place. Each writer has a folder in it.
-   */
-  readonly withdrawn: string;
-  readonly rejects: string;
-  /** File name of a span's part. */
-  part(span: number): string;
-  /** Path where a span's part is committed. For a later run its name is one that no `*.parquet` glob matches. */
-  committedPart(span: number): string;
-  /** Paths that a span's part may have: the committed one, then the final one. */
-  pathsOf(span: number): readonly string[];
-  /**
-   * File name of a span's rejected rows, in `rejects`. It contains the digest of its text: attempts that reject
-   * different rows write different files, and the part's label says which one counts.
-   */
-  rejectsOf(span: number, sha256: string): string;
-  /** The span of a part's file name; undefined for a name that is not a part of this run. */
-  spanOf(fileName: string): number | undefined;
-  /** The span of a file name in `parts`; undefined for a name that is not a part of this run. */
-  committedSpanOf(fileName: string): number | undefined;
-}
+export type Layout = Readonly<ReturnType<typeof layoutOf>>;
 
 /** Digits of the digest in the file name of rejects. */
 const digestDigits = 16;
@@ -71,7 +24,7 @@ export function plannedLayout(folder: string, { runId, staged }: Pick<Plan, "run
  * The layout of a run. Whether a first run is staged says only its plan; where that is unknown, names of parts are those
  * of a run that is not.
  */
-export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId)): Layout {
+export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId)) {
   const below = folder === "/" ? "" : folder;
   const runs = `${below}/_infer-batch`;
   const control = `${runs}/${runId}`;
@@ -79,7 +32,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
   const parts = staged ? staging : folder;
   // Below a folder of parts, a pattern such as `**/*.parquet` would find them, too.
   const extension = folder.endsWith("/_challenger") ? "compared" : "parquet";
-  const partOf = (span: number): string => partFileName(span, runId, extension);
+  const part = (span: number): string => partFileName(span, runId, extension);
   const committedName = (span: number): string => partFileName(span, runId, staged ? "staged" : extension);
   const committedPart = (span: number): string => `${staged ? parts : below}/${committedName(span)}`;
   const isNamed = (fileName: string, nameOf: (span: number) => string): number | undefined => {
@@ -89,27 +42,48 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
   return {
     folder,
     runId,
-    staged,
     success: `${below}/_SUCCESS`,
     manifest: `${below}/_manifest.json`,
+    /** `run.json`, which names the first of the runs that the folder belongs to. */
     claim: `${runs}/run.json`,
+    /** The folder that holds a folder for each run. */
     runs,
     control,
     plan: `${control}/plan.json`,
-    document: (name) => `${control}/${name}.json`,
+    document: (name: DocumentKind<unknown>["name"]): string => `${control}/${name}.json`,
+    /** The profile of the run, which stays after it is published. */
     profile: `${control}/profile.json`,
     temporary: `${control}/tmp`,
+    /** The answers that attempts have paid for, until the run is over. */
     answers: `${control}/answers`,
+    /**
+     * Whether the run's parts are hidden from readers until it is published: those of a run after another one, since
+     * readers see the earlier run's until then, and those of a run that waits for a verdict.
+     */
+    staged,
+    /** The folder that holds a staged run's parts until its finish empties it. */
     staging,
+    /** The folder where parts are committed: `staging` for a staged run, else the output folder. */
     parts,
+    /** Takes the `_SUCCESS` of an earlier run while this run's parts are moved into place. Each writer has a folder in it. */
     withdrawn: `${control}/withdrawn`,
     rejects: `${below}/_rejects`,
-    part: partOf,
+    /** File name of a span's part. */
+    part,
+    /** Path where a span's part is committed. For a later run its name is one that no `*.parquet` glob matches. */
     committedPart,
-    pathsOf: (span) => [...new Set([committedPart(span), `${below}/${partOf(span)}`])],
-    rejectsOf: (span, sha256) => `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
-    spanOf: (fileName) => isNamed(fileName, partOf),
-    committedSpanOf: (fileName) => isNamed(fileName, committedName),
+    /** Paths that a span's part may have: the committed one, then the final one. */
+    pathsOf: (span: number): readonly string[] => [...new Set([committedPart(span), `${below}/${part(span)}`])],
+    /**
+     * File name of a span's rejected rows, in `rejects`. It contains the digest of its text: attempts that reject
+     * different rows write different files, and the part's label says which one counts.
+     */
+    rejectsOf: (span: number, sha256: string): string =>
+      `part-${paddedSpan(span)}.${runId}.${sha256.slice(0, digestDigits)}.jsonl`,
+    /** The span of a part's file name; undefined for a name that is not a part of this run. */
+    spanOf: (fileName: string) => isNamed(fileName, part),
+    /** The same for a file name in `parts`. */
+    committedSpanOf: (fileName: string) => isNamed(fileName, committedName),
   };
 }
 
@@ -121,7 +95,6 @@ function paddedSpan(span: number): string {
   return String(span).padStart(5, "0");
 }
 
-/** Whether the run comes after another one of the same job and params. */
 function isLaterRun(runId: RunId): boolean {
   return splitRunId(runId).number > 1;
 }

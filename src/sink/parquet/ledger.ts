@@ -21,8 +21,12 @@ export function openLedger(store: Store, folder: string): Ledger {
     },
     async change(runId, kind, next, stop) {
       const layout = layoutOf(folder, runId);
+      const changed = (text: string | undefined): string | undefined => {
+        const value = next(documentIn(text, layout, kind));
+        return value === undefined ? text : documentText(value);
+      };
       if ((await store.stat(layout.plan, stop)) !== undefined) {
-        await changeDocument(store, layout, kind, next, stop);
+        await store.update(layout.document(kind.name), changed, undefined, stop);
       }
     },
   };
@@ -37,7 +41,6 @@ export async function readDocument<T>(
   return documentIn(await store.readText(layout.document(kind.name)), layout, kind);
 }
 
-/** @throws JobError OUTPUT_DAMAGED */
 function documentIn<T>(
   text: string | undefined,
   { runId, document }: Layout,
@@ -48,27 +51,9 @@ function documentIn<T>(
   }
   const found = parse(parseJson(text));
   if (found === undefined) {
-    throw damagedOutput(`reading ${document(name)}: it is no ${name} of this program`, {
-      hint: "restore it",
-      damage: { runId },
-    });
+    throw damagedOutput(runId, `reading ${document(name)}: it is no ${name} of this program`, "restore it");
   }
   return found;
-}
-
-/** Changes a document that no fence protects. @param change undefined: it stays. @throws JobError OUTPUT_DAMAGED */
-async function changeDocument<T>(
-  store: Store,
-  layout: Layout,
-  kind: DocumentKind<T>,
-  change: (known: T | undefined) => T | undefined,
-  stop?: AbortSignal,
-): Promise<void> {
-  const changed = (text: string | undefined): string | undefined => {
-    const next = change(documentIn(text, layout, kind));
-    return next === undefined ? text : documentText(next);
-  };
-  await store.update(layout.document(kind.name), changed, undefined, stop);
 }
 
 /** Creates a document of a run unless there is one, and returns the stored one. */
@@ -160,7 +145,6 @@ async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undef
 
 /** Lines that are written at once. A reader holds a whole file in memory. */
 const textBytes = 4 * 1024 ** 2;
-/** Files that are read at once. */
 const readAtOnce = 8;
 
 /** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
@@ -184,7 +168,6 @@ export function openAnswers(store: Store, layout: Layout, writer: string, fence:
   };
 }
 
-/** Yields all answers that are kept of a run. */
 async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
   const names = await namesIn(store, log);
   for (let start = 0; start < names.length; start += readAtOnce) {
@@ -201,7 +184,6 @@ const checksumDigits = 16;
 /** A record is a line: the checksum of the rest, a space, the request's digest, a space, and the answer's JSON. */
 const recordPattern = /^([0-9a-f]{16}) (([0-9a-f]{64}) (.+))$/s;
 
-/** The line of an answer in a file of the journal. */
 function recordOf({ request, answer }: KeptAnswer): string {
   // JSON has line ends only between its values, where they mean nothing.
   const content = `${request} ${answer.replaceAll(/[\r\n]+/g, " ")}`;

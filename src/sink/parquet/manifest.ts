@@ -5,8 +5,8 @@ import { JobError } from "../../util/errors.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { type DamagedFile, damagedOutput, refuseDamaged, repairOfParts, runIdIn, superseded } from "./plan-file.js";
-import type { ReadableStore } from "../../stores/store.js";
-import { type Layout, isEarlier, isLater, isSameJob } from "./layout.js";
+import type { Digest, ReadableStore } from "../../stores/store.js";
+import { isEarlier, isLater, isSameJob, type Layout } from "./layout.js";
 import type { AttemptJson, StoredPlan } from "../port.js";
 import type { CommittedBy, SpanRecord } from "../../publish/span-record.js";
 import { sqlTypeOf } from "../../duckdb/sql.js";
@@ -43,7 +43,6 @@ export function partSchema(columns: readonly Pick<NamedColumn, "name" | "type">[
   return columns.map(({ name, type }) => `${name} ${sqlTypeOf(type)}`).join(", ");
 }
 
-/** A maker as labels and manifests hold it. */
 const committedBySchema = z.object({
   writer: z.string(),
   worker: z.int(),
@@ -87,18 +86,8 @@ export function isWholeSpan(
   return rows + rejected + filtered + erased === rowEnd - rowStart;
 }
 
-export interface FinishedPart {
-  readonly file: string;
-  readonly span: number;
-  readonly rows: number;
-  readonly rejected: number;
-  readonly rejectsSha256: string | null;
-  readonly filtered: number;
-  readonly erased?: number | undefined;
-  readonly maker: CommittedBy;
-  readonly sizeBytes: number;
-  readonly sha256: string;
-}
+/** A committed part, with the digest of its file. */
+export type FinishedPart = CommittedPart & Digest;
 
 /** `_manifest.json`: what a reader or auditor needs to know of a finished run. */
 export interface Manifest {
@@ -228,8 +217,9 @@ export async function checkFinished(
   }
   if (manifest.plan_id !== planId) {
     throw damagedOutput(
+      plan.runId,
       `reading ${layout.manifest}: it belongs to plan ${manifest.plan_id}, and the folder's plan is ${planId}`,
-      { hint: "restore the folder", damage: { runId: plan.runId } },
+      "restore the folder",
     );
   }
   refuseDamaged(plan.runId, await differingParts(store, layout, manifest), repairOfParts(plan));
@@ -241,7 +231,6 @@ export function publishedManifest(text: string | undefined): Manifest | undefine
   return text === undefined ? undefined : manifestSchema.safeParse(parseJson(text)).data;
 }
 
-/** Finds parts that are missing, or whose length differs from the manifest's. */
 async function differingParts(store: ReadableStore, layout: Layout, { parts }: Manifest): Promise<DamagedFile[]> {
   const sizes = await sizesIn(store, layout.folder);
   const damaged: DamagedFile[] = [];
@@ -268,17 +257,17 @@ export async function sizesIn(
   };
 }
 
-/** Reads the manifest. `run`: the run that `_SUCCESS` names. */
 async function readManifest(store: ReadableStore, layout: Layout, run: RunId | undefined): Promise<Manifest> {
   const manifest = manifestSchema.safeParse(parseJson((await store.readText(layout.manifest)) ?? ""));
   if (manifest.success) {
     return manifest.data;
   }
   if (run !== undefined && isSameJob(run, layout)) {
-    throw damagedOutput(`reading ${layout.manifest}: it is gone or damaged`, {
-      hint: "restore it; or delete _SUCCESS and run the same command again, which finishes the run anew",
-      damage: { runId: run },
-    });
+    throw damagedOutput(
+      run,
+      `reading ${layout.manifest}: it is gone or damaged`,
+      "restore it; or delete _SUCCESS and run the same command again, which finishes the run anew",
+    );
   }
   throw new JobError("OUTPUT_FOREIGN", `checking ${layout.folder}: it has a _SUCCESS but no manifest of this program`, {
     hint: "output.parquet.path must be a folder of its own",

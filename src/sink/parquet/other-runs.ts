@@ -54,16 +54,6 @@ const foldersLimit = 400;
 /** Folders that are read at once. In S3, each takes some requests. */
 const foldersAtOnce = 24;
 
-/** Runs `read` for each folder that may hold a run of the job, and collects what it finds. */
-async function searchFolders<T>(
-  store: ReadableStore,
-  folders: OtherFolders,
-  read: (folder: string) => Promise<T | undefined>,
-): Promise<T[]> {
-  const runs = await mapBounded(await expand(store, folders), foldersAtOnce, read);
-  return runs.filter((run) => run !== undefined);
-}
-
 /**
  * Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last.
  * @param read takes the result of a call: a folder for which it is undefined counts as empty. Default: one that this user
@@ -99,11 +89,9 @@ export async function findPublished(
   { folder: own, folders }: { readonly folder: string; readonly folders: OtherFolders },
   where: "here" | "everywhere",
 ): Promise<readonly PublishedRun[]> {
-  if (where === "everywhere") {
-    return await searchFolders(store, folders, (folder) => publishedIn(store, folder, own));
-  }
-  const run = await publishedIn(store, own, own);
-  return run === undefined ? [] : [run];
+  const places = where === "here" ? [own] : await expand(store, folders);
+  const runs = await mapBounded(places, foldersAtOnce, (folder) => publishedIn(store, folder, own));
+  return runs.filter((run) => run !== undefined);
 }
 
 /**
@@ -166,7 +154,6 @@ function relativeName(folder: string, name: string): string {
   return [...from.slice(shared).map(() => ".."), ...to.slice(shared)].join("/");
 }
 
-/** The name that `relativeName` has made relative. */
 function nameAt(folder: string, place: string): string {
   const up = place.split("/").filter((segment) => segment === "..").length;
   const base = folder.split("/");
@@ -241,7 +228,6 @@ function datesIn(path: string): string {
   return path.match(/\d{4}-?\d{2}-?\d{2}/g)?.join() ?? path;
 }
 
-/** Finds the latest runs of a job in one folder. */
 async function runsIn(
   store: ReadableStore,
   folder: string,
@@ -300,7 +286,6 @@ interface Place {
   readonly isOver: boolean;
 }
 
-/** Reads the record of a run; undefined: it was never planned. */
 async function runAt(store: ReadableStore, layout: Layout, place: Place): Promise<RecordedRun | undefined> {
   try {
     const stored = await readPlan(store, layout);

@@ -86,7 +86,6 @@ export async function describeProfiles(
   return await readMetadata(connection, paths, profileKey);
 }
 
-/** Reads one value of the key-value metadata of Parquet files, by path. */
 async function readMetadata(
   connection: DuckDBConnection,
   paths: readonly string[],

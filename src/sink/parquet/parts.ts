@@ -1,6 +1,6 @@
-import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import type { SpanProfile } from "../../checks/profile/profile.js";
 import { outputColumns } from "../../binding/contract.js";
-import { type RejectedRow, rejectReasons, type SpanOutput } from "../../columnar/types.js";
+import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
@@ -118,7 +118,6 @@ function of({ parts }: Manifest): Map<number, CommittedPart> {
   );
 }
 
-/** Footers that one query reads. */
 const partsPerQuery = 256;
 
 /**
@@ -158,7 +157,6 @@ export async function findPart(
   return undefined;
 }
 
-/** Parts that match the plan, by span, and parts that do not. */
 interface InspectedParts {
   readonly committed: Map<number, CommittedPart>;
   readonly damaged: DamagedFile[];
@@ -288,7 +286,6 @@ async function readGroup(
   }
 }
 
-/** The label of a part that matches the plan; else what is wrong with it. */
 function checkPart(stored: StoredPlan, span: number, facts: PartFacts | Error | undefined): CommittedPart | string {
   if (facts instanceof Error) {
     return firstLine(messageOf(facts));
@@ -322,32 +319,10 @@ export interface CommittedSpans {
   profile: SpanProfile;
 }
 
-export function committedSpansOf(parts: Map<number, CommittedPart>): CommittedSpans {
-  return { parts, own: new Map(), profiled: new Set(), profile: noRows };
-}
-
 /** Adds committed parts to `known`. */
 export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
   for (const [span, part] of parts) {
     known.parts.set(span, keptOf(part));
-  }
-}
-
-/** Adds a part that this attempt committed or adopted. */
-export function addOwnPart(known: CommittedSpans, part: FinishedPart): void {
-  known.own.set(part.span, part);
-  addParts(known, new Map([[part.span, part]]));
-}
-
-/** Adds the profile of a span that this attempt committed itself. */
-export function addOwnProfile(
-  known: CommittedSpans,
-  span: number,
-  { profile: text }: Pick<SpanOutput, "profile">,
-): void {
-  if (!known.profiled.has(span)) {
-    known.profiled.add(span);
-    known.profile = mergeProfiles(known.profile, parseProfile(text));
   }
 }
 

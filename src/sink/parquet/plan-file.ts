@@ -3,7 +3,7 @@ import { numberedRunId, splitRunId } from "../../plan/identity.js";
 import { parseJson, parsePlan, planToText } from "../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type Entry, type Fence, ifReadable, namesIn, type ReadableStore, type Store } from "../../stores/store.js";
-import { type Damage, JobError } from "../../util/errors.js";
+import { JobError } from "../../util/errors.js";
 import { z } from "../../util/zod.js";
 import type { StoredPlan } from "../port.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
@@ -22,10 +22,11 @@ export async function readPlan(
   const text = await store.readText(path);
   const stored = text === undefined ? undefined : unseal(text);
   if (text !== undefined && stored === undefined) {
-    throw damagedOutput(`reading ${path}: it is damaged, or of another version of infer-batch`, {
-      hint: "restore it, or use that version",
-      damage: { runId },
-    });
+    throw damagedOutput(
+      runId,
+      `reading ${path}: it is damaged, or of another version of infer-batch`,
+      "restore it, or use that version",
+    );
   }
   return stored;
 }
@@ -105,7 +106,7 @@ export async function createPlan(store: Store, layout: Layout, plan: Plan): Prom
     }
     await store.create(layout.plan, sealedText(plan), fence);
     if (runIdIn(await store.readText(layout.success)) === plan.runId) {
-      await store.clear(layout.temporary); // another attempt has finished the run already
+      await store.remove(layout.temporary); // another attempt has finished the run already
     }
     return await storedPlan(store, layout);
   } catch (error) {
@@ -113,7 +114,6 @@ export async function createPlan(store: Store, layout: Layout, plan: Plan): Prom
   }
 }
 
-/** What a run that is planned is fenced by. */
 interface Fenced {
   readonly layout: Layout;
   readonly check: Fence["check"];
@@ -263,10 +263,7 @@ async function laterRun(store: ReadableStore, layout: Layout, names: readonly st
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
   const { plan } = layoutOf(layout.folder, last);
   return (await store.stat(plan)) === undefined
-    ? damagedOutput(`checking ${layout.folder}: it has parts of run ${last}, and no ${plan}`, {
-        hint: "restore the plan",
-        damage: { runId: last },
-      })
+    ? damagedOutput(last, `checking ${layout.folder}: it has parts of run ${last}, and no ${plan}`, "restore the plan")
     : superseded(layout, last);
 }
 
@@ -277,7 +274,6 @@ export function runIdIn(text: string | undefined): RunId | undefined {
   return text === undefined ? undefined : (schema.safeParse(parseJson(text)).data?.run_id as RunId | undefined);
 }
 
-/** The text of `run.json`, which names the first of the runs that a folder belongs to. */
 function claimText({ runId }: Pick<Layout, "runId">): string {
   return `${JSON.stringify({ run_id: splitRunId(runId).base })}\n`;
 }
@@ -329,12 +325,14 @@ export interface DamagedFile {
 
 /** The error for a damaged output that a new run can replace. `hint`: another way to repair it. */
 export function damagedOutput(
+  runId: string,
   message: string,
-  { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },
+  hint: string,
+  { found, cause }: { readonly found?: readonly string[]; readonly cause?: unknown } = {},
 ): JobError {
   return new JobError("OUTPUT_DAMAGED", message, {
     hint: `${hint}; or start over with --new-run, which scores all rows again and then removes the old parts`,
-    damage,
+    damage: { runId, ...(found === undefined ? {} : { found }) },
     cause,
   });
 }
@@ -354,11 +352,13 @@ export function refuseDamaged(
   }
   const more =
     others.length === 0 ? "" : `; ${others.length} more ${others.length === 1 ? "part is" : "parts are"} damaged`;
-  throw damagedOutput(`checking ${first.path}: ${first.found}${more}`, {
-    hint: others.length === 0 ? hint.one : `${hint.more} (infer-batch status lists them)`,
-    damage: { runId, found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
-    ...(first.cause instanceof Error ? { cause: first.cause } : {}),
-  });
+  const found = [first, ...others].map((file) => `${file.path}: ${file.found}`);
+  throw damagedOutput(
+    runId,
+    `checking ${first.path}: ${first.found}${more}`,
+    others.length === 0 ? hint.one : `${hint.more} (infer-batch status lists them)`,
+    { found, cause: first.cause instanceof Error ? first.cause : undefined },
+  );
 }
 
 /** Hints at how damaged parts of a published run are repaired. An approved run is scored completely. */
@@ -378,7 +378,7 @@ export function repairOfParts({ staged }: Pick<Plan, "staged">): { readonly one:
  */
 export function lostPart({ runId, staged }: Pick<Plan, "runId" | "staged">, message: string, hint: string): JobError {
   return staged
-    ? damagedOutput(message, { hint: repairOfParts({ staged }).one, damage: { runId } })
+    ? damagedOutput(runId, message, repairOfParts({ staged }).one)
     : new JobError("OUTPUT_DAMAGED", message, { hint });
 }
 

@@ -21,10 +21,8 @@ export interface FinishedRun {
   readonly attempt: AttemptJson | undefined;
 }
 
-/** What a step of publishing needs of a run. */
 type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
 
-/** Calls of one step under way at once. */
 const atOnce = 24;
 
 /**
@@ -41,7 +39,7 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   }
   // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
   // they are found below.
-  await store.clear(layout.temporary);
+  await store.remove(layout.temporary);
   await store.remove(layout.rejects, await staleRejects(store, layout, known.committed));
 
   // Texts that readers see: in place of those of an earlier run or an earlier finish of this run; never of a later run's.
@@ -91,14 +89,10 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   // Again: a late attempt of an earlier run may have published that run before it could see these copies.
   await withdraw(run, layout.success);
   // From here on, an attempt that has read an earlier run's `_SUCCESS` cannot remove this run's.
-  await store.clear(layout.withdrawn);
+  await store.remove(layout.withdrawn);
   await removeEarlier(store, layout);
 }
 
-/**
- * Describes a span's part for the manifest. @throws JobError OUTPUT_DAMAGED when the part is missing, or not as it was
- * committed
- */
 async function manifestPart(
   { store, layout, stored }: RunFolder,
   { parts, committed }: FinishedRun,
@@ -141,7 +135,7 @@ export async function clearRun(store: Store, layout: Layout): Promise<void> {
   const there = new Set((await namesIn(store, control)).map((name) => `${control}/${name}`));
   for (const folder of [temporary, withdrawn, staging, answers]) {
     if (there.has(folder)) {
-      await store.clear(folder);
+      await store.remove(folder);
     }
   }
 }

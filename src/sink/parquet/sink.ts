@@ -1,12 +1,11 @@
-import { unlink } from "node:fs/promises";
-import type { DuckDBConnection, DuckDb, DuckDbAccess } from "../../duckdb/instance.js";
+import type { DuckDb, DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { numberedRunId } from "../../plan/identity.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import { requireKept } from "../../publish/pruned-run.js";
-import { type Store, flush } from "../../stores/store.js";
+import { flush, type Store } from "../../stores/store.js";
 import { type ErrorCode, JobError, messageOf } from "../../util/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../port.js";
-import { commitSpan, encodePiece, loadEncoder } from "./commit.js";
+import { commitSpan, encodePiece } from "./commit.js";
 import {
   createDocument,
   createInPlace,
@@ -17,10 +16,10 @@ import {
   refuseStopped,
 } from "./ledger.js";
 import {
-  type OtherFolders,
   findHistory,
   findPublished,
   findPublishedParts,
+  type OtherFolders,
   pruneFolder,
   readPinned,
 } from "./other-runs.js";
@@ -35,34 +34,32 @@ import {
   readPlan,
   refuseForeign,
 } from "./plan-file.js";
-import { type SpanProfile, mergeProfiles, parseProfile } from "../../checks/profile/profile.js";
+import { unlink } from "node:fs/promises";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { RejectedRow, SpanOutput } from "../../columnar/types.js";
 import { spanCount } from "../../plan/spans.js";
-import { type CommittedBy, type SpanFile, rowsOf } from "../../publish/span-record.js";
+import { type CommittedBy, rowsOf, type SpanFile } from "../../publish/span-record.js";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { requireApproved } from "../../publish/lifecycle.js";
+import type { Compression } from "../../spec/output-spec.js";
 import { decisionDocument, readState } from "../ledger.js";
-import { checkFinished } from "./manifest.js";
+import { checkFinished, keptOf } from "./manifest.js";
 import {
-  type CommittedSpans,
-  type RunFolder,
-  type SpilledPiece,
-  addOwnPart,
-  addOwnProfile,
   addParts,
   committedParts,
-  committedSpansOf,
+  type CommittedSpans,
   listParts,
   partProfiles,
   readCommitted,
   readProfiles,
   readRejects,
+  type RunFolder,
+  type SpilledPiece,
   staleRejects,
 } from "./parts.js";
 import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
-import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
-import type { Compression } from "../../spec/output-spec.js";
 import type { KeyCounts } from "../../checks/rules/spec.js";
+import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -108,9 +105,6 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
     rehearse: (plan) => options.rehearse(plan),
-    expect() {
-      loadEncoder(duckdb);
-    },
     create: (plan, held) =>
       held === undefined
         ? createPlan(store, plannedLayout(folder, plan), plan)
@@ -139,7 +133,6 @@ export interface RunTools {
   readonly warn: (message: string) => void;
 }
 
-/** Opens a run of Parquet parts. @throws JobError OUTPUT_DAMAGED */
 async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { store, folder, duckdb, writer } = tools;
   const layout = plannedLayout(folder, stored.plan);
@@ -153,7 +146,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
       }
     });
   }
-  const known = committedSpansOf(parts);
+  const known: CommittedSpans = { parts, own: new Map(), profiled: new Set(), profile: noRows };
   const journal = openAnswers(store, layout, writer, hidden(run));
   return {
     ...stored,
@@ -188,7 +181,6 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
   };
 }
 
-/** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
   const { layout } = run;
   // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
@@ -254,9 +246,11 @@ function runWriter(
     async commit(span: Span, output: SpanOutput) {
       const spilled = pieces.get(span.index) ?? [];
       const { outcome, part } = await commitSpan(run, { compression, maker, span, output, spilled });
-      addOwnPart(known, part);
-      if (outcome === "committed") {
-        addOwnProfile(known, span.index, output);
+      known.own.set(span.index, part);
+      known.parts.set(span.index, keptOf(part));
+      if (outcome === "committed" && !known.profiled.has(span.index)) {
+        known.profiled.add(span.index);
+        known.profile = mergeProfiles(known.profile, parseProfile(output.profile));
       }
       pieces.delete(span.index);
       for (const { path } of spilled) {
@@ -268,7 +262,6 @@ function runWriter(
   };
 }
 
-/** Merges the profiles of all spans. @throws JobError OUTPUT_DAMAGED, DISCARDED, PLAN_CHANGED */
 async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<SpanProfile> {
   const spans = spanCount(run.stored.plan);
   const texts =
@@ -278,10 +271,7 @@ async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<
   if (known.profiled.size + texts.size < spans) {
     await refuseStopped(run);
     const { folder, runId } = run.layout;
-    throw damagedOutput(`checking ${folder}: committed parts are gone, or have no profile`, {
-      hint: "restore them",
-      damage: { runId },
-    });
+    throw damagedOutput(runId, `checking ${folder}: committed parts are gone, or have no profile`, "restore them");
   }
 
   return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
@@ -327,7 +317,6 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
 /** Opens a DuckDB that may read parts, and that has a folder for data that does not fit in memory. */
 export type OpenKeyDuckDb = () => Promise<Pick<DuckDb, "connect"> & AsyncDisposable>;
 
-/** The number of repeated keys that a verdict names. */
 const shownKeys = 3;
 
 /**
@@ -392,7 +381,6 @@ async function countIn(connection: DuckDBConnection, columns: readonly string[],
   };
 }
 
-/** Turns an error of DuckDB into a JobError. */
 function keyError(error: unknown): unknown {
   const said = firstLine(messageOf(error));
   if (error instanceof JobError || !/^[A-Z][A-Za-z ]* Error: /.test(said)) {

@@ -1,9 +1,8 @@
 import type { Plan } from "../../plan/plan.js";
 import type { AnswerJournal, KeptAnswer } from "../ledger.js";
 import { isMissingTable, retrying, type Session, transact } from "./connections.js";
-import { lockRun, lockRuns, refuseStopped } from "./control.js";
-import { oidOf } from "./modes/copied-tables.js";
-import { answersTable, quoteTable, showTable, type TableName } from "./table.js";
+import { isFinished, lockRun, lockRuns, refuseStopped } from "./control.js";
+import { answersTable, oidOf, quoteTable, showTable, type TableName } from "./table.js";
 import { retried, type RunTools } from "./modes/mode.js";
 
 /** Bounds of one statement, which is one transaction. */
@@ -45,7 +44,7 @@ async function prepare(session: Session, { control }: RunTools, plan: Plan, name
   await lockRuns(session, plan.runId, { shared: true });
   await refuseStopped(session, control, plan);
   await lockRun(session, plan.runId);
-  if (!(await control.isFinished(session, plan.runId)) && (await oidOf(session, name)) === undefined) {
+  if (!(await isFinished(session, control, plan.runId)) && (await oidOf(session, name)) === undefined) {
     await makeAnswersTable(session, name);
   }
 }

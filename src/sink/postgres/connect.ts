@@ -46,7 +46,6 @@ function readingUrl(variables: readonly string[]): string {
 /** What a spec says that may be secret, as it is now. */
 export type Secrets = Pick<PostgresOutputSpec, "url" | "password">;
 
-/** Where the secrets of a spec come from. */
 interface SecretSources {
   /** Environment variables that the URL was made from. */
   readonly variables?: readonly string[];
@@ -116,7 +115,6 @@ function ownName(): string {
   }
 }
 
-/** Parses a URL. @throws JobError SPEC_INVALID, which begins with `reading` */
 function parseUrl(url: string, reading: string): URL | undefined {
   if (url === "") {
     return undefined;

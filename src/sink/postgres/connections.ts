@@ -27,7 +27,6 @@ function isPasswordRefused(error: unknown): boolean {
   );
 }
 
-/** Whether `pg` reports that the server asks for a password and there is none. */
 function lacksPassword(error: unknown): boolean {
   return /SASL|password must be a string/i.test(messageOf(error));
 }
@@ -291,7 +290,6 @@ const silentBlockers = `
   LEFT JOIN pg_catalog.pg_stat_progress_copy c ON c.pid = a.pid
   WHERE a.usename = current_user AND a.application_name = 'infer-batch' AND a.wait_event_type = 'Client'`;
 
-/** The kind of a failed call: a transient error, a permanent one, or a bug. */
 type Failure =
   | { readonly kind: "transient"; readonly found: string }
   | { readonly kind: "permanent"; readonly code: ErrorCode; readonly found: string; readonly hint?: string }

@@ -6,15 +6,15 @@ import { spanCount } from "../../plan/spans.js";
 import { parseTombstone } from "../../publish/pruned-run.js";
 import { logicalDateOf } from "../../publish/published-run.js";
 import type { StoredPlan } from "../port.js";
-import { type Session, lock } from "./connections.js";
+import { lock, type Session } from "./connections.js";
 import { hasSchema, quoteName, showTable } from "./table.js";
 import { type Decision, requireApproved } from "../../publish/lifecycle.js";
-import { type Damage, JobError } from "../../util/errors.js";
-import { type DocumentKind, decisionDocument } from "../ledger.js";
+import { JobError } from "../../util/errors.js";
+import { decisionDocument, type DocumentKind } from "../ledger.js";
 import { rejectReasons } from "../../columnar/types.js";
 import { compareTargets } from "../../plan/compare.js";
-import { z } from "../../util/zod.js";
 import { type PostgresMode, type PostgresOutputSpec, splitTable } from "../../spec/output-spec.js";
+import { z } from "../../util/zod.js";
 
 type ControlTableName =
   | "runs"
@@ -27,20 +27,11 @@ type ControlTableName =
   | "decisions"
   | "swaps";
 
-/** Reads and inserts rows of the control tables. Each call is one or two statements on the given session. */
+/** The control tables, and SQL for conditions on a row `r` of the table of runs. */
 export interface Control {
   readonly schema: string;
   /** `"infer_batch".spans` */
   readonly table: (name: ControlTableName) => string;
-  readPlan(session: Session, runId: RunId): Promise<StoredPlan | undefined>;
-  /** Reads the plan of the latest of the runs that start with `base`; of a pruned run too. */
-  latestPlan(session: Session, base: RunId): Promise<StoredPlan | undefined>;
-  /** Stores a plan unless the run has one. Returns whether this one was stored. */
-  storePlan(session: Session, plan: Plan): Promise<boolean>;
-  /** The latest of the runs after this one; undefined where there is none. */
-  laterRun(session: Session, runId: RunId): Promise<RunId | undefined>;
-  isFinished(session: Session, runId: RunId): Promise<boolean>;
-  /** SQL for conditions on a row `r` of the table of runs. */
   readonly where: RunConditions;
 }
 
@@ -57,31 +48,34 @@ interface RunConditions {
 
 export function controlOf(schema: string): Control {
   const table: Control["table"] = (name) => `${quoteName(schema)}.${name}`;
-  const where = runConditions(table);
-  return {
-    schema,
-    table,
-    where,
-    readPlan: (session, runId) => planBy(session, schema, `${table("runs")} WHERE run_id = $1`, runId),
-    latestPlan: (session, base) =>
-      planBy(session, schema, `${table("runs")} WHERE base = $1 ORDER BY number DESC LIMIT 1`, base),
-    storePlan: (session, plan) => storePlan(session, table("runs"), plan),
-    async laterRun(session, runId) {
-      const { base, number } = splitRunId(runId);
-      const { rows } = await session.query<{ number: number }>({
-        text: `SELECT number FROM ${table("runs")} WHERE base = $1 AND number > $2 ORDER BY number DESC LIMIT 1`,
-        values: [base, number],
-      });
-      return rows[0] === undefined ? undefined : numberedRunId(base, rows[0].number);
-    },
-    async isFinished(session, runId) {
-      const { rows } = await session.query({
-        text: `SELECT 1 FROM ${table("finishes")} WHERE run_id = $1`,
-        values: [runId],
-      });
-      return rows.length > 0;
-    },
-  };
+  return { schema, table, where: runConditions(table) };
+}
+
+export async function readPlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan | undefined> {
+  return await planBy(session, control, "run_id = $1", runId);
+}
+
+/** Reads the plan of the latest of the runs that start with `base`; of a pruned run too. */
+export async function latestPlan(session: Session, control: Control, base: RunId): Promise<StoredPlan | undefined> {
+  return await planBy(session, control, "base = $1 ORDER BY number DESC LIMIT 1", base);
+}
+
+/** The latest of the runs after this one; undefined where there is none. */
+export async function laterRun(session: Session, { table }: Control, runId: RunId): Promise<RunId | undefined> {
+  const { base, number } = splitRunId(runId);
+  const { rows } = await session.query<{ number: number }>({
+    text: `SELECT number FROM ${table("runs")} WHERE base = $1 AND number > $2 ORDER BY number DESC LIMIT 1`,
+    values: [base, number],
+  });
+  return rows[0] && numberedRunId(base, rows[0].number);
+}
+
+export async function isFinished(session: Session, { table }: Control, runId: RunId): Promise<boolean> {
+  const { rows } = await session.query({
+    text: `SELECT FROM ${table("finishes")} WHERE run_id = $1`,
+    values: [runId],
+  });
+  return rows.length > 0;
 }
 
 /** A run's plan as it is stored in a row. */
@@ -90,13 +84,14 @@ export interface PlanRow {
   readonly plan_id: string;
 }
 
-/**
- * Reads one run's plan.
- * @throws JobError OUTPUT_DAMAGED when it is not a plan that this version can read
- */
-async function planBy(session: Session, schema: string, from: string, id: RunId): Promise<StoredPlan | undefined> {
+async function planBy(
+  session: Session,
+  { schema, table }: Control,
+  which: string,
+  id: RunId,
+): Promise<StoredPlan | undefined> {
   const { rows } = await session.query<PlanRow & { run_id: RunId }>({
-    text: `SELECT run_id, plan, plan_id FROM ${from}`,
+    text: `SELECT run_id, plan, plan_id FROM ${table("runs")} WHERE ${which}`,
     values: [id],
   });
   const [row] = rows;
@@ -110,8 +105,9 @@ async function planBy(session: Session, schema: string, from: string, id: RunId)
   const stored = storedPlan(row);
   if (stored === undefined) {
     throw damagedRun(
+      row.run_id,
       `reading run ${row.run_id} from ${schema}.runs: its plan is damaged, or of another version of infer-batch`,
-      { hint: "restore it, or use that version", runId: row.run_id },
+      "restore it, or use that version",
     );
   }
   return stored;
@@ -123,13 +119,17 @@ export function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
 
-/** Stores a plan unless the run has one. Returns whether it was stored. */
-async function storePlan(session: Session, table: string, plan: Plan): Promise<boolean> {
-  const text = planToText(plan);
+/** Stores a plan unless the run has one, as `text`, which a tombstone has of its own. Returns whether it was stored. */
+export async function storePlan(
+  session: Session,
+  { table }: Control,
+  plan: Plan,
+  text = planToText(plan),
+): Promise<boolean> {
   const { table: target, mode } = plannedTarget(plan);
   const { base, number } = splitRunId(plan.runId);
   const { rowCount } = await session.query({
-    text: `INSERT INTO ${table} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
+    text: `INSERT INTO ${table("runs")} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`,
     values: [
       plan.runId,
@@ -172,8 +172,8 @@ function runConditions(table: Control["table"]): RunConditions {
 }
 
 /** The error for damage to a run that a new run can replace. `hint`: another way to repair it. */
-export function damagedRun(message: string, { hint, ...damage }: { readonly hint: string } & Damage): JobError {
-  return new JobError("OUTPUT_DAMAGED", message, { hint: `${hint}, or start over with --new-run`, damage });
+export function damagedRun(runId: RunId, message: string, hint: string): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, { hint: `${hint}, or start over with --new-run`, damage: { runId } });
 }
 
 /**
@@ -199,7 +199,7 @@ export async function lockRuns(session: Session, runId: RunId, how: { readonly s
  * @throws JobError PLAN_CHANGED
  */
 export async function refuseSuperseded(session: Session, control: Control, runId: RunId): Promise<void> {
-  const later = await control.laterRun(session, runId);
+  const later = await laterRun(session, control, runId);
   if (later !== undefined) {
     throw new JobError("PLAN_CHANGED", `reading ${control.schema}.runs: run ${later} came after ${runId}`, {
       hint: "run the same command again: it continues that run",
@@ -239,10 +239,11 @@ export function parseDocument<T>(
 ): T | undefined {
   const document = text === undefined ? undefined : parse(parseJson(text));
   if (text !== undefined && document === undefined) {
-    throw damagedRun(`reading ${schema}.documents: the ${name} of run ${runId} was not written by infer-batch`, {
-      hint: "the control tables were changed; restore them from a backup",
+    throw damagedRun(
       runId,
-    });
+      `reading ${schema}.documents: the ${name} of run ${runId} was not written by infer-batch`,
+      "the control tables were changed; restore them from a backup",
+    );
   }
   return document;
 }
@@ -287,11 +288,9 @@ export async function createDocument<T>(
   const stored = await readDocument(session, control, runId, kind);
   if (stored === undefined) {
     throw damagedRun(
+      runId,
       `writing ${control.schema}.documents: the ${kind.name} of run ${runId} is gone since it was written`,
-      {
-        hint: "a trigger, a rule or a policy keeps it out; remove that",
-        runId,
-      },
+      "a trigger, a rule or a policy keeps it out; remove that",
     );
   }
   return stored;
@@ -520,7 +519,6 @@ const tables: readonly ControlTable[] = [
   },
 ];
 
-/** SQL that makes the control tables, for one transaction. */
 function creation(schema: string, program: string): string {
   const comment = `COMMENT ON SCHEMA @ IS 'Control tables of infer-batch: plans, progress and rejects';`;
   return inSchema(schema, [...tables.map(tableSql), views.trim(), comment, versionSql(program)]);

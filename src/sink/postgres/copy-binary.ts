@@ -67,7 +67,6 @@ interface Scratch {
   readonly positions: Int32Array;
 }
 
-/** Encodes a chunk of rows from `from` on; returns it with its number of rows. */
 function encodeBlock(
   fields: readonly FieldWriter[],
   { from, to }: { from: number; to: number },
@@ -465,7 +464,6 @@ function headOf(length: number): number {
   return arrayHeaderBytes + (length === 0 ? 0 : dimensionBytes);
 }
 
-/** Writes the elements of one row at a time. */
 function elementTools(elements: FieldWriter): {
   /** Bytes of elements [start, end), including their length words. */
   sizeRow: (start: number, end: number) => number;

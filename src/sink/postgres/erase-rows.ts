@@ -1,31 +1,34 @@
 import { DatabaseError } from "pg";
 import {
   type ErasedTable,
-  type TableErasure,
   parseRunComparison,
+  type TableErasure,
   verdictWithoutRows,
   withoutRows,
 } from "../../publish/erasure.js";
+import { splitTable } from "../../spec/output-spec.js";
 import { JobError } from "../../util/errors.js";
 import {
+  findTable,
   type LeftTable,
-  type PastRun,
-  closedRuns,
-  dropTables,
-  existingTables,
-  rowTablesOf,
-  tablesOfClosedRuns,
-} from "./own-tables.js";
-import { type Session, lock } from "./connections.js";
-import { type PlanRow, documentText, hasControlTables, lockRuns, storedPlan } from "./control.js";
-import { type RunTools, finishSeconds, retried, retriedWrite } from "./modes/mode.js";
-import { type TableName, findTable, pgTypeOf, quoteName, quoteTable, showTable, sqlOf, stagingTable } from "./table.js";
+  lookAtTables,
+  pgTypeOf,
+  quoteName,
+  quoteTable,
+  showTable,
+  sqlOf,
+  stagingTable,
+  type TableName,
+} from "./table.js";
+import { closedRuns, dropTables, type PastRun, rowTablesOf, tablesOfClosedRuns } from "./own-tables.js";
+import { lock, type Session } from "./connections.js";
+import { documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
+import { finishSeconds, retried, retriedWrite, type RunTools } from "./modes/mode.js";
 import { previousTables } from "./swaps.js";
 import type { RunId } from "../../plan/plan.js";
-import { outputColumns } from "../../binding/contract.js";
 import { parseJson } from "../../plan/parse-plan.js";
 import { parseRunVerdict } from "../../publish/lifecycle.js";
-import { splitTable } from "../../spec/output-spec.js";
+import { outputColumns } from "../../binding/contract.js";
 
 /**
  * Deletes the rows of some keys in one transaction: from the target, from the tables that keep what runs replaced, from
@@ -115,7 +118,7 @@ async function eraseFromOwn(
 ): Promise<readonly ErasedTable[]> {
   const erased: ErasedTable[] = [];
   const named = runs.flatMap((run) => rowTablesOf(control, run).map((name) => ({ run, name })));
-  const found = await existingTables(
+  const found = await lookAtTables(
     session,
     named.map(({ name }) => name),
   );
@@ -163,7 +166,6 @@ async function startOver(session: Session, { control, name }: RunTools, { runId 
   }
 }
 
-/** Deletes the rows of the keys from a table, or counts them. */
 async function eraseFrom(
   session: Session,
   table: TableName,
@@ -174,7 +176,6 @@ async function eraseFrom(
   return await eraseWhere(session, quoteTable(table), isKey, types, request);
 }
 
-/** Deletes the rejects of the keys, which are texts there, or counts them. */
 async function eraseRejects(
   session: Session,
   { control: { table }, planTarget }: RunTools,
@@ -288,7 +289,6 @@ async function refuseOpenRuns(
   return rows.map(({ run_id: runId, mode }) => ({ runId, target, mode }));
 }
 
-/** The SQL types of the key columns of a table; undefined: it lacks one, or there is no such table. */
 async function keyTypes(
   session: Session,
   table: TableName,

@@ -1,29 +1,25 @@
 import { JobError } from "../../util/errors.js";
 import { type Session, transact } from "./connections.js";
-import {
-  type TableName,
-  type TargetColumn,
-  answersTable,
-  findTable,
-  quoteTable,
-  readsAllRows,
-  showTable,
-} from "./table.js";
+import { answersTable, findTable, quoteTable, showTable, type TableName } from "./table.js";
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import type { StoredPlan } from "../port.js";
 import type { SupersededRun } from "../../publish/lifecycle.js";
 import { decisionDocument } from "../ledger.js";
-import { splitTable } from "../../spec/output-spec.js";
 import {
   type Control,
   createDocument,
   hasControlTables,
+  laterRun,
+  latestPlan,
   lockRun,
   lockRuns,
   makeControlTables,
+  readPlan,
   refuseSuperseded,
+  storePlan,
 } from "./control.js";
+import { splitTable } from "../../spec/output-spec.js";
 import { dropLeftovers } from "./own-tables.js";
 import { prepareRun, refuseOlder } from "./run.js";
 import type { RunTools } from "./modes/mode.js";
@@ -51,14 +47,14 @@ export async function createRun(
   if (insteadOf !== undefined) {
     const held = insteadOf.runId;
     const { kind } = await createDocument(session, tools, held, decisionDocument, insteadOf.decision);
-    if (kind === "approved" && (await control.laterRun(session, held)) === undefined) {
+    if (kind === "approved" && (await laterRun(session, control, held)) === undefined) {
       return await requirePlan(session, control, held);
     }
   }
   await refuseSuperseded(session, control, runId);
-  if (await control.storePlan(session, plan)) {
+  if (await storePlan(session, control, plan)) {
     await refuseForgotten(session, tools, runId);
-    await admitNewRun(session, tools, runId);
+    await admitNewRun(session, tools, plan);
     await refuseOlder(session, tools, plan, 0); // a plan that stays unfinished would keep rows from being erased
     await dropLeftovers(session, control, { runId, target: planTarget.table, mode: planTarget.mode });
     await refusePrunedPins(session, control, plan, planTarget.table);
@@ -75,21 +71,21 @@ export async function createRun(
 }
 
 async function requirePlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan> {
-  const stored = await control.readPlan(session, runId);
+  const stored = await readPlan(session, control, runId);
   if (stored === undefined) {
     throw new Error(`the plan of run ${runId} was stored and is gone`);
   }
   return stored;
 }
 
-/** Refuses a run after others of the same params that may not add to their rows, or replace those of later dates. */
-async function admitNewRun(session: Session, tools: RunTools, runId: RunId): Promise<void> {
+async function admitNewRun(session: Session, tools: RunTools, plan: Plan): Promise<void> {
   const { control, planTarget, allowOlder, allowDuplicates } = tools;
+  const { runId } = plan;
   if (splitRunId(runId).number === 1) {
     return;
   }
   if (planTarget.mode !== "append") {
-    await (allowOlder ? undefined : refuseOlderNewRun(session, control, runId, planTarget));
+    await (allowOlder ? undefined : refuseOlderNewRun(session, control, plan));
   } else if (!allowDuplicates && !(await nothingPublished(session, control, runId))) {
     await refuseDuplicates(session, tools.name);
   }
@@ -134,14 +130,9 @@ async function nothingPublished(session: Session, { table, where }: Control, run
  * @throws JobError USAGE
  */
 async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
+  const table = await findTable(session, name);
   // A role that may not read all rows cannot tell that there are none.
-  const readable = await session.query<{ readable: boolean }>({
-    text: `SELECT ${readsAllRows} AS readable
-      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`,
-    values: [name.schema, name.table],
-  });
-  const [table] = readable.rows;
-  if (table === undefined || (table.readable && !(await holdsRows(session, name)))) {
+  if (table === undefined || (table.readable && !table.secured && !(await holdsRows(session, name)))) {
     return;
   }
   throw new JobError(
@@ -232,7 +223,7 @@ export async function rehearsePlanned(tools: RunTools, { runId }: Pick<Plan, "ru
   const { control } = tools;
   await transact(tools, async (session) => {
     const isThere = await hasControlTables(session, control.schema);
-    const stored = isThere ? await control.latestPlan(session, splitRunId(runId).base) : undefined;
+    const stored = isThere ? await latestPlan(session, control, splitRunId(runId).base) : undefined;
     if (stored !== undefined) {
       await refuseOlder(session, tools, stored.plan, (await readSpans(session, control, stored)).length);
     }
@@ -273,7 +264,6 @@ async function tryAll(session: Session, tools: RunTools, plan: Plan): Promise<re
   if (plan.request.prompt !== undefined && (await findTable(session, answers)) === undefined) {
     await makeAnswersTable(session, answers);
   }
-  await requireDefaults(session, target, quoteTable(name), columns);
 
   // The server checks rights on columns, row-level security and temporary tables as for a run with rows.
   await session.query(`SET LOCAL lock_timeout = '${lockTimeout}'`);
@@ -315,35 +305,6 @@ async function whyUntried(
       return `privileges on ${table}: another session has locked it for more than ${lockTimeout}; run plan again`;
     }
     throw error;
-  }
-}
-
-/** Checks that the role may use what fills the columns that it gives no value for: sequences and functions. */
-async function requireDefaults(
-  session: Session,
-  target: string,
-  table: string,
-  columns: readonly TargetColumn[],
-): Promise<void> {
-  const { rows } = await session.query<{ role: string; column: string; right: string }>({
-    text: `SELECT current_user AS role, a.attname AS column,
-        CASE WHEN s.oid IS NULL THEN format('EXECUTE ON FUNCTION %s', f.oid::regprocedure) ELSE format('USAGE ON SEQUENCE %s', s.oid::regclass) END AS right
-      FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
-      JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
-      LEFT JOIN pg_class s ON p.refclassid = 'pg_class'::regclass AND s.oid = p.refobjid
-        AND CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') ELSE false END
-      LEFT JOIN pg_proc f ON p.refclassid = 'pg_proc'::regclass AND f.oid = p.refobjid AND NOT has_function_privilege(f.oid, 'EXECUTE')
-      WHERE d.adrelid = to_regclass($1) AND NOT a.attname = ANY ($2::text[]) AND (s.oid IS NOT NULL OR f.oid IS NOT NULL)`,
-    values: [table, columns.map(({ name }) => name)],
-  });
-  const [missing] = rows;
-  if (missing !== undefined) {
-    const { role, column, right } = missing;
-    throw new JobError(
-      "PERMISSION",
-      `checking ${target}: ${role} lacks the privilege ${right}, which fills column ${column}`,
-      { hint: `GRANT ${right} TO ${role}` },
-    );
   }
 }
 

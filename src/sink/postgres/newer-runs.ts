@@ -1,9 +1,9 @@
-import { JobError, reworded } from "../../util/errors.js";
+import { JobError } from "../../util/errors.js";
 import { numberedRunId, sameSeries, splitRunId } from "../../plan/identity.js";
-import type { Plan, RunId } from "../../plan/plan.js";
+import type { Plan } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
-import { type Control, type PostgresTarget, plannedTarget } from "./control.js";
-import { type TableName, showTable } from "./table.js";
+import { type Control, plannedTarget } from "./control.js";
+import { showTable, type TableName } from "./table.js";
 
 /**
  * Stops a run when the table holds rows of a newer run of the same job, with other params: yesterday's rows would
@@ -47,29 +47,15 @@ export function newerRunCheck(
  * so that the run that it takes the place of can still be approved.
  * @throws JobError OUTPUT_NEWER
  */
-export async function refuseOlderNewRun(
-  session: Session,
-  control: Control,
-  runId: RunId,
-  { table, mode }: PostgresTarget,
-): Promise<void> {
-  const { base, number } = splitRunId(runId);
-  const before = numberedRunId(base, number - 1);
-  const runs = control.table("runs");
-  // A run that is planned now is newer than all others of its date.
-  const { rows } = await session.query<{ run_id: string; params: Plan["params"]; own: Plan["params"] }>({
-    text: `SELECT n.run_id, n.params, r.params AS own FROM ${runs} r
-      JOIN ${runs} n ON n.job = r.job AND n.base <> r.base AND n.logical_date > r.logical_date
-      WHERE r.run_id = $1 AND n.target = $2 AND ${hasRowsSql(control)}
-      ORDER BY n.planned_at DESC`,
-    values: [runId, table],
-  });
-  const newer = rows.find(({ params, own }) => mode === "replace" || sameSeries(own, params));
+export async function refuseOlderNewRun(session: Session, control: Control, plan: Plan): Promise<void> {
+  const newer = await findNewer(session, control, plan); // planned now, it is newer than all others of its date
   if (newer !== undefined) {
+    const { base, number } = splitRunId(plan.runId);
+    const { table, mode } = plannedTarget(plan);
     throw new JobError(
       "OUTPUT_NEWER",
-      `opening run ${runId}: run ${newer.run_id} is for a later date, and has published to ${table}`,
-      { hint: `nothing was changed, ${before} included; ${replacingHint(mode)}` },
+      `opening run ${plan.runId}: run ${newer} is for a later date, and has published to ${table}`,
+      { hint: `nothing was changed, ${numberedRunId(base, number - 1)} included; ${replacingHint(mode)}` },
     );
   }
 }
@@ -115,31 +101,9 @@ function replacedText(plan: Plan): string {
 
 function hintFor(plan: Plan): string {
   const { mode } = plannedTarget(plan);
-  const kept = plan.staged || mode === "replace" ? "" : committedStay;
+  const kept = plan.staged || mode === "replace" ? "" : ", and so do the rows that this run has committed";
   return `the newer rows stay${kept}; ${replacingHint(mode)}`;
 }
-
-/** Runs `work` of a dry run, which has no `--allow-older`: a hint names the command that has it. @throws errors of `work` */
-export async function hintingAtRun<T>(
-  { command, isPlanned }: { readonly command: string; readonly isPlanned: boolean },
-  work: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (!(error instanceof JobError) || error.code !== "OUTPUT_NEWER") {
-      throw error;
-    }
-    const hint = isPlanned ? error.hint : error.hint?.replace(committedStay, "");
-    throw reworded(error, { hint: hint?.replace(sameCommand, () => command) });
-  }
-}
-
-/** What hints say of the rows of a run that has committed some. */
-const committedStay = ", and so do the rows that this run has committed";
-
-/** How hints begin the command with `--allow-older` that follows one without it. */
-const sameCommand = "run the same command with";
 
 /** When, and how, an older run is published all the same. */
 function replacingHint(mode: unknown): string {
@@ -147,7 +111,7 @@ function replacingHint(mode: unknown): string {
     mode === "replace"
       ? "to replace the whole table with the rows of this older run"
       : "if rows of this older run may replace those with the same keys, or no key is in both runs";
-  return `${when}: ${sameCommand} --allow-older`;
+  return `${when}: run the same command with --allow-older`;
 }
 
 /** SQL for whether run `n` has published rows. A table that was rolled back no longer holds the run's rows. */

@@ -1,20 +1,22 @@
 import { splitRunId } from "../../plan/identity.js";
 import type { Plan, RunId } from "../../plan/plan.js";
+import { splitTable } from "../../spec/output-spec.js";
 import {
-  type TableName,
   answersTable,
   keysTable,
+  type LeftTable,
+  lookAtTables,
   quoteTable,
   showTable,
   stagedRowsTable,
   stagingTable,
+  type TableName,
 } from "./table.js";
-import { type Session, classify, transact } from "./connections.js";
-import { type Control, plannedTarget, readDocument } from "./control.js";
+import { classify, type Session, transact } from "./connections.js";
+import { type Control, isFinished, plannedTarget, readDocument } from "./control.js";
 import { decisionDocument } from "../ledger.js";
 import { messageOf } from "../../util/errors.js";
 import type { RunTools } from "./modes/mode.js";
-import { splitTable } from "../../spec/output-spec.js";
 
 /**
  * Drops a run's own tables, also before the run begins: a person may have removed the run from the control tables, to
@@ -52,18 +54,17 @@ export async function tablesToDrop(session: Session, control: Control, plan: Pla
 /** Finds the tables of its own that a published or discarded run still has, and that this role may not drop. */
 export async function tablesOfOthers(session: Session, control: Control, plan: Plan): Promise<readonly LeftTable[]> {
   const closed = await ifClosed(session, control, plan);
-  const tables = await existingTables(
+  const tables = await lookAtTables(
     session,
     closed.flatMap((run) => leftoversOf(control, run)),
   );
   return tables.filter(({ mayDrop }) => !mayDrop);
 }
 
-/** The run of a plan if it is published or discarded; else none. */
 async function ifClosed(session: Session, control: Control, plan: Plan): Promise<readonly PastRun[]> {
   const { runId } = plan;
   const isClosed =
-    (await control.isFinished(session, runId)) ||
+    (await isFinished(session, control, runId)) ||
     (await readDocument(session, control, runId, decisionDocument))?.kind === "discarded";
   const { table: target, mode } = plannedTarget(plan);
   return isClosed ? [{ runId, target, mode }] : [];
@@ -92,35 +93,12 @@ export async function droppableTables(
   session: Session,
   control: Control,
   runs: readonly PastRun[],
-): Promise<readonly TableName[]> {
-  const tables = await existingTables(
+): Promise<readonly LeftTable[]> {
+  const tables = await lookAtTables(
     session,
     runs.flatMap((run) => leftoversOf(control, run)),
   );
-  return tables.filter(({ mayDrop }) => mayDrop).map(({ schema, table }) => ({ schema, table }));
-}
-
-/** A table of its own that a run has left. */
-export interface LeftTable extends TableName {
-  readonly owner: string;
-  /** Whether this role may drop the table. */
-  readonly mayDrop: boolean;
-  /** Whether this role may erase rows of the table. */
-  readonly mayErase: boolean;
-  /** The name of this role. */
-  readonly role: string;
-}
-
-/** Returns the tables that exist. */
-export async function existingTables(session: Session, names: readonly TableName[]): Promise<readonly LeftTable[]> {
-  const { rows } = await session.query<LeftTable>({
-    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS "mayDrop",
-        has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE') AS "mayErase", current_user AS role
-      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
-      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
-    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
-  });
-  return rows;
+  return tables.filter(({ mayDrop }) => mayDrop);
 }
 
 /** A run that leaves tables of its own behind. */
@@ -131,7 +109,6 @@ export interface PastRun {
   readonly mode: string;
 }
 
-/** Reads the earlier runs of the same job and params that were not published: they are abandoned. */
 async function abandonedRuns(session: Session, { table, where }: Control, runId: RunId): Promise<readonly PastRun[]> {
   const { base, number } = splitRunId(runId);
   const { rows } = await session.query<PastRun>({
@@ -166,28 +143,34 @@ export async function closedRuns(
   return rows;
 }
 
-/** Drops tables, each in a transaction of its own. Warns about those that it cannot drop. `next`: added to these warnings. */
+/** Drops tables that are no longer needed. Where it cannot find or drop them, it warns. `next`: added to these warnings. */
 export async function dropTables(
   tools: RunTools,
   find: (session: Session) => Promise<readonly TableName[]>,
   next = "",
 ): Promise<void> {
-  const { warn } = tools;
   try {
-    // The same table may be found in several ways.
-    for (const name of new Map((await transact(tools, find)).map((one) => [quoteTable(one), one])).values()) {
-      await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
-        (error: unknown) => {
-          warn(`table ${showTable(name)} is no longer needed, and could not be dropped: ${foundIn(error)}${next}`);
-        },
-      );
-    }
+    await dropEach(tools, await transact(tools, find), next);
   } catch (error) {
-    warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
+    tools.warn(`tables that are no longer needed could not be dropped: ${messageOf(error)}`);
   }
 }
 
-/** What the server says, on one line: of a view that depends on a table, its name. */
+/** Drops tables, each in a transaction of its own. Warns of those that it cannot drop, and returns their names. */
+export async function dropEach(tools: RunTools, tables: readonly TableName[], next = ""): Promise<ReadonlySet<string>> {
+  const left = new Set<string>();
+  // The same table may be found in several ways.
+  for (const [shown, name] of new Map(tables.map((table) => [showTable(table), table]))) {
+    await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
+      (error: unknown) => {
+        left.add(shown);
+        tools.warn(`table ${shown} is no longer needed, and could not be dropped: ${foundIn(error)}${next}`);
+      },
+    );
+  }
+  return left;
+}
+
 function foundIn(error: unknown): string {
   const failure = classify(error);
   return (failure.kind === "bug" ? messageOf(error) : failure.found).replaceAll(/\s*\n\s*/g, ", ");

@@ -1,62 +1,45 @@
 import { sha256Of } from "../../util/sha256.js";
 import type { PinnedRun, Plan, RunId } from "../../plan/plan.js";
-import { type PublishedRun, logicalDateOf } from "../../publish/published-run.js";
+import type { PublishedRun } from "../../publish/published-run.js";
 import {
+  asPruned,
   type HistoryRequest,
+  isUnfinished,
   type OtherRuns,
   type RecordedRun,
-  type RecordedSpending,
-  asPruned,
-  isUnfinished,
   recordedRun,
+  type RecordedSpending,
 } from "../../publish/recorded-run.js";
-import type { Sink } from "../port.js";
-import { type Session, lock } from "./connections.js";
-import { showTable } from "./table.js";
-import { type RunTools, finishSeconds, retried, retriedRead, retriedWrite } from "./modes/mode.js";
-import { lookAtTables, readSwaps, whyGone } from "./swaps.js";
+import { lock, type Session } from "./connections.js";
+import { type LeftTable, showTable } from "./table.js";
+import { finishSeconds, retried, retriedRead, retriedWrite, type RunTools } from "./modes/mode.js";
+import { readSwaps, whyGone } from "./swaps.js";
 import {
+  nothingRemoved,
+  parseTombstone,
   type PruneOutcome,
   type PruneRequest,
   type Pruning,
-  nothingRemoved,
-  parseTombstone,
+  type Removed,
   tombstonePrefix,
   tombstoneText,
 } from "../../publish/pruned-run.js";
 import { JobError } from "../../util/errors.js";
-import { type DocumentKind, decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
+import { decisionDocument, type DocumentKind, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
 import {
   type Control,
-  type PlanRow,
   createDocument,
   documentsSql,
   lockRuns,
   parseDocument,
+  type PlanRow,
   storedPlan,
+  storePlan,
   utcText,
 } from "./control.js";
 import { splitRunId } from "../../plan/identity.js";
-import { type PastRun, dropTables, droppableTables } from "./own-tables.js";
+import { dropEach, droppableTables, type PastRun } from "./own-tables.js";
 import { pinsOf } from "../../jobs/prune-choice.js";
-import { splitTable } from "../../spec/output-spec.js";
-
-/** Reads earlier runs from the control tables. */
-export function pastRuns(tools: RunTools): Pick<Sink, "published" | "readProfile" | "history"> {
-  const { control, planTarget, target } = tools;
-  const doing = `reading ${target}`;
-  return {
-    published: () => retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools)),
-    readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
-    history: (request) =>
-      retriedRead<readonly RecordedRun[]>(
-        tools,
-        `reading the runs of ${request.job} at ${planTarget.server}`,
-        [],
-        (session) => readHistory(session, tools, request),
-      ),
-  };
-}
 
 /** A run with its counts. The driver returns int8 and numeric as text. */
 interface HistoryRow extends PlanRow {
@@ -78,8 +61,7 @@ interface HistoryRow extends PlanRow {
   readonly tombstone: string | null;
 }
 
-/** Reads the latest runs of a job for a target. */
-async function readHistory(
+export async function readHistory(
   session: Session,
   tools: RunTools,
   { job, runId, last, others, unfinishedBut }: HistoryRequest,
@@ -131,7 +113,6 @@ async function withWhyGone(
 /** The limit of other tables, and of other jobs, that are read. */
 const othersLimit = 20;
 
-/** Reads which other jobs have runs for the target, and which other tables the job has runs for. */
 async function readOthers(
   session: Session,
   { table }: Control,
@@ -206,8 +187,7 @@ interface PublishedRow {
   readonly empty: boolean;
 }
 
-/** Finds the published runs of all jobs whose rows are in the table. */
-async function publishedRuns(session: Session, tools: RunTools): Promise<readonly PublishedRun[]> {
+export async function publishedRuns(session: Session, tools: RunTools): Promise<readonly PublishedRun[]> {
   const { control, name, target } = tools;
   const { table } = control;
   const { rows } = await session.query<PublishedRow>({
@@ -248,8 +228,11 @@ function secondsSql({ table }: Control, id: string): string {
     - (SELECT min(a.started_at) FROM ${table("attempts")} a WHERE a.run_id = ${id}))::float8`;
 }
 
-/** Reads the profile of a published run. @throws JobError DATABASE when it is gone, or is another one */
-async function publishedProfile(session: Session, control: Control, { runId, sha256 }: PinnedRun): Promise<string> {
+export async function publishedProfile(
+  session: Session,
+  control: Control,
+  { runId, sha256 }: PinnedRun,
+): Promise<string> {
   const { rows } = await session.query<{ profile: string | null }>({
     text: `SELECT profile FROM ${control.table("finishes")} WHERE run_id = $1`,
     values: [runId],
@@ -266,39 +249,33 @@ async function publishedProfile(session: Session, control: Control, { runId, sha
 
 /** Removes what is stored of old runs. Rows in the target stay. */
 export async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneOutcome> {
-  const { control, name } = tools;
-  const { tombstone } = request.pruning;
-  const outcome = await (request.dryRun ? retried : retriedWrite)(
+  const pruned = await (request.dryRun ? retried : retriedWrite)(
     tools,
-    `pruning the runs before ${tombstone}`,
+    `pruning the runs before ${request.pruning.tombstone}`,
     (session) => pruneInTransaction(session, tools, request),
     finishSeconds,
   );
-  if (outcome.kind !== "removed" || request.dryRun) {
-    return outcome;
+  if (typeof pruned === "string") {
+    return { kind: "retained", why: pruned };
   }
   // After the tombstone: no attempt makes such a table again. A table that a reader holds must not fail the rest.
-  await dropTables(tools, async (session) =>
-    droppableTables(session, control, await runsBefore(session, control, tombstone, showTable(name))),
-  );
-  const left = await leftTables(tools, outcome.tables);
-  const tables = outcome.tables.filter((table) => !left.has(table));
-  return { ...outcome, tables, bytes: Math.max(0, outcome.bytes - sizeOf(left)) };
+  const left = request.dryRun ? new Set() : await dropEach(tools, pruned.tables);
+  const gone = pruned.tables.filter((table) => !left.has(showTable(table)));
+  const bytes = gone.reduce((sum, table) => sum + table.bytes, pruned.counts.bytes);
+  return { kind: "removed", ...nothingRemoved, ...pruned.counts, tables: gone.map(showTable), bytes };
 }
 
-type FoundTables = Awaited<ReturnType<typeof lookAtTables>>;
+type ControlCounts = Pick<Removed, "rejects" | "profiles" | "bytes">;
 
-/** Finds those of the tables that could not be dropped. */
-export async function leftTables(tools: RunTools, tables: readonly string[]): Promise<FoundTables> {
-  return await retried(tools, `reading ${tools.target}`, (session) => lookAtTables(session, tables.map(splitTable)));
-}
-
-/** Stores the tombstone, and removes rejects and profiles, in one transaction; or only counts them. */
+/**
+ * Stores the tombstone, and removes rejects and profiles, in one transaction; or only counts them. Returns the tables that
+ * are left to drop; or why nothing was removed.
+ */
 async function pruneInTransaction(
   session: Session,
   tools: RunTools,
   { latest, pruning: record, dryRun }: PruneRequest,
-): Promise<PruneOutcome> {
+): Promise<{ readonly tables: readonly LeftTable[]; readonly counts: ControlCounts } | string> {
   const { control, name } = tools;
   const { tombstone } = record;
   const target = showTable(name);
@@ -309,32 +286,25 @@ async function pruneInTransaction(
   }
   const now = await latestOf(session, control, tombstone);
   if (now?.isTombstone !== true && now?.runId !== latest) {
-    return { kind: "retained", why: `run ${now?.runId ?? ""} was planned meanwhile` };
+    return `run ${now?.runId ?? ""} was planned meanwhile`;
   }
   const runs = await runsBefore(session, control, tombstone, target);
   const ids = runs.map(({ runId }) => runId);
   const { current } = await readSwaps(session, control, name);
   if (current !== undefined && ids.includes(current)) {
-    return { kind: "retained", why: `its rows are in ${target}` };
+    return `its rows are in ${target}`;
   }
   const pinning = await pinningRun(session, control, target, ids);
   if (pinning !== undefined) {
-    return { kind: "retained", why: `the checks of run ${pinning} compare with it` };
+    return `the checks of run ${pinning} compare with it`;
   }
-  const found = await lookAtTables(session, await droppableTables(session, control, runs));
-  const tables = new Map([...found].filter(([, { keptBy }]) => !dryRun || keptBy === null));
+  const found = await droppableTables(session, control, runs);
   const counts = await countControlRows(session, control, ids);
   if (!dryRun) {
     await (now.isTombstone ? undefined : storeTombstone(session, tools, record));
     await removeControlRows(session, control, ids);
   }
-  return {
-    kind: "removed",
-    ...nothingRemoved,
-    ...counts,
-    tables: [...tables.keys()],
-    bytes: counts.bytes + sizeOf(tables),
-  };
+  return { tables: found.filter(({ keptBy }) => !dryRun || keptBy === null), counts };
 }
 
 /** The latest run of the params of a tombstone, which may be a tombstone itself. */
@@ -351,10 +321,6 @@ async function latestOf(
   return rows[0];
 }
 
-function sizeOf(tables: FoundTables): number {
-  return [...tables.values()].reduce((sum, { bytes }) => sum + bytes, 0);
-}
-
 /** SQL for whether a row of the table of runs is a tombstone. It takes the number of a run, and its text takes the plan's place. */
 function isTombstone(row: string): string {
   return `starts_with(${row}.plan, '${tombstonePrefix}')`;
@@ -366,25 +332,9 @@ function isTombstone(row: string): string {
  */
 async function storeTombstone(session: Session, tools: RunTools, record: Pruning): Promise<void> {
   const { tombstone, plan, by, at } = record;
-  const { base, number } = splitRunId(tombstone);
-  const { table, mode } = tools.planTarget;
-  const text = tombstoneText(record);
-  await session.query({
-    text: `INSERT INTO ${tools.control.table("runs")} (run_id, base, number, plan_id, job, target, mode, rows_planned, spans_planned, plan, params, staged, logical_date)
-      VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, $8, $9, false, $10)`,
-    values: [
-      tombstone,
-      base,
-      number,
-      sha256Of(text),
-      plan.job,
-      table,
-      mode,
-      text,
-      JSON.stringify(plan.params),
-      logicalDateOf(plan) ?? null,
-    ],
-  });
+  const input = { ...plan.input, rows: 0 };
+  const stood = { ...plan, runId: tombstone, input, staged: false, target: tools.planTarget };
+  await storePlan(session, tools.control, stood, tombstoneText(record));
   const reason = `pruned: stands for ${plan.runId} and the runs before it`;
   const value = { kind: "discarded", by, at, reason, asBaseline: false } as const;
   await createDocument(session, tools, tombstone, decisionDocument, value);
@@ -400,7 +350,6 @@ export async function isPruned(session: Session, { table }: Control, runId: RunI
   return rows.length > 0;
 }
 
-/** Reads the runs for a target before a tombstone, of the same params. */
 async function runsBefore(
   session: Session,
   { table }: Control,
@@ -415,12 +364,7 @@ async function runsBefore(
   return rows;
 }
 
-/** Counts the rejected rows of runs, their profiles, and the bytes of these. */
-async function countControlRows(
-  session: Session,
-  { table }: Control,
-  runs: readonly RunId[],
-): Promise<Pick<Extract<PruneOutcome, { kind: "removed" }>, "rejects" | "profiles" | "bytes">> {
+async function countControlRows(session: Session, { table }: Control, runs: readonly RunId[]): Promise<ControlCounts> {
   const profiles = (name: "spans" | "finishes"): string =>
     `SELECT pg_column_size(profile) AS size FROM ${table(name)} WHERE run_id = ANY ($1) AND profile IS NOT NULL`;
   const { rows } = await session.query<{ rejects: string; profiles: string; bytes: string }>({
@@ -478,7 +422,6 @@ export async function refusePrunedPins(
   }
 }
 
-/** Finds an open run for a target whose plan pins the profile of one of these runs. */
 async function pinningRun(
   session: Session,
   { table, where }: Control,

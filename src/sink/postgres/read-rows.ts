@@ -1,29 +1,28 @@
+import type { ColumnType, ScalarType } from "../../columnar/types.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../publish/span-record.js";
+import { splitTable } from "../../spec/output-spec.js";
+import { assertNever, JobError } from "../../util/errors.js";
+import type { Session } from "./connections.js";
+import {
+  findTable,
+  type PgName,
+  type PgType,
+  quoteName,
+  quoteTable,
+  showTable,
+  type TableColumn,
+  type TableName,
+} from "./table.js";
+import { previousTables, readSwaps } from "./swaps.js";
+import { finishSeconds, retried, type RunTools } from "./modes/mode.js";
 import { createWriteStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { to as copyTo } from "pg-copy-streams";
-import type { ColumnType, ScalarType } from "../../columnar/types.js";
-import type { Plan, RunId } from "../../plan/plan.js";
-import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../publish/span-record.js";
-import { JobError, assertNever } from "../../util/errors.js";
-import type { Session } from "./connections.js";
-import {
-  type PgName,
-  type PgType,
-  type TableColumn,
-  type TableName,
-  findTable,
-  quoteName,
-  quoteTable,
-  showTable,
-} from "./table.js";
-import { previousTables, readSwaps } from "./swaps.js";
-import { type RunTools, finishSeconds, retried } from "./modes/mode.js";
-import type { Control } from "./control.js";
-import { splitTable } from "../../spec/output-spec.js";
+import { type Control, isFinished } from "./control.js";
 
-/** A table, and which of its rows: those of a run, or all. */
 interface Place {
   readonly name: TableName;
   readonly runId?: string | undefined;
@@ -62,7 +61,6 @@ export async function readTable(tools: RunTools, what: Plan | string, key: reado
   return { ...files, columns };
 }
 
-/** Counts the rows that a run has written. */
 async function countRows(session: Session, { table }: Control, runId: string): Promise<number> {
   const { rows } = await session.query<{ rows: string | null }>({
     text: `SELECT sum(rows)::text AS rows FROM ${table("spans")} WHERE run_id = $1`,
@@ -82,11 +80,10 @@ function warnOfMissing({ name, warn }: RunTools, runId: RunId, due: number, left
   warn(gone);
 }
 
-/** Finds where the rows of a run are whose spans are all committed. */
 async function placeOf(session: Session, { control, modeOf, name }: RunTools, plan: Plan): Promise<Place> {
   const { runId } = plan;
   const mode = modeOf(plan);
-  if (!(await control.isFinished(session, runId))) {
+  if (!(await isFinished(session, control, runId))) {
     const own = mode.rowsAt(plan, { finished: false });
     if (showTable(own) !== showTable(name)) {
       return { name: own };
@@ -208,7 +205,6 @@ const scalars: Partial<Readonly<Record<PgName, ScalarType>>> = {
   uuid: "uuid",
 };
 
-/** The largest precision of a decimal number in DuckDB. */
 const mostDigits = 38;
 
 function elementOf({ name, decimal }: PgType): ColumnType | undefined {

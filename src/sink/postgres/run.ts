@@ -1,18 +1,17 @@
-import { DatabaseError } from "pg";
-import { type RecordedSpending, recordedSpending } from "../../publish/recorded-run.js";
+import { recordedSpending, type RecordedSpending } from "../../publish/recorded-run.js";
 import { outputColumns } from "../../binding/contract.js";
-import type { OutputRows, RejectedRow, SpanOutput } from "../../columnar/types.js";
+import type { SpanOutput } from "../../columnar/types.js";
 import { JobError } from "../../util/errors.js";
 import type { Plan, Span } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import type { AttemptJson, CommitOutcome, Opening, RunSink, RunWriter, StoredPlan } from "../port.js";
+import type { AttemptJson, CommitOutcome, Opening, RunSink, StoredPlan } from "../port.js";
 import type { AttemptFacts, CommittedBy } from "../../publish/span-record.js";
 import { openAnswers } from "./answers.js";
-import { type Session, classify, isMissingTable, lock, retrying, transact } from "./connections.js";
+import { classify, isMissingTable, lock, retrying, type Session, transact } from "./connections.js";
 import {
-  type CommittedSpan,
   changedFiles,
   committedProfile,
+  type CommittedSpan,
   committedSpan,
   insertRejects,
   insertSpan,
@@ -22,26 +21,27 @@ import {
   refuseEmptied,
   refuseSpansGone,
   spanColumns,
+  type SpanCommit,
   spansMissing,
 } from "./spans.js";
 import { isRolledBack, lastSwapNumber, refuseSwappedOut, swapSince } from "./swaps.js";
-import { type Charset, knowing, openCharset, storableRejects, unfitRows } from "./unfit-values.js";
-import { type SpilledCopy, copyStream, encodeRows } from "./copy-binary.js";
+import { unfitRows } from "./unfit-values.js";
+import { copyStream, encodeRows } from "./copy-binary.js";
 import {
-  type EncodedRows,
+  finishSeconds,
   KeyTakenConcurrently,
+  retried,
+  retriedWrite,
   type RowsNeeded,
   type RunTools,
   type TargetTools,
-  finishSeconds,
-  retried,
-  retriedWrite,
   writesTarget,
 } from "./modes/mode.js";
 import {
   type Control,
   createDocument,
   damagedRun,
+  isFinished,
   lockRun,
   lockRuns,
   plannedTarget,
@@ -52,34 +52,109 @@ import {
 } from "./control.js";
 import { readTable } from "./read-rows.js";
 import {
-  type FoundTable,
-  type TableName,
-  type TargetColumn,
   findTable,
   fitColumns,
+  type FoundTable,
   quoteName,
   quoteTable,
   refuseChanged,
   showTable,
+  type TableName,
+  type TargetColumn,
 } from "./table.js";
-import { type Decision, type RunState, byChecks, requireApproved } from "../../publish/lifecycle.js";
+import { byChecks, type Decision, requireApproved, type RunState } from "../../publish/lifecycle.js";
 import { decisionDocument, readState, verdictDocument } from "../ledger.js";
+import { DatabaseError } from "pg";
 import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
 import { dropTables, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./own-tables.js";
-import { sha256Of } from "../../util/sha256.js";
 import type { KeyCounts } from "../../checks/rules/spec.js";
+import { sha256Of } from "../../util/sha256.js";
 
 export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const { connections, control, retry, spilled, target } = tools;
+  const { plan } = stored;
+  const { runId } = plan;
   const { state, spans, files } = await transact(tools, (session) => readRun(session, tools, stored, how));
   if (files !== undefined) {
-    await countRows(tools, stored.plan, files);
+    await countRows(tools, plan, files);
   }
-  return runSink(tools, stored, { known: bySpan(spans), state });
+  const known = new Map(spans.map((row) => [row.span, row]));
+
+  /** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
+  async function remembering<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
+        await recordSpansGone(tools, runId, known.keys());
+      }
+      throw error;
+    }
+  }
+
+  return {
+    state,
+    spans: known,
+    read: (key) => readTable(tools, plan, key),
+    answers: () => openAnswers(tools, plan),
+    rejects: () => readRejects(connections, control, runId),
+    refresh: () =>
+      remembering(async () => {
+        for (const row of await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored))) {
+          known.set(row.span, row);
+        }
+      }),
+    profile: () => remembering(() => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan))),
+    countKeys: (columns) =>
+      retried(
+        tools,
+        `counting the keys of run ${runId}`,
+        (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
+        finishSeconds,
+      ),
+    create: (kind, value) =>
+      remembering(() =>
+        retried(
+          tools,
+          `writing the ${kind.name} on ${runId}`,
+          async (session) => {
+            await ("kind" in value
+              ? admitDecision(session, tools, plan, value)
+              : requireSpans(session, tools, plan, "judging"));
+            return await createDocument(session, tools, runId, kind, value);
+          },
+          !("kind" in value) || value.kind === "approved" ? finishSeconds : undefined,
+        ),
+      ),
+    async begin(attempt) {
+      const begun = await remembering(() =>
+        retriedWrite(tools, `preparing ${target}`, (session) => beginRun(session, tools, plan, known, attempt)),
+      );
+      const types = begun.columns.map(({ type }) => type);
+      return {
+        unfit: (rows) => Promise.resolve(unfitRows(rows, begun.columns)),
+        spill: (span, { columns, rowCount }) =>
+          spilled.add(span, { rowCount, chunks: encodeRows(columns, types, rowCount) }),
+        async commit(span, output) {
+          // Encoded before its transaction begins, which then lasts only as long as the server takes.
+          const commit = spanCommit(tools, stored, begun, span, output);
+          const { outcome, committed } = await remembering(() =>
+            retrying(`writing span ${span.index} to ${target}`, retry, (last) => commitSpan(tools, commit, last)),
+          );
+          known.set(committed.span, committed);
+          await spilled.drop(span);
+          return outcome;
+        },
+        finish: (finished) => remembering(() => finishAndClear(tools, stored, finished)),
+      };
+    },
+    async tidy() {
+      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
+      await warnOfKeptTables(tools, plan);
+    },
+  };
 }
 
-/**
- * Counts the rows of a table that may have been emptied. @throws JobError OUTPUT_DAMAGED where rows of the run are gone
- */
 async function countRows(tools: RunTools, plan: Plan, files: string): Promise<void> {
   const { control } = tools;
   const due = tools.modeOf(plan).writtenRows?.(plan) ?? "0";
@@ -91,7 +166,7 @@ async function countRows(tools: RunTools, plan: Plan, files: string): Promise<vo
   } catch (error) {
     // An attempt that finishes the run at the same time has counted the rows, and removes the tables that they are
     // counted from.
-    if (!(await transact(tools, (session) => control.isFinished(session, plan.runId)))) {
+    if (!(await transact(tools, (session) => isFinished(session, control, plan.runId)))) {
       throw error;
     }
   }
@@ -191,22 +266,8 @@ interface Begun {
   readonly maker: Omit<CommittedBy, "batchSize">;
   /** The number of the target's last swap when the attempt began. Undefined if the run stages its rows. */
   readonly lastSwap: string | undefined;
-  /** Undefined if the database can hold every text. */
-  readonly charset: Charset | undefined;
 }
 
-/** Encodes rows of a span that is not complete. */
-async function spillRows(
-  spilled: SpilledCopy,
-  { columns }: Begun,
-  span: Span,
-  { columns: rows, rowCount }: OutputRows,
-): Promise<void> {
-  const types = columns.map(({ type }) => type);
-  await spilled.add(span, { rowCount, chunks: encodeRows(rows, types, rowCount) });
-}
-
-/** Encodes a span before its transaction begins, which then lasts only as long as the server takes. */
 function spanCommit(
   { spilled }: RunTools,
   stored: StoredPlan,
@@ -257,8 +318,7 @@ async function beginRun(
     text: `INSERT INTO ${control.table("attempts")} (run_id, writer, program) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
     values: [runId, writer, attempt.program],
   });
-  const charset = await openCharset(session, tools.connections);
-  return { columns, lastSwap, charset, maker: { writer, ...attempt } };
+  return { columns, lastSwap, maker: { writer, ...attempt } };
 }
 
 /**
@@ -273,7 +333,7 @@ export async function refuseOlder(
 ): Promise<void> {
   const { kind } = modeOf(plan);
   const publishesMore = kind === "replace" || (kind === "upsert" && (plan.staged || committed < spanCount(plan)));
-  if (publishesMore && !(await control.isFinished(session, plan.runId))) {
+  if (publishesMore && !(await isFinished(session, control, plan.runId))) {
     await refuseNewer(session, plan);
   }
 }
@@ -286,7 +346,7 @@ export async function prepareRun(
   options: { readonly mayCreate: boolean },
 ): Promise<readonly TargetColumn[]> {
   const mode = modeOf(plan);
-  if (!(await control.isFinished(session, plan.runId))) {
+  if (!(await isFinished(session, control, plan.runId))) {
     requirePlannedTarget(plan, planTarget, "preparing");
     return await mode.prepare(session, plan, options);
   }
@@ -296,7 +356,6 @@ export async function prepareRun(
   return found === undefined ? [] : fitColumns(name, found, outputColumns(plan.contract));
 }
 
-/** What is stored of a run. */
 interface ReadRun {
   readonly state: RunState;
   readonly spans: readonly CommittedSpan[];
@@ -304,7 +363,6 @@ interface ReadRun {
   readonly files: string | undefined;
 }
 
-/** Reads what is committed of a run, and checks that its rows are there. @throws JobError OUTPUT_DAMAGED */
 async function readRun(
   session: Session,
   tools: TargetTools,
@@ -315,7 +373,7 @@ async function readRun(
   const { plan } = stored;
   const mode = tools.modeOf(plan);
   let spans = await readSpans(session, control, stored);
-  let finished = await control.isFinished(session, plan.runId);
+  let finished = await isFinished(session, control, plan.runId);
   if (finished && spans.length < spanCount(plan)) {
     spans = await readSpans(session, control, stored); // another attempt may have finished it between both statements
   }
@@ -323,7 +381,7 @@ async function readRun(
   let found = await findTable(session, name);
   if (found === undefined && !finished) {
     // Another attempt may have finished the run between two statements, and moved the rows.
-    finished = await control.isFinished(session, plan.runId);
+    finished = await isFinished(session, control, plan.runId);
     name = mode.rowsAt(plan, { finished });
     found = await findTable(session, name);
   }
@@ -342,11 +400,9 @@ async function readRun(
     }
     if (finished && spans.length < spanCount(plan)) {
       throw damagedRun(
+        plan.runId,
         `reading ${control.schema}.spans: run ${plan.runId} is finished, and only ${spans.length} of its ${spanCount(plan)} spans are there`,
-        {
-          hint: "the predictions are complete, and the control tables were changed: restore them from a backup",
-          runId: plan.runId,
-        },
+        "the predictions are complete, and the control tables were changed: restore them from a backup",
       );
     }
     if (!finished && spans.length > 0) {
@@ -373,7 +429,7 @@ async function checkOwnTables(session: Session, { control, modeOf }: TargetTools
       throw error; // the transaction is aborted, and answers nothing more
     }
     await refuseStopped(session, control, plan);
-    if (!(await control.isFinished(session, plan.runId))) {
+    if (!(await isFinished(session, control, plan.runId))) {
       throw error;
     }
   }
@@ -408,14 +464,14 @@ async function refuseLost(
     return;
   }
   const { runId } = plan;
-  if (!finished && found !== undefined && (await control.isFinished(session, runId))) {
+  if (!finished && found !== undefined && (await isFinished(session, control, runId))) {
     return; // another attempt has finished the run, and a later one may have replaced the table
   }
   await refuseStopped(session, control, plan); // a later run may have removed the table
   const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   const repair = isHeld ? "restore it, or discard the run" : "restore it";
   if (found === undefined) {
-    throw damagedRun(doing, { hint: repair, runId });
+    throw damagedRun(runId, doing, repair);
   }
   const isSwapped = (await swapSince(session, control, { runId, target: name })) !== undefined;
   const since = isSwapped ? ", committed_at = clock_timestamp()" : "";
@@ -424,20 +480,6 @@ async function refuseLost(
     hint: `${repair}, or start over with --new-run. If the rows have been restored, run: ${moved}`,
     damage: { runId },
   });
-}
-
-/** A span that is encoded and ready to be sent. */
-export interface SpanCommit {
-  readonly stored: StoredPlan;
-  readonly span: Span;
-  readonly rows: EncodedRows;
-  readonly rejects: readonly RejectedRow[];
-  /** What its control row will say. */
-  readonly due: CommittedSpan;
-  /** JSON. */
-  readonly profile: string;
-  /** The number of the target's last swap when the attempt began; undefined: the run stages its rows outside the target. */
-  readonly lastSwap: string | undefined;
 }
 
 /**
@@ -470,10 +512,6 @@ async function commitSpan(
   return { outcome: isOwn ? "committed" : "adopted", committed };
 }
 
-/**
- * Reads the span's control row; undefined when it is not committed.
- * @throws JobError OUTPUT_DAMAGED when the stored plan is gone or another one
- */
 async function readControlRow(
   session: Session,
   control: Control,
@@ -554,7 +592,6 @@ async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknow
   }
 }
 
-/** Refuses a table that is not the one which the rows were encoded for. @throws JobError */
 async function refuseOther(
   session: Session,
   { modeOf }: RunTools,
@@ -568,7 +605,6 @@ async function refuseOther(
   }
 }
 
-/** Finishes a run: checks that all of its spans are committed. Then drops its tables, and those of the runs that it replaces. */
 async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
   const { retry, target } = tools;
   // Committed spans do not change: their profiles are merged before the transaction begins.
@@ -587,7 +623,6 @@ async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: Att
   await dropUnneededTables(tools, stored);
 }
 
-/** The text of a run's profile. */
 async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> {
   const profile = await committedProfile(tools, stored.plan);
   const [spans, decision] = await transact(tools, async (session) => [
@@ -606,7 +641,7 @@ async function readyToPublish(session: Session, tools: RunTools, stored: StoredP
   requirePlannedTarget(plan, tools.planTarget, "finishing");
   await lockRuns(session, plan.runId, { shared: true });
   await lockRun(session, plan.runId);
-  if (await control.isFinished(session, plan.runId)) {
+  if (await isFinished(session, control, plan.runId)) {
     return false;
   }
   await refuseSuperseded(session, control, plan.runId);
@@ -655,7 +690,7 @@ async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing
     throw spansMissing(message, control, runId, target);
   }
   if (plan.staged && (await readDocument(session, control, runId, verdictDocument)) !== undefined) {
-    throw damagedRun(message, { hint: "restore the control tables from a backup", runId });
+    throw damagedRun(runId, message, "restore the control tables from a backup");
   }
   await refuseSwappedOut(session, tools, plan);
   await mode.checkRows(session, plan, doing);
@@ -682,7 +717,6 @@ async function requireThere(
   await refuseSwappedOut(session, tools, plan);
 }
 
-/** Records that a run is published, under the next number of its target. */
 async function recordPublication(
   session: Session,
   { control, name, writer }: RunTools,
@@ -734,38 +768,6 @@ async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
   }
 }
 
-/** What decides whether a run is published: its profile, the verdict on it, and the decision. */
-function runDecisions(tools: RunTools, plan: Plan): Pick<RunSink, "profile" | "countKeys" | "create" | "tidy"> {
-  const { control, retry, target } = tools;
-  const { runId } = plan;
-  return {
-    profile: () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan)),
-    countKeys: (columns) =>
-      retried(
-        tools,
-        `counting the keys of run ${runId}`,
-        (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
-        finishSeconds,
-      ),
-    create: (kind, value) =>
-      retried(
-        tools,
-        `writing the ${kind.name} on ${runId}`,
-        async (session) => {
-          await ("kind" in value
-            ? admitDecision(session, tools, plan, value)
-            : requireSpans(session, tools, plan, "judging"));
-          return await createDocument(session, tools, runId, kind, value);
-        },
-        !("kind" in value) || value.kind === "approved" ? finishSeconds : undefined,
-      ),
-    async tidy() {
-      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
-      await warnOfKeptTables(tools, plan);
-    },
-  };
-}
-
 /**
  * Locks a run for the decision on it, and admits that unless there is one. A run that a later one has replaced is not
  * approved or discarded, and a run that may not overwrite newer rows, or whose rows the table cannot take, is not approved.
@@ -809,10 +811,8 @@ async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan
   }
 }
 
-/** The number of repeated keys that a verdict names. */
 const shownKeys = 3;
 
-/** Counts how often keys repeat in a table that holds the rows of one run only. */
 async function countKeys(session: Session, table: TableName, columns: readonly string[]): Promise<KeyCounts> {
   const names = columns.map(quoteName);
   const isNull = names.map((name) => `${name} IS NULL`).join(" OR ");

@@ -1,55 +1,48 @@
-import { assertNever, JobError } from "../../util/errors.js";
-import type { RolledBack } from "../../publish/published-run.js";
+import { JobError, assertNever } from "../../util/errors.js";
+import type { PublishedRun, RolledBack } from "../../publish/published-run.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { type PostgresOutputSpec, splitTable } from "../../spec/output-spec.js";
+import { splitTable } from "../../spec/output-spec.js";
 import type { Sink, StoredPlan, TargetTable } from "../port.js";
 import { appendMode, stagedMode, upsertMode } from "./modes/by-span.js";
-import type { ConnectionSettings } from "./connect.js";
-import { lock, openConnections, retrying, type Session, transact } from "./connections.js";
+import { type Session, lock, openConnections, retrying, transact } from "./connections.js";
 import {
-  finishSeconds,
   type Mode,
   type ModeTools,
+  type PostgresSinkOptions,
+  type RunTools,
+  finishSeconds,
   retried,
   retriedRead,
   retriedWrite,
-  type RunTools,
 } from "./modes/mode.js";
-import { addVersion, controlOf, createDocument, hasControlTables, readDocument, targetOf } from "./control.js";
-import { openSpilledCopy, type RowSpool } from "./copy-binary.js";
+import {
+  addVersion,
+  controlOf,
+  createDocument,
+  hasControlTables,
+  latestPlan,
+  readDocument,
+  readPlan,
+  targetOf,
+} from "./control.js";
+import { openSpilledCopy } from "./copy-binary.js";
 import { showTable } from "./table.js";
-import { hintingAtRun, newerRunCheck } from "./newer-runs.js";
+import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
-import type { RetryTools } from "../../util/retry.js";
-import { leftTables, pastRuns, pruneRuns } from "./past-runs.js";
+import { pruneRuns, publishedProfile, publishedRuns, readHistory } from "./past-runs.js";
 import { createRun, rehearse, rehearsePlanned } from "./new-run.js";
 import { readPublishedRows, readTable } from "./read-rows.js";
 import { eraseRows } from "./erase-rows.js";
-import { dropTables } from "./own-tables.js";
 import { openRun } from "./run.js";
 import type { Ledger } from "../ledger.js";
 import { previousTables, readSwaps } from "./swaps.js";
+import { dropEach } from "./own-tables.js";
+import type { RecordedRun } from "../../publish/recorded-run.js";
 
 export { connectionOf } from "./connect.js";
-
-interface PostgresSinkOptions {
-  readonly spec: PostgresOutputSpec;
-  readonly settings: ConnectionSettings;
-  readonly retry: RetryTools;
-  /** Names this attempt among all attempts on all machines. */
-  readonly writer: string;
-  /** Lets a new run add its rows to those of earlier runs, in mode append. */
-  readonly allowDuplicates: boolean;
-  /** Lets a run publish over the rows of a newer run. */
-  readonly allowOlder: boolean;
-  /** Name and version of this program. */
-  readonly program: string;
-  /** Takes rows of incomplete spans; closed with the sink. */
-  readonly spool: RowSpool;
-}
 
 export interface PostgresSink extends Sink {
   readonly table: TargetTable;
@@ -65,7 +58,6 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     target,
     planTarget,
     ledger: openLedger(tools),
-    expect() {},
     find: (base, number) =>
       retriedRead<StoredPlan | undefined>(
         tools,
@@ -73,27 +65,30 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         undefined,
         (session) =>
           number === undefined
-            ? control.latestPlan(session, base)
-            : control.readPlan(session, numberedRunId(base, number)),
+            ? latestPlan(session, control, base)
+            : readPlan(session, control, numberedRunId(base, number)),
       ),
     create: (plan, insteadOf) =>
       retriedWrite(tools, `preparing ${target}`, (session) => createRun(session, tools, plan, insteadOf)),
-    rehearse: (plan, { isPlanned, command }) =>
-      retrying(`checking ${target}`, tools.retry, () =>
-        hintingAtRun({ command, isPlanned }, () => (isPlanned ? rehearsePlanned(tools, plan) : rehearse(tools, plan))),
-      ),
+    rehearse: (plan, isPlanned) =>
+      retrying(`checking ${target}`, tools.retry, () => (isPlanned ? rehearsePlanned : rehearse)(tools, plan)),
     open: (stored, how) => retrying(`reading ${target}`, tools.retry, () => openRun(tools, requireKept(stored), how)),
-    ...pastRuns(tools),
+    published: () => retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools)),
+    readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
+    history: (request) =>
+      retriedRead<readonly RecordedRun[]>(
+        tools,
+        `reading the runs of ${request.job} at ${settings.server}`,
+        [],
+        (session) => readHistory(session, tools, request),
+      ),
     readPublished: (request) => readPublishedRows(tools, request),
     prune: (request) => pruneRuns(tools, request),
     table: {
       read: (table, key) => readTable(tools, table, key),
       erase: (request) => eraseRows(tools, request),
       previous: () => retriedRead(tools, doing, [], (session) => previousTables(session, control, tools.name)),
-      async drop(table) {
-        await dropTables(tools, () => Promise.resolve([splitTable(table)]));
-        return (await leftTables(tools, [table])).size === 0;
-      },
+      drop: async (table) => (await dropEach(tools, [splitTable(table)])).size === 0,
       rollBack: () => rollBackTarget(tools),
     },
     async [Symbol.asyncDispose]() {
@@ -103,8 +98,8 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   };
 }
 
-function toolsOf({ settings, ...options }: PostgresSinkOptions): RunTools {
-  const { spec, retry, allowOlder, spool } = options;
+function toolsOf(options: PostgresSinkOptions): RunTools {
+  const { settings, spec, retry, allowOlder, spool } = options;
   const { warn } = retry;
   const name = splitTable(spec.table);
   const control = controlOf(spec.control_schema);
@@ -124,7 +119,6 @@ function toolsOf({ settings, ...options }: PostgresSinkOptions): RunTools {
   };
 }
 
-/** Rolls back the last replacement. @throws JobError USAGE where there is none */
 async function rollBackTarget(tools: RunTools): Promise<RolledBack> {
   const { spec, control, target, name } = tools;
   const doing = `rolling back ${target}`;

@@ -3,15 +3,15 @@ import type { Plan, RunId, Span } from "../../plan/plan.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
 import type { StoredPlan } from "../port.js";
 import type { SpanRecord } from "../../publish/span-record.js";
-import { type Connections, type Session, lock, transact } from "./connections.js";
+import { type Connections, lock, type Session, transact } from "./connections.js";
 import { type Control, damagedRun, plannedTarget } from "./control.js";
-import { type TableName, quoteTable, readsAllRows, showTable } from "./table.js";
+import { findTable, quoteTable, showTable, type TableName } from "./table.js";
 import { committedAtSql } from "./swaps.js";
-import { type SpanProfile, mergeProfiles, noRows, parseProfile } from "../../checks/profile/profile.js";
-import { type RunTools, type TargetTools, ensureControlTables } from "./modes/mode.js";
+import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
+import { type EncodedRows, ensureControlTables, type RunTools, type TargetTools } from "./modes/mode.js";
+import { bestEffort } from "../../util/promises.js";
 import { JobError } from "../../util/errors.js";
 import { type RejectedRow, rejectReasons } from "../../columnar/types.js";
-import { bestEffort } from "../../util/promises.js";
 
 /** A committed span, as its control row describes it. */
 export interface CommittedSpan extends SpanRecord {
@@ -65,10 +65,11 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
     data.rows + data.rejected + data.filtered !== due.rowEnd - due.rowStart
   ) {
     const which = data === undefined ? "a span" : `span ${data.span}`;
-    throw damagedRun(`reading ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`, {
-      hint: "the control tables were changed; restore them from a backup",
-      runId: plan.runId,
-    });
+    throw damagedRun(
+      plan.runId,
+      `reading ${control.schema}.spans: ${which} of run ${plan.runId} is not of its plan`,
+      "the control tables were changed; restore them from a backup",
+    );
   }
   const { writer, worker, workers, program, provider, batch_size: batchSize, on_bad_row: onBadRow } = data;
   const maker = { writer, worker, workers, program, provider, batchSize, onBadRow };
@@ -76,12 +77,17 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
   return { span, rows, rejected, filtered, maker, table };
 }
 
-/** A span that is about to be committed. */
-interface SpanToInsert {
+/** A span that is encoded and ready to be sent. */
+export interface SpanCommit {
   readonly stored: StoredPlan;
   readonly span: Span;
+  readonly rows: EncodedRows;
+  readonly rejects: readonly RejectedRow[];
+  /** What its control row will say. */
   readonly due: CommittedSpan;
+  /** JSON. */
   readonly profile: string;
+  /** The number of the target's last swap when the attempt began; undefined: the run stages its rows outside the target. */
   readonly lastSwap: string | undefined;
 }
 
@@ -92,7 +98,7 @@ interface SpanToInsert {
 export async function insertSpan(
   session: Session,
   { control, name }: TargetTools,
-  { stored, span, due, profile, lastSwap }: SpanToInsert,
+  { stored, span, due, profile, lastSwap }: SpanCommit,
 ): Promise<boolean> {
   const { maker } = due;
   const row: z.infer<typeof schema> = {
@@ -146,11 +152,9 @@ export async function committedProfile({ connections, control }: RunTools, plan:
       const profile = parseOrUndefined(text);
       if (profile === undefined) {
         throw damagedRun(
+          plan.runId,
           `reading ${control.schema}.spans: the profile of span ${span} of run ${plan.runId} is not one`,
-          {
-            hint: "the control tables were changed; restore them from a backup",
-            runId: plan.runId,
-          },
+          "the control tables were changed; restore them from a backup",
         );
       }
       merged = mergeProfiles(merged, profile);
@@ -223,7 +227,7 @@ export async function refuseSpansGone(
     const more = gone.count > 1 ? ` and ${gone.count - 1} more` : "";
     const found = `reading ${control.schema}.spans: span ${gone.span}${more} of run ${runId} had been committed, and the control rows are gone`;
     throw target === undefined
-      ? damagedRun(found, { hint: "restore the control tables from a backup", runId })
+      ? damagedRun(runId, found, "restore the control tables from a backup")
       : spansMissing(found, control, runId, target);
   }
 }
@@ -244,12 +248,14 @@ export async function changedFiles(
   { name, control }: TargetTools,
   plan: Plan,
 ): Promise<string | undefined> {
+  const table = await findTable(session, name);
+  if (table === undefined || !table.readable || table.secured) {
+    return undefined;
+  }
   const { rows } = await session.query<{ files: string }>({
-    text: `SELECT files FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT ${filesSql("c.oid")} AS files) AS f
-      WHERE n.nspname = $2 AND c.relname = $3
-        AND EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)
-        AND ${readsAllRows}`,
-    values: [plan.runId, name.schema, name.table],
+    text: `SELECT files FROM (SELECT ${filesSql("$2::oid")} AS files) AS f
+      WHERE EXISTS (SELECT FROM ${control.table("spans")} s WHERE s.run_id = $1 AND s.rows > 0 AND s.table_files <> files)`,
+    values: [plan.runId, table.oid],
   });
   return rows[0]?.files;
 }

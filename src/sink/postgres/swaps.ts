@@ -1,11 +1,10 @@
 import type { Plan, RunId } from "../../plan/plan.js";
 import type { Session } from "./connections.js";
-import { showTable, type TableName } from "./table.js";
-import { type Control, refuseStopped } from "./control.js";
+import { lookAtTables, oidOf, showTable, type TableName } from "./table.js";
+import { type Control, isFinished, refuseStopped } from "./control.js";
 import type { PreviousTable } from "../../publish/pruned-run.js";
 import { JobError } from "../../util/errors.js";
 import { type TargetTools, writesTarget } from "./modes/mode.js";
-import { oidOf } from "./modes/copied-tables.js";
 
 /**
  * SQL for `committed_at` of a span. It is later than every swap that the transaction sees. `last`: SQL for the number
@@ -37,21 +36,6 @@ export async function isRolledBack(session: Session, control: Control, runId: Ru
     values: [runId],
   });
   return rows.length > 0;
-}
-
-/** Tables that earlier swaps kept and that still exist, without the newest `keep`. */
-export async function keptTables(
-  session: Session,
-  control: Control,
-  target: TableName,
-  keep: number,
-): Promise<readonly TableName[]> {
-  const { rows } = await session.query<{ kept: string }>({
-    text: `SELECT kept FROM (SELECT kept, max(n) AS n FROM ${control.table("swaps")} WHERE target = $1 AND kept IS NOT NULL GROUP BY kept) AS s
-      WHERE to_regclass(format('%I.%I', $2::text, kept)) IS NOT NULL ORDER BY n DESC OFFSET $3`,
-    values: [showTable(target), target.schema, keep],
-  });
-  return rows.map(({ kept }) => ({ schema: target.schema, table: kept }));
 }
 
 /** The number of the target's last swap, as text; 0: there is none. */
@@ -145,59 +129,23 @@ export async function previousTables(
   control: Control,
   target: TableName,
 ): Promise<readonly PreviousTable[]> {
+  const { schema } = target;
   const { kept } = await readSwaps(session, control, target);
-  const names = [...kept.keys()].toReversed();
-  const found = await lookAtTables(
-    session,
-    names.map((table) => ({ schema: target.schema, table })),
-  );
-  return names.flatMap((table) => {
-    const name = showTable({ schema: target.schema, table });
-    const { bytes, keptBy } = found.get(name) ?? {};
-    return bytes === undefined ? [] : [{ name, runId: kept.get(table), bytes, keptBy: keptBy ?? undefined }];
+  const names = [...kept.keys()].toReversed().map((table) => ({ schema, table }));
+  const found = new Map((await lookAtTables(session, names)).map((left) => [left.table, left]));
+  return names.flatMap((name) => {
+    const { bytes, keptBy } = found.get(name.table) ?? {};
+    const runId = kept.get(name.table);
+    return bytes === undefined ? [] : [{ name: showTable(name), runId, bytes, keptBy: keptBy ?? undefined }];
   });
 }
 
-/** A row of the control table of swaps. */
 interface SwapRow {
   /** The run that replaced the rows, or the run that was rolled back. */
   readonly run_id: RunId;
   /** The table that keeps the rows that were there before; null: none does. */
   readonly kept: string | null;
   readonly action: "replace" | "rollback";
-}
-
-/** What an object that depends on the table `c` is called. Objects that are dropped with the table do not keep it. */
-const dependents = `
-  SELECT DISTINCT coalesce('view ' || r.ev_class::regclass, pg_describe_object(d.classid, d.objid, 0)) AS shown
-  FROM pg_depend d LEFT JOIN pg_type t ON t.oid = c.reltype
-    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-  WHERE d.deptype = 'n' AND (d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
-    AND NOT EXISTS (SELECT FROM pg_depend own WHERE (own.classid, own.objid) = (d.classid, d.objid)
-      AND own.refclassid = 'pg_class'::regclass AND own.refobjid = c.oid AND own.deptype IN ('a', 'i'))`;
-
-interface FoundTable extends TableName {
-  readonly bytes: number;
-  /** Why this role cannot drop it; null: nothing that its owner and its dependents tell. */
-  readonly keptBy: string | null;
-}
-
-/** Returns the tables that exist, of any owner, by their shown names. */
-export async function lookAtTables(
-  session: Session,
-  names: readonly TableName[],
-): Promise<ReadonlyMap<string, FoundTable>> {
-  const { rows } = await session.query<Omit<FoundTable, "bytes"> & { readonly bytes: string }>({
-    text: `SELECT w.schema, w.table, pg_total_relation_size(c.oid) AS bytes,
-        CASE WHEN pg_has_role(c.relowner, 'USAGE') OR pg_has_role(n.nspowner, 'USAGE')
-          THEN (SELECT string_agg(shown, ', ' ORDER BY shown) || ' depends on it' FROM (${dependents}) d)
-          ELSE 'it belongs to ' || pg_get_userbyid(c.relowner) END AS "keptBy"
-      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
-      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
-    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
-  });
-  return new Map(rows.map((row) => [showTable(row), { ...row, bytes: Number(row.bytes) }]));
 }
 
 /** Says what has taken the rows of an unfinished run out of the target, as a clause; undefined: they are there. */
@@ -223,7 +171,7 @@ export async function refuseSwappedOut(session: Session, tools: TargetTools, pla
   const { control, name, modeOf } = tools;
   const { runId } = plan;
   const why = await whyGone(session, tools, plan);
-  if (why === undefined || (await control.isFinished(session, runId))) {
+  if (why === undefined || (await isFinished(session, control, runId))) {
     return; // another attempt may have finished the run before the swap
   }
   await refuseStopped(session, control, plan);

@@ -54,7 +54,6 @@ export function shortHash(text: string): string {
   return sha256Of(text).slice(0, 12);
 }
 
-/** A column that is to be written. */
 interface OutputColumn {
   readonly name: string;
   readonly type: ColumnType;
@@ -82,6 +81,9 @@ export interface FoundTable {
   readonly kind: string;
   /** UNLOGGED: a crash of the server empties it. */
   readonly unlogged: boolean;
+  /** Whether this role may read it; and whether policies of row-level security hide rows of it from this role. */
+  readonly readable: boolean;
+  readonly secured: boolean;
   readonly columns: readonly TableColumn[];
 }
 
@@ -92,9 +94,6 @@ interface CatalogRow extends Omit<TableColumn, "name" | "type">, Omit<FoundTable
   readonly typmod: number;
 }
 
-/** SQL for whether this role may read all rows of the table `c`, a row of pg_class. */
-export const readsAllRows = "has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)";
-
 /** SQL for the quoted name of the collation of `pg_attribute`. Postgres 12 has no `regcollation`. */
 export const collationName = `(SELECT format('%I.%I', n.nspname, l.collname) FROM pg_collation l
   JOIN pg_namespace n ON n.oid = l.collnamespace WHERE l.oid = attcollation)`;
@@ -102,7 +101,8 @@ export const collationName = `(SELECT format('%I.%I', n.nspname, l.collname) FRO
 /** Reads a table's columns; undefined when there is no such table. */
 export async function findTable(session: Session, name: TableName): Promise<FoundTable | undefined> {
   const { rows } = await session.query<CatalogRow>({
-    text: `SELECT c.oid::int8::float8 AS oid, c.relkind AS kind, c.relpersistence = 'u' AS unlogged, a.attname AS name,
+    text: `SELECT c.oid::int8::float8 AS oid, c.relkind AS kind, c.relpersistence = 'u' AS unlogged,
+        has_table_privilege(c.oid, 'SELECT') AS readable, row_security_active(c.oid) AS secured, a.attname AS name,
         format_type(a.atttypid, a.atttypmod) AS shown,
         CASE WHEN b.typname = 'vector' AND v.proname <> 'vector_recv' THEN 'another vector' ELSE b.typname END AS base,
         e.typname AS element,
@@ -122,11 +122,15 @@ export async function findTable(session: Session, name: TableName): Promise<Foun
   if (first === undefined) {
     return undefined;
   }
-  const { oid, kind, unlogged } = first;
+  const { oid, kind, unlogged, readable, secured } = first;
   const columns = rows.flatMap(({ name: column, shown, notNull, filled, generated, computed, ...row }) =>
     column === null ? [] : [{ name: column, shown, type: typeOf(row), notNull, filled, generated, computed }],
   );
-  return { oid, kind, unlogged, columns };
+  return { oid, kind, unlogged, readable, secured, columns };
+}
+
+export async function oidOf(session: Session, name: TableName): Promise<number | undefined> {
+  return (await findTable(session, name))?.oid;
 }
 
 function typeOf({ base, element, typmod }: Pick<CatalogRow, "base" | "element" | "typmod">): PgType | undefined {
@@ -147,6 +151,44 @@ function typeOf({ base, element, typmod }: Pick<CatalogRow, "base" | "element" |
         : undefined,
     ...(name === "vector" && typmod >= 0 ? { dimensions: typmod } : {}), // pgvector counts no header
   };
+}
+
+/** What an object that depends on the table `c` is called. Objects that are dropped with the table do not keep it. */
+const dependents = `
+  SELECT DISTINCT coalesce('view ' || r.ev_class::regclass, pg_describe_object(d.classid, d.objid, 0)) AS shown
+  FROM pg_depend d LEFT JOIN pg_type t ON t.oid = c.reltype
+    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+  WHERE d.deptype = 'n' AND (d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+      OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray))
+    AND NOT EXISTS (SELECT FROM pg_depend own WHERE (own.classid, own.objid) = (d.classid, d.objid)
+      AND own.refclassid = 'pg_class'::regclass AND own.refobjid = c.oid AND own.deptype IN ('a', 'i'))`;
+
+/** A table that a run may have left, and what this role may do to it. */
+export interface LeftTable extends TableName {
+  readonly owner: string;
+  readonly mayDrop: boolean;
+  readonly mayErase: boolean;
+  /** The name of this role. */
+  readonly role: string;
+  readonly bytes: number;
+  /** Why this role cannot drop it; null: nothing that its owner and its dependents tell. */
+  readonly keptBy: string | null;
+}
+
+/** Returns those of the tables that exist, of any owner. */
+export async function lookAtTables(session: Session, names: readonly TableName[]): Promise<readonly LeftTable[]> {
+  const { rows } = await session.query<LeftTable>({
+    text: `SELECT w.schema, w.table, pg_get_userbyid(c.relowner) AS owner, pg_has_role(c.relowner, 'USAGE') AS "mayDrop",
+        has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE') AS "mayErase", current_user AS role,
+        pg_total_relation_size(c.oid)::float8 AS bytes,
+        CASE WHEN pg_has_role(c.relowner, 'USAGE') OR pg_has_role(n.nspowner, 'USAGE')
+          THEN (SELECT string_agg(shown, ', ' ORDER BY shown) || ' depends on it' FROM (${dependents}) d)
+          ELSE 'it belongs to ' || pg_get_userbyid(c.relowner) END AS "keptBy"
+      FROM unnest($1::text[], $2::text[]) AS w (schema, "table")
+      JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.table`,
+    values: [names.map(({ schema }) => schema), names.map(({ table }) => table)],
+  });
+  return rows;
 }
 
 /** A column of the table that rows are written to. */
@@ -301,7 +343,6 @@ export const typeOids = {
   jsonb: 3802,
 } as const;
 
-/** Types of Postgres itself. */
 type BuiltInName = keyof typeof typeOids;
 /** With `vector` of the extension pgvector, whose OID differs from database to database. */
 export type PgName = BuiltInName | "vector";

@@ -1,20 +1,16 @@
-import { DatabaseError } from "pg";
-import type { BytesColumn, Column, ColumnType, OutputRows, RejectedRow } from "../../columnar/types.js";
+import type { BytesColumn, Column, ColumnType, OutputRows } from "../../columnar/types.js";
 import type { UnfitValue } from "../port.js";
+import { microsPerDay } from "../../columnar/value-text.js";
 import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
 import type { PgType, TargetColumn } from "./table.js";
-import type { Connections, Session } from "./connections.js";
-import { microsPerDay } from "../../columnar/value-text.js";
 
 /**
  * Finds values that Postgres would refuse in the middle of a COPY: at most one a row, in row order. Values are checked
- * only where their type does not ensure that they fit. `lacking`: returns a character of a text that the database cannot
- * hold; undefined: it can hold all.
+ * only where their type does not ensure that they fit.
  */
 export function unfitRows(
   { columns, rowCount }: OutputRows,
   targets: readonly Pick<TargetColumn, "type">[],
-  lacking?: Lacking,
 ): UnfitValue[] {
   const unfit = new Map<number, UnfitValue>();
   for (const [index, { name, type, column }] of columns.entries()) {
@@ -26,7 +22,7 @@ export function unfitRows(
     };
     if (target !== undefined) {
       nulls(column, target, rowCount, report);
-      collect(type, column, { target, rowCount, lacking }, report);
+      collect(type, column, { target, rowCount }, report);
     }
   }
   return [...unfit.values()].toSorted((a, b) => a.row - b.row);
@@ -43,13 +39,10 @@ function nulls({ valid }: Column, { notNull }: TargetColumn["type"], rowCount: n
 }
 
 type Report = (row: number, found: string) => void;
-type Lacking = (text: string) => string | undefined;
 
-/** Where values go. */
 interface Place {
   readonly target: PgType;
   readonly rowCount: number;
-  readonly lacking: Lacking | undefined;
 }
 
 /** Texts inside a value that becomes JSON are quoted: they need not be JSON themselves. */
@@ -125,7 +118,7 @@ function rowFinder(
 
 const shownCharacters = 60;
 
-function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacking }: Place, report: Report): void {
+function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount }: Place, report: Report): void {
   const end = offsets[rowCount] ?? 0;
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const shown = (row: number): string => {
@@ -141,17 +134,13 @@ function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacki
     }
     at = text.indexOf(0, row === undefined ? at + 1 : (offsets[row + 1] ?? end));
   }
-  const isJson = target.name === "json" || target.name === "jsonb";
-  const decoded = isJson || lacking !== undefined ? rowCount : 0;
-  for (let row = 0; row < decoded; row += 1) {
-    const value = valid?.[row] === 0 ? "" : text.toString("utf8", offsets[row], offsets[row + 1]);
-    const fault = isJson && valid?.[row] !== 0 ? jsonFault(value, target.name) : undefined;
-    // jsonb holds the characters that its escapes mean.
-    const lacked = lacking?.(target.name === "jsonb" && fault === undefined && value !== "" ? unescaped(value) : value);
-    if (fault !== undefined) {
-      report(row, `${shown(row)}, ${fault}`);
-    } else if (lacked !== undefined) {
-      report(row, `${shown(row)}, and the database's encoding cannot hold ${lacked}`);
+  if (target.name === "json" || target.name === "jsonb") {
+    for (let row = 0; row < rowCount; row += 1) {
+      const fault =
+        valid?.[row] === 0 ? undefined : jsonFault(text.toString("utf8", offsets[row], offsets[row + 1]), target.name);
+      if (fault !== undefined) {
+        report(row, `${shown(row)}, ${fault}`);
+      }
     }
   }
   const { maxLength } = target;
@@ -168,10 +157,6 @@ function texts({ offsets, bytes, valid }: BytesColumn, { target, rowCount, lacki
 
 /** A character 0, or half of a surrogate pair, as `JSON.stringify` escapes them. */
 const unheld = /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/;
-
-function unescaped(json: string): string {
-  return JSON.stringify(JSON.parse(json));
-}
 
 function jsonFault(text: string, name: PgType["name"]): string | undefined {
   let value: unknown;
@@ -251,97 +236,4 @@ function moments(type: ColumnType, column: Column, rowCount: number, report: Rep
       }
     }
   }
-}
-
-/** The characters that a database can hold whose encoding is not UTF-8. */
-export interface Charset {
-  /** Returns the first character of a text that it cannot hold. Characters that are not known yet go to `unknown`. */
-  lacking(text: string, unknown: Set<string>): string | undefined;
-  /** Asks the server which of these characters it can hold. */
-  learn(unknown: ReadonlySet<string>): Promise<void>;
-}
-
-/** Opens the charset of the session's database; undefined: it can hold every text. */
-export async function openCharset(session: Session, connections: Connections): Promise<Charset | undefined> {
-  const { rows } = await session.query<{ server_encoding: string }>("SHOW server_encoding");
-  return ["UTF8", "SQL_ASCII"].includes(rows[0]?.server_encoding ?? "") ? undefined : charsetOf(connections);
-}
-
-/** PostgreSQL's error for a character that has no equivalent in the other encoding. */
-const untranslatable = "22P05";
-
-function charsetOf(connections: Connections): Charset {
-  const known = new Map<string, boolean>();
-  // No table of encodings is the server's: of a text that it refuses, each half is tried.
-  const ask = async (session: Session, characters: readonly string[]): Promise<void> => {
-    const holds = await session.query({ text: "SELECT $1::text", values: [characters.join("")] }).then(
-      () => true,
-      (error: unknown) => {
-        if (error instanceof DatabaseError && error.code === untranslatable) {
-          return false;
-        }
-        throw error;
-      },
-    );
-    if (holds || characters.length === 1) {
-      for (const character of characters) {
-        known.set(character, holds);
-      }
-      return;
-    }
-    const half = characters.length >> 1;
-    await ask(session, characters.slice(0, half));
-    await ask(session, characters.slice(half));
-  };
-  return {
-    lacking(text, unknown) {
-      let lacking: string | undefined;
-      for (const character of new Set(text.replaceAll(/\p{ASCII}/gu, ""))) {
-        const holds = known.get(character);
-        if (holds === undefined) {
-          unknown.add(character);
-        } else if (!holds) {
-          lacking ??= character;
-        }
-      }
-      return lacking;
-    },
-    learn: (unknown) => connections.use((session) => ask(session, [...unknown])),
-  };
-}
-
-/** Calls `work` until it meets no character that is not known. */
-export async function knowing<T>(charset: Charset, work: (unknown: Set<string>) => T): Promise<T> {
-  for (;;) {
-    const unknown = new Set<string>();
-    const result = work(unknown);
-    if (unknown.size === 0) {
-      return result;
-    }
-    await charset.learn(unknown);
-  }
-}
-
-/** Rejected rows with each character that the database cannot hold as its number: `\u65e5`. */
-export async function storableRejects(
-  charset: Charset,
-  rejects: readonly RejectedRow[],
-): Promise<readonly RejectedRow[]> {
-  return await knowing(charset, (unknown) => {
-    const storable = (text: string): string =>
-      text
-        .replaceAll("\u0000", "\u2400")
-        .replaceAll(/\P{ASCII}/gu, (character) =>
-          charset.lacking(character, unknown) === undefined
-            ? character
-            : `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`,
-        );
-    return rejects.map((row) => ({
-      ...row,
-      value: row.value === null ? null : storable(row.value),
-      columns: Object.fromEntries(
-        Object.entries(row.columns).map(([name, text]) => [name, text === null ? null : storable(text)]),
-      ),
-    }));
-  });
 }

@@ -33,7 +33,7 @@ postgres.describe("an error of the server while the target is read", () => {
     try {
       await using looking = pgSink({ url: postgres.server().url(database.name, "onlooker"), postgres: upsert });
       await looking.open(stored);
-      using stop = stopAt("before", /^SELECT c\.oid::int8::float8 AS oid FROM/);
+      using stop = stopAt("before", /^SELECT c\.oid::int8::float8 AS oid/);
       const opening = looking.open(stored).catch((error: unknown) => error);
       await stop.reached;
       await database.query("REVOKE SELECT ON pg_catalog.pg_class FROM PUBLIC");

@@ -10,6 +10,7 @@ import {
   findTable,
   fitColumns,
   keysTable,
+  oidOf,
   quoteName,
   quoteTable,
   refuseChanged,
@@ -19,7 +20,7 @@ import {
   type TableName,
   type TargetColumn,
 } from "../table.js";
-import { checkStaging, dropOutdated, oidOf, rowsOfSpans, runAll, stagingGone } from "./copied-tables.js";
+import { checkStaging, dropOutdated, rowsOfSpans, runAll, stagingGone } from "./copied-tables.js";
 import { didYouMean } from "../../../util/suggest.js";
 
 /** Mode append: rows are copied straight into the table. */
@@ -30,30 +31,20 @@ export function appendMode(tools: ModeTools): Mode {
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
       const columns = await prepareTable(session, tools, plan, mayCreate);
-      await refuseRowSecurity(session, name);
+      if ((await findTable(session, name))?.secured === true) {
+        throw new JobError(
+          "PERMISSION",
+          `checking table ${showTable(name)}: its row-level security applies to this role, and Postgres cannot COPY into such a table`,
+          {
+            hint: "connect as a role with BYPASSRLS, or as the owner of a table without FORCE ROW LEVEL SECURITY; or write output.postgres.mode: upsert, which inserts as the policies allow",
+          },
+        );
+      }
       return columns;
     },
     write: (session, rows) => copyRows(session, name, rows),
     writtenRows: () => rowsOfSpans(control),
   };
-}
-
-/** Refuses a table whose policies apply to this role: Postgres cannot COPY into it. @throws JobError PERMISSION */
-async function refuseRowSecurity(session: Session, name: TableName): Promise<void> {
-  const { rows } = await session.query({
-    text: `SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2 AND row_security_active(c.oid)`,
-    values: [name.schema, name.table],
-  });
-  if (rows.length > 0) {
-    throw new JobError(
-      "PERMISSION",
-      `checking table ${showTable(name)}: its row-level security applies to this role, and Postgres cannot COPY into such a table`,
-      {
-        hint: "connect as a role with BYPASSRLS, or as the owner of a table without FORCE ROW LEVEL SECURITY; or write output.postgres.mode: upsert, which inserts as the policies allow",
-      },
-    );
-  }
 }
 
 /**
@@ -94,7 +85,6 @@ async function appendTable(
   }
 }
 
-/** Checks the table's columns, and makes the table where it may. */
 async function prepareTable(
   session: Session,
   { name, spec }: ModeTools,
@@ -240,10 +230,11 @@ async function makeKeys(session: Session, { name, spec: { key } }: ModeTools, ta
 
 /** To make the table anew while spans are committed could put their keys twice, without a word. */
 function keysGone({ runId }: Plan, table: TableName): JobError {
-  return damagedRun(`checking table ${showTable(table)}: the table of the run's keys is gone`, {
-    hint: "it was removed; restore it from a backup",
+  return damagedRun(
     runId,
-  });
+    `checking table ${showTable(table)}: the table of the run's keys is gone`,
+    "it was removed; restore it from a backup",
+  );
 }
 
 interface Merge {
@@ -272,7 +263,6 @@ export function onConflict(key: readonly string[], names: readonly string[]): st
   return `ON CONFLICT (${key.join(", ")}) ${updates.length === 0 ? "DO NOTHING" : `DO UPDATE SET ${updates.join(", ")}`}`;
 }
 
-/** Counts of a merge: rows put, of rows due. */
 interface Merged {
   readonly put: number;
   readonly due: number;
@@ -362,10 +352,11 @@ async function refuseUncommitted(session: Session, keys: string, spans: string, 
   });
   const span = rows[0]?.span ?? undefined;
   if (span !== undefined) {
-    throw damagedRun(`reading ${spans}: the row of span ${span} of run ${runId} is gone, and its keys are there`, {
-      hint: "the control tables were changed; restore them from a backup",
+    throw damagedRun(
       runId,
-    });
+      `reading ${spans}: the row of span ${span} of run ${runId} is gone, and its keys are there`,
+      "the control tables were changed; restore them from a backup",
+    );
   }
 }
 
@@ -485,7 +476,6 @@ async function makeStaging(session: Session, { name, spec }: ModeTools, plan: Pl
   );
 }
 
-/** Inserts all rows of a run into the target. */
 async function publish(session: Session, tools: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const { name, spec, refuseNewer } = tools;
   await session.query("SET LOCAL statement_timeout = 0"); // all rows may take longer than the limit of a statement

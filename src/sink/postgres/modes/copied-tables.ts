@@ -2,7 +2,7 @@ import type { Plan } from "../../../plan/plan.js";
 import type { Session } from "../connections.js";
 import { type Control, damagedRun } from "../control.js";
 import type { RowsNeeded } from "./mode.js";
-import { collationName, quoteTable, showTable, type TableName } from "../table.js";
+import { collationName, findTable, oidOf, quoteTable, showTable, type TableName } from "../table.js";
 import { JobError } from "../../../util/errors.js";
 
 /**
@@ -52,20 +52,12 @@ export async function runAll(session: Session, statements: readonly { readonly s
   }
 }
 
-export async function oidOf(session: Session, name: TableName): Promise<number | undefined> {
-  const { rows } = await session.query<{ oid: number }>({
-    text: `SELECT c.oid::int8::float8 AS oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2`,
-    values: [name.schema, name.table],
-  });
-  return rows[0]?.oid;
-}
-
 export function stagingGone(staging: TableName, { runId }: Plan): JobError {
-  return damagedRun(`checking table ${showTable(staging)}: the staging table is gone`, {
-    hint: "it was removed; restore it from a backup",
+  return damagedRun(
     runId,
-  });
+    `checking table ${showTable(staging)}: the staging table is gone`,
+    "it was removed; restore it from a backup",
+  );
 }
 
 /** SQL for the number of rows that the committed spans of run $1 gave. */
@@ -84,7 +76,7 @@ export async function checkStaging(
   due: string,
   doing: RowsNeeded,
 ): Promise<void> {
-  if (doing !== "finishing" && !(await mayRead(session, staging))) {
+  if (doing !== "finishing" && (await findTable(session, staging))?.readable !== true) {
     return; // another role's approval is kept, and an attempt that may read the rows publishes them
   }
   await session.query("SET LOCAL statement_timeout = 0"); // to count all rows may take longer than the limit of a statement
@@ -97,19 +89,11 @@ export async function checkStaging(
   if (row?.there !== row?.due) {
     const discard = doing === "approving" ? ", or discard the run" : "";
     throw damagedRun(
+      runId,
       `${doing} run ${runId}: ${showTable(staging)} holds ${row?.there} rows, its spans gave ${row?.due}`,
-      { hint: `the staging table was changed; restore it from a backup${discard}`, runId },
+      `the staging table was changed; restore it from a backup${discard}`,
     );
   }
-}
-
-async function mayRead(session: Session, name: TableName): Promise<boolean> {
-  const { rows } = await session.query<{ may: boolean | null }>({
-    text: `SELECT has_table_privilege(c.oid, 'SELECT') AS may FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2`,
-    values: [name.schema, name.table],
-  });
-  return rows[0]?.may === true;
 }
 
 /** SQL for the shape of an index, all but its name. `i`: its row of `pg_index`. */

@@ -6,6 +6,7 @@ import { type Control, type PostgresTarget, hasControlTables, makeControlTables 
 import type { RefuseNewer } from "../newer-runs.js";
 import type { RetryTools } from "../../../util/retry.js";
 import type { RowSpool, SpilledCopy } from "../copy-binary.js";
+import type { ConnectionSettings } from "../connect.js";
 
 /**
  * How the rows of a run are written into the target: `append`, `upsert` or `replace`. Each call is made in a
@@ -98,27 +99,33 @@ export class KeyTakenConcurrently extends Error {
   }
 }
 
-/** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
-export interface RunTools extends TransactionTools, TargetTools, ModeTools {
-  /** Name of the target in messages. */
-  readonly target: string;
-  /** The target that the spec names, as a plan pins it. */
-  readonly planTarget: PostgresTarget;
+/** What a table is opened with. */
+export interface PostgresSinkOptions {
+  readonly spec: PostgresOutputSpec;
+  readonly settings: ConnectionSettings;
+  readonly retry: RetryTools;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
   /** Lets a new run add its rows to those of earlier runs, in mode append. */
   readonly allowDuplicates: boolean;
   /** Lets a run publish over the rows of a newer run. */
   readonly allowOlder: boolean;
-  /** Warns, unless this sink has said so before: a run is prepared and read several times. */
-  readonly warnOnce: (message: string) => void;
-  readonly retry: RetryTools;
   /** Name and version of this program. */
   readonly program: string;
+  /** Takes files of rows; closed with the sink. */
+  readonly spool: RowSpool;
+}
+
+/** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
+export interface RunTools extends PostgresSinkOptions, TransactionTools, TargetTools, ModeTools {
+  /** Name of the target in messages. */
+  readonly target: string;
+  /** The target that the spec names, as a plan pins it. */
+  readonly planTarget: PostgresTarget;
+  /** Warns, unless this sink has said so before: a run is prepared and read several times. */
+  readonly warnOnce: (message: string) => void;
   /** Rows of incomplete spans. */
   readonly spilled: SpilledCopy;
-  /** Takes files of rows. */
-  readonly spool: RowSpool;
-  /** Names this attempt among all attempts on all machines. */
-  readonly writer: string;
 }
 
 /** Seconds without data that a transaction may take which checks, copies or moves all rows of a run. */

@@ -3,28 +3,12 @@ import { JobError } from "../../../util/errors.js";
 import type { Plan, RunId } from "../../../plan/plan.js";
 import { copyRows, keyNotNull, noSuchTable, onConflict, requireKey, requireUnique } from "./by-span.js";
 import {
-  allConstraints,
-  checkStaging,
-  copyAttributes,
-  dropOutdated,
-  indexShape,
-  makeRowTable,
-  oidOf,
-  refuseOtherShape,
-  rowsOfSpans,
-  runAll,
-  stagingGone,
-} from "./copied-tables.js";
-import { lock, type Session } from "../connections.js";
-import { type Control, lockRuns } from "../control.js";
-import { keptTables, readSwaps, recordSwap, type Swapped, type Undoable } from "../swaps.js";
-import type { Mode, ModeTools } from "./mode.js";
-import {
   createTable,
   derivedName,
   findTable,
   fitColumns,
   type FoundTable,
+  oidOf,
   quoteName,
   quoteTable,
   shortHash,
@@ -32,8 +16,25 @@ import {
   stagingTable,
   type TableName,
 } from "../table.js";
+import {
+  allConstraints,
+  checkStaging,
+  copyAttributes,
+  dropOutdated,
+  indexShape,
+  makeRowTable,
+  refuseOtherShape,
+  rowsOfSpans,
+  runAll,
+  stagingGone,
+} from "./copied-tables.js";
+import { lock, type Session } from "../connections.js";
+import { type Control, lockRuns } from "../control.js";
+import { previousTables, readSwaps, recordSwap, type Swapped, type Undoable } from "../swaps.js";
+import type { Mode, ModeTools } from "./mode.js";
 import type { RolledBack, VisibleRun } from "../../../publish/published-run.js";
 import { isPruned } from "../past-runs.js";
+import { splitTable } from "../../../spec/output-spec.js";
 
 /**
  * Mode replace: rows are copied into a staging table like the target. When every span is committed, one short
@@ -95,7 +96,10 @@ export function replaceMode(tools: ModeTools): Mode {
               }
             },
           },
-    unneededTables: (session) => keptTables(session, tools.control, name, spec.keep_previous),
+    unneededTables: async (session) =>
+      (await previousTables(session, tools.control, name))
+        .slice(spec.keep_previous)
+        .map((table) => splitTable(table.name)),
   };
 }
 
@@ -260,7 +264,6 @@ async function rolledBackMeanwhile(
   return await rolledBack(session, tools, last.run_id, last.kept);
 }
 
-/** Requires a replacement that is not undone, and the table that it has kept. @throws JobError USAGE */
 async function requireReplaced(
   session: Session,
   name: TableName,
@@ -295,7 +298,6 @@ async function requireReplaced(
   return { ...replacement, before };
 }
 
-/** Swaps the target and the table that the last replacement kept. */
 async function swapBack(
   session: Session,
   tools: ModeTools,
@@ -324,7 +326,6 @@ async function runWithParams(session: Session, { table }: Control, runId: RunId)
   return { runId, params: rows[0]?.params ?? null };
 }
 
-/** The number of runs that a message names. */
 const namedLimit = 5;
 
 /**
@@ -409,7 +410,6 @@ async function exchangeNames(
   await session.query(`ALTER TABLE ${quoteTable(incoming)} RENAME TO ${quoteName(target.table)}`);
 }
 
-/** The rows of `from` for those of `target`. */
 interface Exchange {
   readonly target: TableName;
   readonly from: TableName;
@@ -463,7 +463,6 @@ function exchangeSql({ target, from, key, columns, fixed = [] }: Exchange, which
   ];
 }
 
-/** Copies a table with its rows. `columns`: those that can be written. */
 async function copyTable(session: Session, from: TableName, to: TableName, columns: readonly string[]): Promise<void> {
   await makeRowTable(session, from, to);
   const names = columns.map(quoteName).join(", ");
@@ -498,7 +497,6 @@ const dependents = `
   UNION SELECT 'parent table ' || inhparent::regclass FROM pg_inherits WHERE inhrelid = $1
   ORDER BY 1`;
 
-/** Refuses to swap a table that other objects depend on. @throws JobError OUTPUT_MISMATCH that lists them */
 async function refuseDependents(
   session: Session,
   name: TableName,
@@ -515,7 +513,6 @@ async function refuseDependents(
   }
 }
 
-/** Refuses to swap in a staging table that other objects, such as views, depend on. @throws JobError OUTPUT_MISMATCH */
 async function refuseIncoming(session: Session, staging: TableName): Promise<void> {
   const oid = await oidOf(session, staging);
   if (oid !== undefined) {
