@@ -26,8 +26,9 @@ export interface Ensemble {
   readonly classes: Classes | undefined;
 }
 
-export type Aggregate = "SUM" | "AVERAGE" | "MIN" | "MAX";
-export type Transform = "NONE" | "LOGISTIC" | "SOFTMAX" | "SOFTMAX_ZERO" | "PROBIT";
+export type Aggregate = "SUM" | "AVERAGE";
+/** Those that exporters write: of the others, ONNX Runtime computes the trees. */
+export type Transform = "NONE" | "LOGISTIC" | "SOFTMAX";
 
 /** The nodes of all trees, by their place in the model. Where a node's condition holds, its true child comes next. */
 export interface TreeNodes {
@@ -68,8 +69,8 @@ const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeE
 
 /** In the order of the numbers that TreeEnsemble has for them. */
 const numberedModes: readonly NodeMode[] = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"];
-const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM", "MIN", "MAX"];
-const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
+const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM"];
+const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX"];
 
 export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
   return domain === "ai.onnx.ml" && (treeOperators as readonly string[]).includes(operator);

@@ -1,6 +1,6 @@
-import { sha256Of } from "../../util/sha256.js";
 import type { Tensor } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
+import { sha256Of } from "../../util/sha256.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest, TreesState } from "../port.js";
 import { differenceOf, Mismatch } from "./compare-scores.js";
