@@ -1,7 +1,7 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
-import type { S3Settings } from "./s3.js";
 import type { StoreScheme } from "../spec/object-uri.js";
 import { assertNever } from "../util/errors.js";
+import type { S3Settings } from "./s3.js";
 import { type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";
 
 /** A store, and how it is reached. It can be sent to another thread. */
