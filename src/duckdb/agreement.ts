@@ -1,8 +1,8 @@
-import type { ColumnType } from "../columnar/types.js";
-import { exactText } from "../columnar/json-text.js";
-import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
 import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
+import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
+import { exactText } from "../columnar/json-text.js";
+import type { ColumnType } from "../columnar/types.js";
 import { assertNever } from "../util/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
@@ -117,7 +117,8 @@ const shownFlips = 256;
 export async function measureColumn(
   connection: DuckDBConnection,
   column: ComparedColumn & { readonly index: number },
-  { names, tolerance }: { readonly names: RowNames; readonly tolerance: number },
+  names: RowNames,
+  tolerance: number,
 ): Promise<Measures> {
   const { index } = column;
   const [a, b, d] = [`a${index}`, `b${index}`, `d${index}`] as const;
