@@ -200,7 +200,6 @@ export function nearness<T>(
   return { near, usual: Math.max(0, ...usual), nearest };
 }
 
-/** How far apart numbers are. */
 export function apart(left: number, right: number): number {
   return Math.abs(left - right);
 }

@@ -21,7 +21,6 @@ export interface RowJoin {
   readonly connection: DuckDBConnection;
   /** The memory limit of the DuckDB. */
   readonly memoryBytes: number;
-  /** The columns of the tables that were loaded. */
   readonly columns: Record<JoinSide, readonly JoinColumn[]>;
 }
 

@@ -19,7 +19,6 @@ interface ModelCacheOptions {
   readonly kind?: FileKind;
 }
 
-/** A kind of file that is fetched. */
 export interface FileKind {
   /** The kind in messages. */
   readonly noun: "model" | "tokenizer";

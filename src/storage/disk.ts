@@ -602,12 +602,10 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
 /** Errors of paths at which nothing can exist. */
 const notFoundErrnos: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
 
-/** Whether an error says that a path does not exist. */
 function isNotFound(error: unknown): boolean {
   return notFoundErrnos.has(errnoOf(error) ?? "");
 }
 
-/** Whether an error says that permission is denied. */
 function isDenied(error: unknown): boolean {
   const errno = errnoOf(error);
   return errno === "EACCES" || errno === "EPERM";

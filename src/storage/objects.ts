@@ -377,7 +377,6 @@ type TailCache = ReturnType<typeof createTailCache>;
  * tails that were used least recently leave first.
  */
 function createTailCache(limitBytes: number) {
-  /** Tails in the order of their last use. */
   const tails = new Map<string, Tail>();
   let heldBytes = 0;
   const remove = (key: string): Tail | undefined => {

@@ -46,7 +46,6 @@ interface OnnxEngineOptions {
   readonly profileFolder?: string | undefined;
 }
 
-/** An engine that computes on this machine. */
 export interface OnnxEngine extends Engine {
   readonly local: LocalEngine;
 }
@@ -54,7 +53,6 @@ export interface OnnxEngine extends Engine {
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
 const batchesPerSession = 2;
 
-/** Providers that take the number of a device. */
 const numbered: ReadonlySet<Provider> = new Set(["cuda", "tensorrt", "dml"]);
 
 /**

@@ -16,34 +16,13 @@ import {
 } from "../port.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./task.js";
 
-/** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
-interface KeptAnswers extends Disposable {
-  /** Answers that were kept before this attempt, and what they took. */
-  readonly earlier: Spent;
-  /** What a budget must count of earlier attempts: that, and the most that requests may have taken whose answers were lost. */
-  readonly before: { readonly all: TokenCount; readonly byWorker: TokenCount };
-  find(request: string): ModelAnswer | undefined;
-  /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
-  add(request: string, answer: ModelAnswer): void;
-  /** Adds a request whose answer was lost, for the budgets of later attempts. @param worst the most that it may have taken */
-  addLost(worst: TokenCount): void;
-  /**
-   * Counts all answers that are kept now. undefined: no answers are kept
-   * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
-   */
-  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
-  /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
-  begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
-  /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
-  keep(): Promise<void>;
-  /** @throws the error of the store if answers could not be kept */
-  requireKept(): void;
-}
-
-/** @param flushMs how long an answer waits before it is written; undefined: the store says it */
-export function createKeptAnswers(flushMs?: number): KeptAnswers {
+/**
+ * The answers of a run that this attempt knows: those that attempts have kept, and its own.
+ * @param flushMs how long an answer waits before it is written; undefined: the store says it
+ */
+export function createKeptAnswers(flushMs?: number) {
   const texts = createAnswerTexts();
-  const earlier = nothingSpent();
+  const earlier: Sum = nothingSpent();
   const before = { all: nothingSpent(), byWorker: nothingSpent() };
   /** undefined: a pipe keeps none. */
   let store: AnswerStore | undefined;
@@ -85,27 +64,37 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
   };
 
   return {
+    /** Answers that were kept before this attempt, and what they took. */
     earlier,
-    before,
+    /** What a budget must count of earlier attempts: that, and the most that requests may have taken whose answers were lost. */
+    before: before as { readonly all: TokenCount; readonly byWorker: TokenCount },
+    /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
     keep,
+    /** @throws the error of the store if answers could not be kept */
     requireKept() {
       if (failure !== undefined) {
         throw failure.error;
       }
     },
-    find(request) {
+    find(request: string): ModelAnswer | undefined {
       const text = texts.get(request);
       return text === undefined ? undefined : parseKept(text);
     },
-    add(request, answer) {
+    /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
+    add(request: string, answer: ModelAnswer) {
       const text = keptText(answer, workerIndex);
       texts.set(request, text);
       addRecord(request, text);
     },
-    addLost(tokens) {
+    /** Adds a request whose answer was lost, for the budgets of later attempts. @param tokens the most that it may have taken */
+    addLost(tokens: TokenCount) {
       addRecord(keyOfNoRow(), keptText({ ...emptyAnswer, finish: lostFinish, tokens }, workerIndex));
     },
-    async recount(own, onAnswer) {
+    /**
+     * Counts all answers that are kept now. undefined: no answers are kept
+     * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
+     */
+    async recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined> {
       await keep();
       if (store === undefined) {
         return undefined;
@@ -118,7 +107,8 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
       const known = sumOfSpent(own, earlier);
       return kept.answers < known.answers ? known : kept;
     },
-    async begin(from, worker, onAnswer) {
+    /** Takes over what is kept. @param onAnswer called with each answer */
+    async begin(from: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void) {
       workerIndex = worker;
       for await (const { answer, request, text } of readKept(from.read())) {
         addAnswer(earlier, answer);

@@ -572,7 +572,6 @@ function durationMs(text: string | null): number | undefined {
 
 /** A request to servers, until one of them has answered or refused it. */
 interface Question<T> {
-  /** The rows that it has. */
   readonly rows: number;
   /** The tokens that it takes, as servers count them before they answer. */
   readonly tokens: number;
@@ -592,7 +591,6 @@ interface Question<T> {
   works(this: void, turn: Turn, answered: boolean): Promise<boolean | undefined>;
 }
 
-/** The rows of a request are refused. */
 export interface RefusedRows {
   readonly kind: "refused";
   /** undefined: the server does not take them, or fails on them. */

@@ -22,7 +22,6 @@ export interface Ensemble {
   readonly transform: Transform;
   /** Base values that are added to the scores: none, or one for each target; one also for two classes. */
   readonly base: Float64Array;
-  /** The classes of a classifier. */
   readonly classes: Classes | undefined;
 }
 
@@ -238,7 +237,6 @@ function placesOf(attributes: Attributes, prefix: "class" | "target", placeOf: P
 }
 
 interface WeightList {
-  /** The node of each weight. */
   readonly nodeOf: Int32Array;
   readonly targets: Float64Array;
   readonly values: Float64Array;

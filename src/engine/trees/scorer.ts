@@ -7,7 +7,6 @@ export type Floats = Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
 /** The trees of an ensemble in this thread's WebAssembly memory. */
 interface TreeScorer extends Disposable {
-  /** Features that a row must have. */
   readonly features: number;
   /**
    * Adds up the leaves of rows, block after block.
@@ -404,7 +403,6 @@ interface Columns {
   readonly ranked: readonly RankedFeature[];
   readonly sets: readonly SetColumn[];
   readonly count: number;
-  /** The condition of each node that is no leaf. */
   readonly conditions: ReadonlyMap<number, Condition>;
 }
 
