@@ -28,7 +28,7 @@ const canaries = {
   "src/scoring/canary.ts": { code: 'import "../formats/parquet/decoder.js";\n', rule: "scoring-knows-ports-only" },
   "src/scoring/canary-node.ts": { code: 'import "node:fs";\n', rule: "run-knows-no-library-or-node" },
   "src/scoring/workers/canary.ts": {
-    code: 'import "../../formats/parquet/unit-reader.js";\n',
+    code: 'import "../../formats/parquet/units.js";\n',
     rule: "scoring-knows-ports-only",
   },
   "src/scoring/workers/canary-node.ts": {
@@ -70,7 +70,7 @@ const canaries = {
   "src/app/canary.ts": { code: 'import "../cli/main.js";\n', rule: "app-does-not-know-cli" },
   "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },
   "src/start/canary.ts": { code: 'import "../util/errors.js";\n', rule: "start-loads-little" },
-  "src/objects/canary-cli.ts": { code: 'import "../app/version.js";\n', rule: "only-cli-and-app-wire" },
+  "src/objects/canary-cli.ts": { code: 'import "../app/attempt.js";\n', rule: "only-cli-and-app-wire" },
 };
 
 /** Files of a folder, beside its subfolders, at most: more are not seen at a glance. */

@@ -1,8 +1,7 @@
 // Writes what is made from the definitions: the JSON Schema for editors, the references of job spec and command line.
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
-import { editorSchema } from "../dist/spec/editor-schema.js";
-import { checkSpec, specJsonSchema } from "../dist/spec/job-spec.js";
+import { checkSpec, editorSchema, specJsonSchema } from "../dist/spec/job-spec.js";
 import { classOfKey } from "../dist/spec/key-classes.js";
 import { cliPage } from "./cli-page.mjs";
 

@@ -5,38 +5,39 @@ import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Claim, claimOf, decoderByFormat } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";
+import { paramTexts, splitRunId } from "../plan/identity.js";
+import { decidedText, everyRun } from "../publish/recorded-run.js";
 import {
   type AttemptInfo,
   type AttemptRecord,
-  createAttemptRecord,
   type RecordOptions,
+  createAttemptRecord,
+  workerFile,
 } from "../report/attempt-record.js";
-import { type Progress, silentProgress, withRecord } from "../report/progress/progress.js";
-import { workerFile } from "../report/worker-file.js";
+import { type Progress, silentProgress, withRecord } from "../report/progress.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { type LimitedRun, limitParam } from "../spec/limited-spec.js";
-import type { LoadedSpec } from "../spec/load.js";
+import { type LimitedRun, type LoadedSpec, limitParam } from "../spec/load.js";
+import { challengerModel, challengerPlaces } from "../spec/model-spec.js";
+import { JobError } from "../util/errors.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import { sha256Of } from "../util/sha256.js";
+import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
+import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
+import {
+  challengerTools,
+  type ModelToolsOptions,
+  type SharedModels,
+  modelTools,
+  openBatchLimitCache,
+} from "./model-tools.js";
+import { type Permissions, type SinkOptions, openSink, openSource, shortPath, targetName, writtenTo } from "./open.js";
+import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../util/texts.js";
-import { attemptServices } from "./attempt-services.js";
-import { openBatchLimitCache } from "./batch-limit-cache.js";
-import { partReaders } from "./duckdb/open-part-reader.js";
-import { modelTools } from "./models/model-tools.js";
-import { secondJobOpener } from "./open-second-job.js";
-import { openSink, type Permissions, shortPath, targetName, writtenTo } from "./open-sink.js";
-import { openSource } from "./open-source.js";
-import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./process-limits.js";
-import { readGivenText } from "./reading/given-files.js";
-import { type JobOptions, readSpec } from "./reading/read-spec.js";
-import type { SharedModels } from "./shared-models.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
-import { programVersion, versionsFor } from "./version.js";
-import { checkSeveral } from "./worker.js";
 
-export interface ContextParts {
+interface ContextParts {
   readonly log?: Log;
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
@@ -126,12 +127,9 @@ export async function openLoaded(
     ...decoding(spec, cores, memory),
     ...models,
     ...sharedModels(spec.model, models),
-    openSecondJob: secondJobOpener(loaded, own, {
-      ...modelOptions,
-      recordOf: (second) => recordOf(second, { worker: attempt.worker }),
-    }),
+    openSecondJob: secondJobOpener(loaded, own, modelOptions),
     async openRowJoiner(folders) {
-      const { openRowJoin } = await import("./duckdb/open-row-join.js");
+      const { openRowJoin } = await import("./duckdb.js");
       return await openRowJoin({ folders, threads: cores, memoryBytes: memory.duckDbBytes });
     },
     batchLimits: openBatchLimitCache(log),
@@ -199,7 +197,7 @@ function decoding(
   const { timezone } = spec;
   return {
     async openGoldenReader(folders) {
-      const { openGoldenReader } = await import("./duckdb/open-golden-reader.js");
+      const { openGoldenReader } = await import("./duckdb.js");
       return await openGoldenReader({ threads: cores, folders, timezone, memory });
     },
     openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
@@ -207,9 +205,12 @@ function decoding(
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
     },
-    openPartReader: partReaders({ threads: cores, memoryBytes: memory.duckDbBytes }),
+    async openPartReader(folder) {
+      const { openPartReader } = await import("./duckdb.js");
+      return await openPartReader(folder, { threads: cores, memoryBytes: memory.duckDbBytes });
+    },
     async openStoredRows(request) {
-      const { openStoredRows } = await import("./duckdb/open-stored-rows.js");
+      const { openStoredRows } = await import("./duckdb.js");
       return await openStoredRows({ threads: cores, memoryBytes: memory.duckDbBytes }, request);
     },
     decodeWorkers: { cores, startDecodeWorkers },
@@ -229,7 +230,7 @@ function openDecoder(
     },
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
-      const { openShards } = await import("../formats/arrow/ipc/shards.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
       return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
     },
   });
@@ -269,4 +270,121 @@ export function commandFor(
   );
   const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
   return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
+}
+
+/** The folder with its predictions, below that of the published ones, and what is added to the name of a table. */
+const place = "_challenger";
+
+/** The longest time from the first failure of a call to its target to its last try: published rows wait for it. */
+const mostRetrySeconds = 30;
+
+/**
+ * The spec of the job, which scores all rows and is published nowhere. No spec can have its name. Without a challenger, it
+ * says where the predictions of an earlier one are.
+ */
+function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
+  const { columns, parquet, postgres } = job.output;
+  return {
+    ...job,
+    name: `${job.name}.challenger`,
+    model: challenger === undefined ? job.model : challengerModel(job.model, challenger),
+    input: { ...job.input, wait: 0, freshness: undefined },
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    output: {
+      columns,
+      lineage: postgres !== undefined && postgres.mode !== "replace",
+      numbered: true,
+      ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${place}` } }),
+      ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
+    },
+  };
+}
+
+/** How the job is opened that scores the same rows with the challenger of a spec. */
+function secondJobOpener(
+  { spec, where, variablesOf, outputPattern }: LoadedSpec,
+  sink: Omit<SinkOptions, "outputPattern" | "variablesOf" | "where">,
+  tools: ModelToolsOptions & { readonly log: Log },
+): JobContext["openSecondJob"] {
+  const own = specOf(spec);
+  const { log, worker } = tools;
+  const debug = (message: string): void => {
+    log.debug(message);
+  };
+  return async () => {
+    // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
+    const attempt = { allowDuplicates: true, allowOlder: true };
+    const opened = await openSink(own, {
+      ...sink,
+      retry: { ...sink.retry, maxSeconds: Math.min(sink.retry.maxSeconds, mostRetrySeconds) },
+      attempt,
+      outputPattern: `${outputPattern}/${place}`,
+      variablesOf,
+      where,
+    });
+    return {
+      spec: own,
+      sink: opened,
+      where: challengerPlaces(where),
+      ...challengerTools(spec, { ...tools, where: challengerPlaces(where) }),
+      record: recordOf(own, { worker }),
+      progress: silentProgress,
+      log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end
+      [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+    };
+  };
+}
+
+export interface RunOptions extends JobOptions {
+  /** The id of a run, in place of its params. */
+  readonly run?: string | undefined;
+}
+
+/**
+ * Reads a spec with the params of a run of the job, which is looked for at the target; without an id, with the params of
+ * the command.
+ * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ */
+export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
+  return run === undefined || options.param.length > 0
+    ? await readSpec(specPath, options)
+    : await readSpecOfRun(specPath, { run, ...options });
+}
+
+/**
+ * Reads a spec with the params of a run of the job, which is looked for at the target. Params of the command only name the
+ * target.
+ * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ */
+export async function readSpecOfRun(
+  specPath: string,
+  { run, ...options }: RunOptions & { readonly run: string },
+): Promise<LoadedSpec> {
+  const loaded = await readSpec(specPath, options, { standIns: "all" });
+  await using job = await openLoaded(loaded, specPath);
+  const runs = await job.sink.history({ job: loaded.spec.name, last: everyRun });
+  const found = runs.find(({ runId }) => runId === run);
+  if (found?.plan === undefined) {
+    const { name, params } = loaded.spec;
+    const [param = "NAME"] = job.dateParam === undefined ? Object.keys(params) : [job.dateParam];
+    throw new JobError(
+      "USAGE",
+      `looking for run ${run}: none of the ${runs.length} runs of ${name} that were found has this id`,
+      {
+        hint: `infer-batch history lists the runs of all dates; to name a run that it does not list, give its params: --param ${param}=…`,
+      },
+    );
+  }
+  const { base, number } = splitRunId(found.runId);
+  const later = runs.map(({ runId }) => splitRunId(runId)).find((one) => one.base === base && one.number > number);
+  if (later !== undefined) {
+    const { decision, verdict } = found;
+    const decided = decision === undefined ? "" : `\n  it was ${decidedText({ decision, verdict })}`;
+    throw new JobError("USAGE", `looking for run ${run}: run ${base}-r${later.number} came after it${decided}`, {
+      hint: "name the later run; infer-batch history says what became of this one",
+    });
+  }
+  const param = paramTexts(found.plan.params);
+  return await readSpec(specPath, { param });
 }

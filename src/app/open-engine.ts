@@ -1,15 +1,14 @@
+import type { TextTensors } from "../columnar/tensor.js";
 import { ProviderFault } from "../engine/onnx/faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
 import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
-import type { TextTensors } from "../columnar/tensor.js";
-import { JobError } from "../util/errors.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
-import type { Worker } from "../plan/worker-shares.js";
+import { JobError } from "../util/errors.js";
+import type { Worker } from "../plan/spans.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
-import { needsProbe, probeProvider } from "./providers/probe-provider.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
@@ -97,7 +96,10 @@ async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Prom
   const { sessions, threads } = layoutOf(model, need, { ...options, provider });
   const isCpu = provider === "cpu";
   const mayCompile = isCpu && !("preview" in need) && spec.engine.trees === "auto" && model.traits.hasTrees;
-  await (needsProbe(provider) ? probeProvider(provider) : undefined);
+  if (provider === "webgpu") {
+    const { probeProvider } = await import("./providers.js"); // and what inspects GPUs
+    await probeProvider(provider);
+  }
   return await openOnnxEngine({
     model,
     texts: isCpu ? neededTexts(model, spec.model) : undefined,
@@ -165,7 +167,7 @@ async function whyMissing(
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/devices/machine.js");
   const { partsOf } = await import("../engine/devices/parts.js");
-  const { providerMissing } = await import("./providers/provider-missing.js");
+  const { providerMissing } = await import("./providers.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);
   const first = parts.find(({ state, remedy }) => state === "missing" && remedy !== undefined);

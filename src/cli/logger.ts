@@ -1,9 +1,9 @@
-import { destination, type DestinationStream, pino } from "pino";
+import { type DestinationStream, destination, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
+import { type Progress, barProgress, lineProgress, silentProgress } from "../report/progress.js";
 import { printableLines } from "../util/texts.js";
 import type { Log } from "../scoring/context.js";
-import { wantsColor, writeMessage } from "./colors.js";
-import type { Output, SafeOutput } from "./io.js";
+import { type Output, type SafeOutput, wantsColor, writeMessage } from "./io.js";
 
 /** The options of a command that logs. */
 export interface LogOptions {
@@ -76,4 +76,20 @@ function prettyStream(stream: DestinationStream, raw: Output): DestinationStream
       stream.write(pretty(line));
     },
   };
+}
+
+/** Shows progress as a bar on a terminal, else as lines of a log. @param log logs a line */
+export function chooseProgress(
+  { progress, quiet }: { readonly progress: boolean; readonly quiet?: boolean | undefined },
+  log: (line: string) => void,
+  stderr: Output,
+): Progress {
+  if (!progress || quiet === true) {
+    return silentProgress;
+  }
+  return stderr.isTTY === true ? barProgress(stderr, monotonicMs) : lineProgress(log, monotonicMs);
+}
+
+function monotonicMs(): number {
+  return performance.now();
 }

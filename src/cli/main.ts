@@ -1,10 +1,9 @@
-import { hasRoomForThreads, usableCores } from "../app/process-limits.js";
+import { hasRoomForThreads, usableCores } from "../app/machine.js";
 import { scoringWorker } from "../app/threads/worker-threads.js";
 import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
 import { errnoOf, JobError } from "../util/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
-import { failWith } from "./failure.js";
-import { endOnSignalsAsFirstProcess } from "./signals.js";
+import { endOnSignalsAsFirstProcess, failWith } from "./failure.js";
 
 // A reader of stdout may stop early (`| head`), and a log may be lost: neither is an error.
 process.stderr.on("error", () => undefined);
@@ -37,7 +36,7 @@ void main(process.argv.slice(2)).catch((error: unknown) => {
 async function main(args: readonly string[]): Promise<void> {
   {
     await using early = startThreadsForRun(args);
-    const { runProgram } = await import("./run-program.js");
+    const { runProgram } = await import("./program.js");
     await runProgram(args, process, early);
   }
   isRunning = false; // not when it throws: an option of Node may make it ignore unhandled rejections

@@ -1,16 +1,18 @@
-import { Command, InvalidArgumentError, Option } from "commander";
-import { programVersion } from "../app/version.js";
+import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { programVersion } from "../app/attempt.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { rangeSteps } from "../jobs/date-range.js";
+import { rangeSteps } from "../jobs/backfill.js";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 import { exitCodes } from "../util/errors.js";
+import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";
+import { type Io, type SafeIo, safeIo, safeOutput } from "./io.js";
 import { timeOfDay } from "../util/texts.js";
-import { type Io, type SafeIo, safeIo } from "./io.js";
 
 /**
  * Builds the command-line parser with all commands and options, which docs and tests read. Commands are imported when they
  * run, so that `--help` does not wait for the native libraries.
  * @param early threads for `run`, which starts its own when there are none
+ * @public so that tests reach it
  */
 export function createProgram(process: Io, early?: EarlyThreads): Command {
   const io = safeIo(process);
@@ -147,7 +149,7 @@ function addValidate(program: Command, io: SafeIo): void {
   onSpec(program, "validate")
     .description("Check a spec, its model and how the model binds to the first shard, without writing anything")
     .action(async (spec: string, options) => {
-      const { validateCommand } = await import("./commands/validate.js");
+      const { validateCommand } = await import("./commands/plan.js");
       await validateCommand(spec, options, io);
     });
 }
@@ -539,7 +541,7 @@ function addSchema(program: Command, io: SafeIo): void {
     .command("schema")
     .description("Print the JSON Schema of the job spec, for editors")
     .action(async () => {
-      const { editorSchema } = await import("../spec/editor-schema.js");
+      const { editorSchema } = await import("../spec/job-spec.js");
       io.stdout.write(`${JSON.stringify(editorSchema(), undefined, 2)}\n`);
     });
 }
@@ -767,3 +769,25 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   init: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],
   inspect: ["infer-batch inspect churn.onnx", "infer-batch inspect data/part-0.parquet"],
 };
+
+/**
+ * Runs a command line, without the names of node and the program, and sets `io.exitCode`. A process may run several: no
+ * state is shared between them.
+ */
+export async function runProgram(args: readonly string[], io: Io, early?: EarlyThreads): Promise<void> {
+  const program = createProgram(io, early);
+  try {
+    await program.parseAsync(args, { from: "user" });
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.code === "commander.excessArguments") {
+        safeOutput(io.stderr).write(usageHint(args));
+      }
+      io.exitCode = usageExit(error);
+    } else {
+      const [command] = program.args;
+      const found = program.commands.find((candidate) => candidate.name() === command);
+      io.exitCode = failWith(error, found?.opts<OutputOptions>() ?? {}, io);
+    }
+  }
+}

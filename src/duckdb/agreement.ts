@@ -1,8 +1,7 @@
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
 import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
-import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
-import { exactText } from "../columnar/json-text.js";
 import type { ColumnType } from "../columnar/types.js";
+import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
 import { assertNever } from "../util/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";

@@ -1,4 +1,4 @@
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import type { BytesColumn, ColumnType, OutputRows } from "../columnar/types.js";
 import { createTable, readColumn } from "./vectors.js";
 import type { DuckDBConnection } from "./instance.js";

@@ -1,5 +1,5 @@
-import { filterColumn } from "../columnar/column-builder.js";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
+import { filterColumn } from "../columnar/columns.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
 import { csvRows, quoteName, quotePaths } from "./sql.js";

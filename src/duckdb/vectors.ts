@@ -30,7 +30,7 @@ import {
   VARCHAR,
 } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import {
   type BytesColumn,
   type Column,

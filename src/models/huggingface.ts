@@ -1,8 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, normalize } from "node:path";
-import { downloadTo, headOf, type HttpAnswer, type HttpEndpoint, readJson } from "../net/http.js";
-import { type HubUri, parseHubUri } from "../spec/model-uri.js";
+import { type HttpAnswer, type HttpEndpoint, downloadTo, headOf, readJson } from "../net/http.js";
+import { type HubUri, parseHubUri } from "../spec/uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
 import { digestOfFile } from "../util/sha256.js";

@@ -1,20 +1,26 @@
 import { readFile } from "node:fs/promises";
 import { posix } from "node:path";
 import { parse } from "yaml";
-import type { DeclaredField, DeclaredSignature } from "../binding/declared-signature.js";
-import { downloadTo, type HttpAnswer, type HttpEndpoint, readJson, readText } from "../net/http.js";
+import { type HttpAnswer, type HttpEndpoint, downloadTo, readJson, readText } from "../net/http.js";
 import type { TlsSettings } from "../net/request.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { ModelOrigin } from "../plan/plan.js";
-import { isPlainUrl, type MlflowUri, parseMlflowUri } from "../spec/model-uri.js";
-import { isObjectUri, objectFolder, objectUriProblem } from "../spec/object-uri.js";
 import { isRecord } from "../util/checks.js";
-import { assertNever, errnoOf, JobError, messageOf } from "../util/errors.js";
+import { JobError, assertNever, errnoOf, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 import { printable } from "../util/texts.js";
 import { type Artifacts, fetchedModels, type RemoteModel, type RemoteOptions } from "./cache.js";
 import { refuseOutside } from "./model-file.js";
 import type { ModelSource } from "./port.js";
+import {
+  type MlflowUri,
+  isObjectUri,
+  isPlainUrl,
+  objectFolder,
+  objectUriProblem,
+  parseMlflowUri,
+} from "../spec/uri.js";
+import type { DeclaredField, DeclaredSignature } from "../binding/signatures.js";
 
 interface MlflowModelOptions extends RemoteOptions {
   /** `model.registry.url`, before what the environment names. */

@@ -2,7 +2,7 @@ import { open } from "node:fs/promises";
 import { normalize } from "node:path";
 import type { ObjectVersion, StoredObject } from "../objects/protocol.js";
 import { type ObjectStore, splitRange, writeAtOffset } from "../objects/store.js";
-import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/object-uri.js";
+import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
 import { type Artifacts, fetchedModels, type ModelCache, type RemoteModel } from "./cache.js";
 import type { ModelPin, ModelSource } from "./port.js";

@@ -1,6 +1,5 @@
 import { readFile } from "node:fs/promises";
-import { unknownTraits } from "../binding/served-model.js";
-import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
+import { type TokenizerFacts, unknownTraits } from "../binding/model-facts.js";
 import { noTexts } from "../onnx/texts.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { JobError } from "../util/errors.js";

@@ -1,5 +1,5 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
-import type { StoreScheme } from "../spec/object-uri.js";
+import type { StoreScheme } from "../spec/uri.js";
 import { assertNever } from "../util/errors.js";
 import type { S3Settings } from "./s3.js";
 import { type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";

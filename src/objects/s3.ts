@@ -11,28 +11,28 @@ import {
   type PutObjectCommandInput,
   S3Client,
 } from "@aws-sdk/client-s3";
-import { loadConfig, NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS } from "@smithy/core/config";
+import { NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS, loadConfig } from "@smithy/core/config";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
 import { BrokenTransfer } from "../net/http.js";
-import { objectUriText } from "../spec/object-uri.js";
-import type { StoreOutputSpec } from "../spec/parquet-spec.js";
+import { objectUriText } from "../spec/uri.js";
+import type { StoreOutputSpec } from "../spec/output-spec.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { credentialsFrom, expiredCredentialsNames, isTransientResponse, statusOf } from "./aws-credentials.js";
 import { classifyCloud, percentEncode, Refusal, saidBy } from "./cloud.js";
 import {
-  classifyUnanswered,
   type ObjectCall,
   type ObjectFailure,
   type ObjectName,
   type ObjectProtocol,
   type ObjectVersion,
   type Page,
-  permanent,
   type PutOptions,
   type SentBody,
   type StoredObject,
+  classifyUnanswered,
+  permanent,
 } from "./protocol.js";
-import { maxConcurrentRequests, type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";
+import { type ObjectStore, type RequestOptions, maxConcurrentRequests, openObjectStore } from "./store.js";
 
 /** How to reach a store, and how it keeps what is written. What is undefined comes from the environment, as for the AWS command line. */
 export interface S3Settings {

@@ -1,6 +1,5 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { orderInMetadata } from "../binding/feature-order.js";
-import type { ModelTraits } from "../binding/model-traits.js";
+import { type ModelTraits, orderInMetadata } from "../binding/model-facts.js";
 
 /** A model's metadata, and the files that hold its tensors. Text that is not set is "". */
 export interface OnnxProto {

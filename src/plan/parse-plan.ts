@@ -2,7 +2,7 @@ import { z } from "../util/zod.js";
 import type { Contract } from "../binding/contract.js";
 import { numericTensorTypes } from "../columnar/tensor.js";
 import { type ColumnType, scalarTypes } from "../columnar/types.js";
-import { limitParam } from "../spec/limited-spec.js";
+import { limitParam } from "../spec/load.js";
 import type { Plan, RunId } from "./plan.js";
 
 const rows = z.int().min(0);

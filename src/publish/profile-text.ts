@@ -5,7 +5,7 @@ import { repeatedShare } from "../checks/profile/profile-loops.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
-import { byChecks, type Decision } from "./decision.js";
+import { byChecks, type Decision } from "./lifecycle.js";
 import { logicalDateOf } from "./published-run.js";
 
 /** What is known of a run's rows when all spans are committed. */

@@ -1,13 +1,85 @@
-import { mergeProfiles, noRows, type SpanProfile } from "../checks/profile/profile.js";
-import type { ModelOrigin } from "../plan/plan.js";
-import type { RejectedRow, RejectReason } from "../columnar/types.js";
-import type { DueCall } from "./report.js";
-import { type ScoreSummary, scoreSummary } from "./score-summary.js";
-import type { ServerReport } from "./server-report.js";
-import type { SpendingReport } from "./spending/spending-report.js";
-import { createStageTimes, type Stage, type StageTimes } from "./stage-times.js";
-import type { RunReview } from "./run-review.js";
-import { createTimeline, type Timeline } from "./timeline.js";
+import { type SpanProfile, mergeProfiles, noRows } from "../checks/profile/profile.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import type { RejectReason, RejectedRow } from "../columnar/types.js";
+import type { ModelOrigin, Plan } from "../plan/plan.js";
+import { type Worker, spanCount } from "../plan/spans.js";
+import type { RowsOfRun } from "../publish/span-record.js";
+import { type ScoreSummary, scoreSummary } from "./column-stats.js";
+import {
+  type DueCall,
+  type RunReport,
+  type ServerReport,
+  type SpendingReport,
+  rounded,
+  serverFields,
+  spendingFields,
+} from "./report.js";
+import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
+import type { ReadersView } from "../publish/published-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
+
+/** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
+export interface RunReview {
+  readonly profile: RunProfile;
+  /**
+   * What the run is compared with, the latest last: published runs of the series, or the run of the file `reference`.
+   */
+  readonly earlier: readonly RunProfile[];
+  /** What readers have while the run is held; undefined: it is not held, or it is not known. */
+  readonly readers?: ReadersView | undefined;
+  /** The params of the run, and which of them is its logical date. */
+  readonly plan: Pick<Plan, "params" | "dateParam">;
+  /** The file with the profile that the run is compared with; undefined: it is compared with published runs. */
+  readonly reference?: string | undefined;
+  /** The last published runs of the series before this one, the latest last; undefined: they are not known. */
+  readonly history?: readonly RunProfile[] | undefined;
+  /** How long this run and earlier ones were scored, by run id, as `history` says; undefined: it is not known. */
+  readonly seconds?: ReadonlyMap<string, number> | undefined;
+  /** How a second model agrees; undefined: the run has none. */
+  readonly comparison?: RunComparison | undefined;
+  /** The verdict; undefined: the run has no checks. */
+  readonly verdict: RunVerdict | undefined;
+}
+
+/** Row counts over time, in at most 120 steps of equal width, which doubles when they are full. */
+export interface Timeline {
+  readonly widthMs: number;
+  /** The rows of each step. */
+  readonly rows: readonly number[];
+  /** Adds rows that were done at `atMs`, measured from the start. */
+  add(atMs: number, rows: number): void;
+}
+
+const maxSteps = 120;
+const firstWidthMs = 100;
+
+/** Makes an empty timeline. @public so that tests reach it */
+export function createTimeline(): Timeline {
+  let widthMs = firstWidthMs;
+  let steps: number[] = [];
+  return {
+    get widthMs() {
+      return widthMs;
+    },
+    get rows() {
+      return steps;
+    },
+    add(atMs, rows) {
+      while (atMs >= widthMs * maxSteps) {
+        widthMs *= 2;
+        steps = Array.from({ length: Math.ceil(steps.length / 2) }, (_, index) => {
+          return (steps[2 * index] ?? 0) + (steps[2 * index + 1] ?? 0);
+        });
+      }
+      const step = Math.max(0, Math.floor(atMs / widthMs));
+      while (steps.length <= step) {
+        steps.push(0);
+      }
+      steps[step] = (steps[step] ?? 0) + rows;
+    },
+  };
+}
 
 /** The identity of an attempt. */
 export interface AttemptInfo {
@@ -77,7 +149,7 @@ export interface NullFeatures {
 }
 
 /** A span that this attempt committed. */
-export interface CommittedSpan {
+interface CommittedSpan {
   readonly rowCount: number;
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
@@ -89,7 +161,7 @@ export interface CommittedSpan {
 }
 
 /** Totals over the spans that this attempt committed. */
-export interface AttemptCounts {
+interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
@@ -278,4 +350,112 @@ function createScores(): Scores {
       scores: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
     },
   };
+}
+
+/** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
+export function attemptJson(record: AttemptRecord): Readonly<Record<string, unknown>> {
+  const { info, counts, engine } = record;
+  return {
+    worker: info.worker.index,
+    workers: info.worker.count,
+    started_at: new Date(record.startedMs).toISOString(),
+    input_wait_seconds: rounded(record.inputWaitSeconds),
+    seconds: rounded(record.seconds),
+    rows_scored: counts.rowsScored,
+    rows_rejected: counts.rowsRejected,
+    rejects_by_reason: Object.fromEntries(record.rejectReasons),
+    rows_filtered: counts.rowsFiltered,
+    rows_reused: counts.rowsReused,
+    rows_by_trees: counts.rowsByTrees,
+    spans_committed: counts.spansCommitted,
+    batch_size: engine?.batchRows() ?? null,
+    provider: engine?.provider ?? null,
+    providers_missing: engine?.missing ?? [],
+    trees: engine?.trees() ?? null,
+    engine_busy: rounded(record.engineBusy),
+    stage_seconds: secondsByStage(record.stages),
+    units_read_again: Object.fromEntries(record.unitsReadAgain),
+    ...(engine?.server === undefined ? {} : { server: serverFields(engine.server()) }),
+    ...(engine?.spending === undefined ? {} : { spending: spendingFields(engine.spending()) }),
+    scores: record.scores(),
+    versions: info.versions,
+  };
+}
+
+/** The report of an attempt that found all spans of a run committed, and scored none. */
+export function idleReport(
+  { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
+  { plan, rowsOfRun, output }: { readonly plan: Plan; readonly rowsOfRun: RowsOfRun; readonly output: string },
+): RunReport {
+  return {
+    runId: plan.runId,
+    status: "already_complete",
+    verdict: null,
+    rowsPlanned: plan.input.rows,
+    rowsScored: 0,
+    rowsRejected: 0,
+    rowsFiltered: 0,
+    rowsReused: 0,
+    rowsByTrees: 0,
+    rowsOfRun,
+    spansPlanned: spanCount(plan),
+    spansCommitted: spanCount(plan),
+    spansResumed: spanCount(plan),
+    shardsUnplanned: 0,
+    inputWaitSeconds,
+    seconds: 0,
+    batchSize: null,
+    trees: null,
+    engineBusy: null,
+    stageSeconds: null,
+    unitsReadAgain: {},
+    provider: null,
+    providersMissing: [],
+    output,
+  };
+}
+
+/** Seconds that are worth a word. */
+const mentionedSeconds = 1;
+
+/**
+ * Compares what reuse of predictions cost an attempt with what it saved: the time in the model that the rows which took
+ * stored predictions would have needed, as long as those that were scored. Returns a message where it cost more.
+ */
+export function reuseCostText({
+  counts: { rowsScored, rowsReused },
+  comparingMs,
+  stages: { ms },
+}: Pick<AttemptRecord, "counts" | "comparingMs" | "stages">): string | undefined {
+  const modelRows = rowsScored - rowsReused;
+  if (rowsReused === 0 || modelRows <= 0) {
+    return undefined;
+  }
+  const spent = comparingMs / 1000;
+  const saved = (ms.infer / 1000 / modelRows) * rowsReused;
+  return spent - saved < mentionedSeconds
+    ? undefined
+    : `reuse took longer than it saved: comparing rows took ${spent.toFixed(1)} s, and the model would have scored those that were reused in ${saved.toFixed(1)} s; without reuse, the job is faster`;
+}
+
+/** Returns the file in which a worker reports: the one that the spec names, or of several workers one each. */
+export function workerFile(path: string, { index, count }: Worker): string {
+  const [stem, extension] = splitAtExtension(path);
+  return count === 1 ? path : `${stem}.worker-${index}${extension}`;
+}
+
+/** Whether a file is the one that the spec names, or that of one of several workers. */
+export function isWorkerFile(file: string, path: string): boolean {
+  const [stem, extension] = splitAtExtension(path);
+  return file === path || (file.startsWith(stem) && /^\.worker-\d+$/.test(between(file, stem, extension)));
+}
+
+function between(file: string, stem: string, extension: string): string {
+  return file.endsWith(extension) ? file.slice(stem.length, file.length - extension.length) : "";
+}
+
+/** Splits a path as Node's `path.parse` splits its base name. */
+function splitAtExtension(path: string): readonly [string, string] {
+  const extension = /[^/.][^/]*?(\.[^./]*)$/.exec(path)?.[1] ?? "";
+  return [path.slice(0, path.length - extension.length), extension];
 }

@@ -1,28 +1,27 @@
-import { assertNever } from "../util/errors.js";
 import {
   type Contract,
   type InputBinding,
-  inputWidth,
   type PaddedBinding,
-  scoredColumns,
   type TextBinding,
+  inputWidth,
+  scoredColumns,
 } from "../binding/contract.js";
-import { matchColumns, type MatchedColumns } from "../checks/agreement.js";
+import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
 import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
+import { assertNever } from "../util/errors.js";
+import { modelNames } from "./agreement.js";
+import { count, showCost, showCount } from "./report.js";
 import { printable } from "../util/texts.js";
-import { modelNames } from "./agreement/fields.js";
-import { estimateText, type PlanEstimate } from "./spending/estimate-text.js";
-import { count, showCount } from "./report.js";
 
 const shownShards = 10;
 const shownColumns = 8;
 
 /** The findings of a dry run at the target. */
-export interface FoundTarget {
+interface FoundTarget {
   /** The name of the target in messages. */
   readonly target: string;
   /** The run that is there, with its status; undefined: there is none, or it is not known. */
@@ -32,7 +31,7 @@ export interface FoundTarget {
 }
 
 /** The state of a plan's target, and what its run will take. */
-export interface PlannedTarget extends FoundTarget {
+interface PlannedTarget extends FoundTarget {
   /** What the run will take; undefined: predictions are free. */
   readonly estimate?: PlanEstimate | undefined;
   /** How many rejected rows of an earlier run are scored alone; undefined: all rows are. */
@@ -215,4 +214,64 @@ export function showBytes(bytes: number): string {
     unit += 1;
   }
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** What a run will take, about. */
+export interface PlanEstimate {
+  readonly requests: number;
+  readonly promptTokens: number;
+  /** The share by which `promptTokens` may be wrong. */
+  readonly error: number;
+  /** The tokenizer that counted them, as the spec names it; undefined: bytes were counted. */
+  readonly tokenizer: string | undefined;
+  /** Rows whose prompts were counted. */
+  readonly measuredRows: number;
+  /** The part of `promptTokens` that each prompt has for the server's chat template: a guess. */
+  readonly templateTokens: number;
+  /** If each answer is as long as it may be; undefined: answers have no limit. */
+  readonly mostCompletionTokens: number | undefined;
+  /** With such answers; undefined: prices or limits are not known. */
+  readonly mostCost: number | undefined;
+  readonly limits: { readonly tokens: number | undefined; readonly cost: number | undefined };
+}
+
+/** The estimate as a line for people. */
+function estimateText(estimate: PlanEstimate): string {
+  const { requests, promptTokens, mostCompletionTokens, mostCost, limits } = estimate;
+  const most = mostCompletionTokens === undefined ? "" : `, at most ${showCount(mostCompletionTokens)} out`;
+  const cost = mostCost === undefined ? "" : `, cost up to about ${showCost(mostCost)}`;
+  const limit =
+    limits.cost !== undefined
+      ? ` of max_cost ${limits.cost}`
+      : limits.tokens !== undefined
+        ? ` (max_tokens ${showCount(limits.tokens)})`
+        : "";
+  return `about ${count(requests, "prompt")}, ${showCount(promptTokens)} tokens in (${countedText(estimate)})${most}${cost}${limit}`;
+}
+
+/** How input tokens were counted, and by which share they may be wrong. */
+function countedText({ error, tokenizer, measuredRows, templateTokens }: PlanEstimate): string {
+  const share = `±${Math.ceil(error * 100)}%`;
+  if (tokenizer === undefined) {
+    return `by bytes, ${share}`;
+  }
+  const template = templateTokens === 0 ? "" : `, with about ${templateTokens} a prompt for the chat template`;
+  return `by ${printable(tokenizer)} in ${count(measuredRows, "row")}, ${share}${template}`;
+}
+
+/** The estimate under its JSON names. */
+export function estimateFields(estimate: PlanEstimate): object {
+  return {
+    requests: estimate.requests,
+    prompt_tokens: estimate.promptTokens,
+    prompt_tokens_error: roundedShare(estimate.error),
+    prompt_tokens_by: estimate.tokenizer ?? "bytes",
+    most_completion_tokens: estimate.mostCompletionTokens ?? null,
+    most_cost: estimate.mostCost ?? null,
+  };
+}
+
+/** Thousandths: more digits would say more than a sample knows. */
+function roundedShare(share: number): number {
+  return Math.ceil(share * 1000) / 1000;
 }

@@ -10,7 +10,7 @@ interface Group {
 }
 
 /** Counts rejected rows by reason and column, and keeps the first few of each. */
-export interface RejectSummary {
+interface RejectSummary {
   readonly rows: number;
   /** The number of rows that `lines` only counts. */
   readonly unshown: number;

@@ -1,10 +1,9 @@
-import type { RunComparison } from "../publish/run-comparison.js";
+import type { RecordedSpending } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/erasure.js";
 import type { RowsOfRun } from "../publish/span-record.js";
+import type { ExitCode, JobError } from "../util/errors.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
-import type { JobError } from "../util/errors.js";
-import { comparisonFields } from "./agreement/fields.js";
-import { serverFields, type ServerReport } from "./server-report.js";
-import { spendingFields, type SpendingReport, type SpentReport } from "./spending/spending-report.js";
+import { comparisonFields } from "./agreement.js";
 import type { Stage } from "./stage-times.js";
 
 export { count, showCount };
@@ -98,7 +97,7 @@ export interface VerdictReport {
   readonly notes: readonly string[];
 }
 
-export interface DecidedReport {
+interface DecidedReport {
   /** The error that the attempt ends with: exit code 67. */
   readonly error: JobError;
   /** Whether this attempt made the verdict that holds the run. */
@@ -226,7 +225,7 @@ export function checksText(verdict: VerdictReport | null): string {
 }
 
 /** Rows for each second. */
-export function rate({ rowsScored, seconds }: RunReport): number {
+function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 
@@ -263,4 +262,260 @@ export function showRate(rowsPerSecond: number): string {
     return `${(rowsPerSecond / 1e6).toFixed(2)} M rows/s`;
   }
   return rowsPerSecond >= 1e4 ? `${(rowsPerSecond / 1e3).toFixed(0)} k rows/s` : `${rowsPerSecond.toFixed(0)} rows/s`;
+}
+
+/** "6,177 rows, 2,676 rejected". */
+export function rowsOfRunText(rows: RowsOfRun): string {
+  return [count(rows.output, "row"), ...otherRowsText(rows)].join(", ");
+}
+
+/** The rows of a run that are not in its output: "2,676 rejected". */
+export function otherRowsText({ rejected, filtered }: RowsOfRun): string[] {
+  return [
+    ...(rejected === 0 ? [] : [`${showCount(rejected)} rejected`]),
+    ...(filtered === 0 ? [] : [`${showCount(filtered)} filtered out`]),
+  ];
+}
+
+/** The report as one line for people. */
+export function reportText(report: RunReport): string {
+  const { runId, output, rolledBack } = report;
+  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
+  const rows = count(found.output, "row");
+  const others = otherRowsText(found).length === 0 ? "" : ` (${otherRowsText(found).join(", ")})`;
+  if (rolledBack !== undefined) {
+    const { readersHave, newRun } = rolledBack;
+    const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
+    return `${runId}: rolled back, its rows are not in ${output}${readers}; to score it again: ${newRun}`;
+  }
+  if (report.status === "already_complete") {
+    return `${runId}: already complete, ${rows} in ${output}${others}${checksText(report.verdict)}`;
+  }
+  if (report.status === "discarded") {
+    return `${runId}: discarded; ${report.decided?.readers ?? `nothing of it is published in ${output}`}`;
+  }
+  if (report.status === "held" && report.rowsScored === 0) {
+    return `${runId}: held, ${rows} wait for a decision${others}`;
+  }
+  const status =
+    report.status !== "partial"
+      ? report.status
+      : `partial, ${report.spansPlanned - report.spansCommitted} of ${count(report.spansPlanned, "span")} left to other workers`;
+  return `${runId}: ${status}, ${attemptText(report)}${endText(report)}`;
+}
+
+/** What an attempt that scored rows has made of them, and how fast. */
+function attemptText(report: RunReport): string {
+  const { rowsRejected, rowsFiltered, rowsReused, spansResumed } = report;
+  const reused = rowsReused === 0 ? "" : `, ${showCount(rowsReused)} of them reused`;
+  const rejected = rowsRejected === 0 ? "" : `, ${count(rowsRejected, "row")} rejected`;
+  const filtered = rowsFiltered === 0 ? "" : `, ${count(rowsFiltered, "row")} filtered out`;
+  const resumed = spansResumed === 0 ? "" : `, ${count(spansResumed, "span")} found committed`;
+  const seconds = report.seconds.toFixed(report.seconds < 10 ? 1 : 0);
+  return `${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${reused}${rejected}${filtered}${resumed}`;
+}
+
+/** What the run has spent, what its checks say, and where its rows are. */
+function endText({ status, output, spending, verdict }: RunReport): string {
+  const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
+  const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
+  return `${spent}${where}`;
+}
+
+/** How an attempt ended. */
+export type Outcome = { readonly kind: "done"; readonly report: RunReport } | FailedOutcome;
+
+/** How an attempt failed. */
+export interface FailedOutcome {
+  readonly kind: "failed";
+  /** The code of a JobError, or BUG. */
+  readonly code: string;
+  readonly message: string;
+  readonly hint: string | undefined;
+  readonly exitCode: ExitCode;
+}
+
+/** The exit code of an attempt. */
+export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
+  return outcome.kind === "done" ? (outcome.report.decided?.error.exitCode ?? 0) : outcome.exitCode;
+}
+
+/** The outcome as one word: the status of the report, or "failed". */
+export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
+  return outcome.kind === "done" ? outcome.report.status : "failed";
+}
+
+/**
+ * Returns a failure's fields under their JSON names. The message and the hint are the same as on stderr.
+ * @param runId undefined: the attempt has found no run
+ */
+export function failureFields(
+  { code, message, hint, exitCode }: FailedOutcome,
+  runId: string | undefined,
+): Readonly<Record<string, unknown>> {
+  return { run_id: runId ?? null, status: "failed", exit_code: exitCode, code, message, hint: hint ?? null };
+}
+
+/** The requests of an attempt to the server that has the model. */
+export interface ServerReport {
+  /** The number of all requests, retries included. */
+  readonly requests: number;
+  readonly retries: number;
+  /** The most requests that were in flight at once. */
+  readonly mostInFlight: number;
+  readonly latencyMs: Latency;
+  /** Each server, if the spec names several URLs. */
+  readonly urls: readonly UrlReport[];
+}
+
+/** The requests of an attempt to one of several servers. */
+interface UrlReport {
+  readonly url: string;
+  readonly requests: number;
+  /** Requests without answer, and those that an overloaded or failing server refused. */
+  readonly failures: number;
+  readonly mostInFlight: number;
+  readonly latencyMs: Latency;
+}
+
+/** Milliseconds that half of the answers, 95% and 99% of them did not exceed; null without answers. */
+type Latency = Readonly<Record<(typeof percentiles)[number], number | null>>;
+
+const percentiles = ["p50", "p95", "p99"] as const;
+
+/** The report's fields under their JSON names. */
+export function serverFields({ requests, retries, mostInFlight, latencyMs, urls }: ServerReport): object {
+  const byUrl = urls.map((one) => ({
+    url: one.url,
+    requests: one.requests,
+    failures: one.failures,
+    most_in_flight: one.mostInFlight,
+    latency_ms: latencyFields(one.latencyMs),
+  }));
+  return {
+    requests,
+    retries,
+    most_in_flight: mostInFlight,
+    latency_ms: latencyFields(latencyMs),
+    ...(urls.length === 0 ? {} : { urls: byUrl }),
+  };
+}
+
+function latencyFields(latencyMs: Latency): object {
+  return Object.fromEntries(percentiles.map((name) => [name, tenths(latencyMs[name])]));
+}
+
+/** The report for people: "1,204 requests, 3 of them retries, 16 in flight; 21 ms (p95 40 ms, p99 61 ms)". */
+export function serverText({
+  requests,
+  retries,
+  mostInFlight,
+  latencyMs: { p50, p95, p99 },
+  urls,
+}: ServerReport): string {
+  const byUrl = urls.map((one) => `; ${one.url}: ${one.requests} requests, ${one.failures} failed`).join("");
+  const took = p50 === null ? "" : `; ${ms(p50)} each (95%: ${ms(p95)}, 99%: ${ms(p99)})`;
+  return `${requests} requests, ${retries} of them retries, at most ${mostInFlight} in flight${took}${byUrl}`;
+}
+
+function ms(value: number | null): string {
+  return value === null ? "–" : `${Math.round(value)} ms`;
+}
+
+function tenths(value: number | null): number | null {
+  return value === null ? null : Math.round(value * 10) / 10;
+}
+
+/** What an attempt, and its run, paid for. */
+export interface SpendingReport {
+  /** Answers that this attempt paid for. */
+  readonly attempt: SpentReport;
+  /** Answers that all attempts and workers of the run paid for, as far as they are known. */
+  readonly run: SpentReport;
+  /** Rows of this attempt that took an answer which was there already. */
+  readonly rowsReused: number;
+  /** Requests of this attempt whose answer was lost. They may have cost something. */
+  readonly requestsLost: number;
+}
+
+/** Answers, and the tokens and money that they cost. */
+export interface SpentReport {
+  readonly answers: number;
+  readonly promptTokens: number;
+  /** The part of the prompts' tokens that the server had cached. */
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  /** null: the spec has no prices. */
+  readonly cost: number | null;
+}
+
+/** The report's fields under their JSON names. */
+export function spendingFields({ attempt, run, rowsReused, requestsLost }: SpendingReport): object {
+  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: spentFields(run) };
+}
+
+/** What was spent under its JSON names. */
+export function spentFields({
+  answers,
+  promptTokens,
+  cachedTokens,
+  completionTokens,
+  cost,
+}: SpentReport): RecordedSpending {
+  return {
+    answers,
+    prompt_tokens: promptTokens,
+    cached_tokens: cachedTokens,
+    completion_tokens: completionTokens,
+    cost: cost === null ? null : roundedCost(cost),
+  };
+}
+
+/** Millionths of the currency: sums of floating-point numbers have more digits than prices. */
+function roundedCost(cost: number): number {
+  return Math.round(cost * 1e6) / 1e6;
+}
+
+/** What a run paid for, and how, for people. */
+export function spendingText({ attempt, run, rowsReused, requestsLost }: SpendingReport): string {
+  const own = attempt.answers === run.answers ? "" : `; ${count(attempt.answers, "answer")} of them in this attempt`;
+  const reused = rowsReused === 0 ? "" : `; ${count(rowsReused, "row")} took an answer that was there`;
+  return `${spentText(run)}${own}${reused}${lostText(requestsLost)}`;
+}
+
+/** The part of a line about spending that says how many answers were lost. */
+function lostText(requestsLost: number): string {
+  return requestsLost === 0 ? "" : `; ${count(requestsLost, "request")} got no answer, and may have been paid for`;
+}
+
+/** What an unfinished run has paid for so far; or why it is not known. */
+export type PaidReport = SpentReport | string;
+
+/** The answers that a run has kept, as a line for people. */
+export function paidLine(paid: PaidReport): string {
+  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(paid)}`;
+}
+
+/** The same under its JSON names. */
+export function paidFields(paid: PaidReport): object {
+  return typeof paid === "string" ? { kept: null, kept_error: paid } : { kept: spentFields(paid) };
+}
+
+/** Counts of a pipe's rows. */
+export interface PipeReport {
+  readonly rowsRead: number;
+  readonly rowsScored: number;
+  readonly rowsRejected: number;
+  readonly rowsFiltered: number;
+  readonly seconds: number;
+}
+
+/** The report as one line for people. */
+export function pipeText(report: PipeReport): string {
+  const { rowsRead, rowsScored, rowsRejected, rowsFiltered, seconds } = report;
+  const others = [
+    rowsRejected === 0 ? "" : `, ${count(rowsRejected, "row")} rejected`,
+    rowsFiltered === 0 ? "" : `, ${count(rowsFiltered, "row")} filtered out`,
+  ].join("");
+  return `${count(rowsScored, "row")} of ${count(rowsRead, "row")} scored${others}, in ${seconds.toFixed(1)} s`;
 }

@@ -32,7 +32,7 @@ function columnWidths(rows: Rows): number[] {
 }
 
 /** How a table is fitted into a terminal. */
-export interface FitOptions {
+interface FitOptions {
   readonly right?: readonly number[];
   /** Columns in a line of the terminal; undefined: there is none, and the table is as wide as its cells. */
   readonly width: number | undefined;

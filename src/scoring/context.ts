@@ -11,15 +11,14 @@ import type { ListedShard } from "../plan/compare.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
 import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
-import type { Progress } from "../report/progress/progress.js";
+import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../publish/span-record.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { LimitedRun } from "../spec/limited-spec.js";
-import type { BatchLimitCache } from "./batch-limit-cache.js";
+import type { LimitedRun } from "../spec/load.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
-import type { Worker } from "../plan/worker-shares.js";
+import type { Worker } from "../plan/spans.js";
 
 /** What scoring needs for rows of any source and target; `app/` provides it. */
 export interface ScoringContext {
@@ -130,7 +129,7 @@ export interface JobContext extends ScoringContext {
 }
 
 /** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
-export type SecondJob = Pick<
+type SecondJob = Pick<
   JobContext,
   "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
 >;
@@ -160,7 +159,7 @@ export interface RowJoiner extends AsyncDisposable {
 export type RowColumn = Pick<SourceColumn, "name" | "type">;
 
 /** A model as the profile of an earlier run names it. */
-export interface EarlierModel extends ModelPin {
+interface EarlierModel extends ModelPin {
   readonly uri: string;
 }
 
@@ -176,7 +175,7 @@ export interface EarlierModels {
 }
 
 /** Reads Parquet parts of this program. */
-export interface PartReader extends AsyncDisposable {
+interface PartReader extends AsyncDisposable {
   /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
   rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
 }
@@ -195,7 +194,7 @@ interface NamedType {
 }
 
 /** Rows of an earlier run, as they are stored. */
-export interface StoredPiece {
+interface StoredPiece {
   readonly rowCount: number;
   readonly keys: readonly Column[];
   readonly predictions: readonly Column[];
@@ -253,4 +252,19 @@ export async function atKey<T>(
     }
     throw error;
   }
+}
+
+/** The largest batches that fitted into memory in earlier runs. A lost entry only costs time. */
+export interface BatchLimitCache {
+  find(of: BatchLimitKey): Promise<number | undefined>;
+  keep(of: BatchLimitKey, rows: number): Promise<void>;
+}
+
+/** The model, device and row width that a limit holds for. */
+export interface BatchLimitKey {
+  readonly modelSha256: string;
+  /** "cuda:0" */
+  readonly device: string;
+  /** The size of a row's inputs in bytes. It varies for a model that takes lists of any length. */
+  readonly rowBytes: number;
 }

@@ -1,7 +1,7 @@
 import { z } from "../util/zod.js";
 import { didYouMean } from "../util/suggest.js";
-import { isCalendarDate } from "../plan/series.js";
-import type { PostgresMode } from "./postgres-spec.js";
+import type { PostgresMode } from "./output-spec.js";
+import { isCalendarDate } from "../plan/identity.js";
 import { anyNumber, name, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
@@ -50,7 +50,7 @@ export interface OutputCheckSpec {
 }
 
 /** A run whose predictions are expected to differ from those of other days. */
-export interface ExpectedRun {
+interface ExpectedRun {
   /** Values of params that the run has: { ds: "2026-11-27" }. */
   readonly params: Readonly<Record<string, string>>;
   readonly reason: string;

@@ -1,23 +1,30 @@
-import { isMap, isNode, isScalar, isSeq } from "yaml";
+import { Scalar, type YAMLMap, isMap, isNode, isScalar, isSeq, type parseDocument } from "yaml";
+import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
-import { emptyProblems, faultText, isExpression } from "./params/fault-text.js";
+import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import {
-  dateParamOf,
-  hourParamOf,
-  dateProblems,
-  missingProblem,
-  paramForms,
-  paramProblems,
-  takeDefaults,
-  textOf,
-} from "./params/param-types.js";
-import { openStandIns, type StandInAccount, type StandIns, valueInRefusedSpec } from "./params/stand-ins.js";
-import type { Problem } from "./problems.js";
-import { isSecretKey, secretFile, secretKeys } from "./secrets.js";
-import { anyValue, clockParamsIn, fillTemplate } from "./template.js";
-import type { YamlDocument } from "./yaml-text.js";
+  type TemplateFault,
+  anyValue,
+  clockParamsIn,
+  fillTemplate,
+  filledLimit,
+  parseDateExpression,
+} from "./template.js";
+import { isCalendarDate, isDateText } from "../plan/identity.js";
 
 type Path = readonly (string | number)[];
+
+export type YamlDocument = ReturnType<typeof parseDocument>;
+
+/** One thing that is wrong with a spec, and where. */
+export interface Problem {
+  readonly path: readonly (string | number)[];
+  readonly text: string;
+  /** The position is the key's, not its value's. */
+  readonly atKey?: boolean;
+  /** A position that the path does not give. */
+  readonly offset?: number;
+}
 
 export interface SpecContext {
   /** How the file is named in messages. */
@@ -254,4 +261,291 @@ function fileProblems(template: string, path: Path): Problem[] {
   return secretFile(template) === undefined
     ? [{ path, text: "found ${file:…} inside a text; it stands for a whole value, as ${file:/run/secrets/name}" }]
     : [];
+}
+
+/** The type of a param. */
+type ParamType = { readonly type: "date" | "integer" } | { readonly type: "enum"; readonly values: readonly string[] };
+
+const paramForms =
+  'expected a text, number or date, or { type: date, default: "${today}" }; types are date, integer and enum (with values: [a, b])';
+
+/**
+ * Returns the name of the run's logical date: the param of type date, else the first param whose value comes from
+ * `${today}` or `${yesterday}`, even if `--param` gives it another value.
+ */
+function dateParamOf(document: YamlDocument): string | undefined {
+  const params = document.get("params", true);
+  const items = isMap(params) ? params.items : [];
+  const found =
+    items.find(({ value }) => typeOf(value)?.type === "date") ?? items.find(({ value }) => isFromToday(value));
+  return isScalar(found?.key) ? String(found.key.value) : undefined;
+}
+
+function isFromToday(value: unknown): boolean {
+  const [, body = ""] = isScalar(value) ? (/^\$\{([^}]*)\}$/.exec(String(value.value)) ?? []) : [];
+  return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
+}
+
+/** Returns the name of the param whose value comes from `${hour}`; undefined: there is none. */
+function hourParamOf(document: YamlDocument): string | undefined {
+  const params = document.get("params", true);
+  const found = (isMap(params) ? params.items : []).find(({ value }) => {
+    const text = isMap(value) ? value.get("default") : isScalar(value) ? value.value : undefined;
+    return text === "${hour}";
+  });
+  return isScalar(found?.key) ? String(found.key.value) : undefined;
+}
+
+const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
+  date: ["type", "default"],
+  integer: ["type", "default"],
+  enum: ["type", "values", "default"],
+};
+
+/**
+ * Reads the type of a param such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has
+ * other keys.
+ */
+function typeOf(value: unknown): ParamType | undefined {
+  const type = isMap(value) ? value.get("type") : undefined;
+  if (!isMap(value) || (type !== "date" && type !== "integer" && type !== "enum")) {
+    return undefined;
+  }
+  if (!value.items.every(({ key }) => isScalar(key) && keysOf[type].includes(String(key.value)))) {
+    return undefined;
+  }
+  if (type !== "enum") {
+    return { type };
+  }
+  const values = value.get("values");
+  return isSeq(values) && values.items.length > 0 && values.items.every((item) => isScalar(item))
+    ? { type, values: values.items.map((item) => textOf(item)) }
+    : undefined;
+}
+
+/** Replaces each param that has a type by its default. Returns the types, and the names of params without a default. */
+function takeDefaults(params: unknown): {
+  readonly types: ReadonlyMap<string, ParamType>;
+  readonly required: ReadonlySet<string>;
+} {
+  const types = new Map<string, ParamType>();
+  const required = new Set<string>();
+  for (const pair of isMap(params) ? params.items : []) {
+    const type = typeOf(pair.value);
+    if (type === undefined || !isScalar(pair.key)) {
+      continue;
+    }
+    const name = String(pair.key.value);
+    const typed = pair.value as YAMLMap;
+    types.set(name, type);
+    if (!typed.has("default")) {
+      required.add(name);
+    }
+    pair.value = typed.get("default", true) ?? placeOf(typed);
+  }
+  return { types, required };
+}
+
+/** Returns an empty text at the position of a mapping, for messages about it. */
+function placeOf({ range }: YAMLMap): Scalar {
+  const node = new Scalar("");
+  node.range = range ?? null;
+  return node;
+}
+
+/** Returns the text of a param's value. `007` and `1.0` keep their spelling. */
+function textOf({ value, source }: Scalar): string {
+  return typeof value === "string" ? value : (source ?? "");
+}
+
+/** Checks the value of a param against its type. */
+function paramProblems(name: string, text: string, type: ParamType): Problem[] {
+  const expected = expectedOf(text, type);
+  return expected === undefined
+    ? []
+    : [{ path: ["params", name], text: `found ${text === "" ? "an empty text" : text}, expected ${expected}` }];
+}
+
+/** Year, month and day in digits, whether they are a date or not. */
+const almostDate = /^(?=\d{8}$|\d+-\d+-)(\d{4})-?(\d{1,2})-?(\d{1,2})$/;
+
+/** A range of dates, as `backfill` takes it. */
+function isRange(text: string): boolean {
+  const ends = text.split("..");
+  return ends.length === 2 && ends.every(isDateText);
+}
+
+/** A name of the spec's clock, where only a date can be: nothing ever appears in a folder called dt=yesterday. */
+function clockProblem(text: string): string | undefined {
+  const [, body = text] = /^\$\{(.*)\}$/s.exec(text) ?? [];
+  return /^(today|yesterday|tomorrow|now)$/i.test(parseDateExpression(body)?.name ?? "")
+    ? `: --param takes the date itself, and \${${body.trim().toLowerCase()}} is what the spec may say`
+    : undefined;
+}
+
+const takesRange = "; infer-batch backfill takes a range";
+
+/**
+ * Checks the value of an untyped param that is the logical date. A text that looks like a date, but is none as the checks read
+ * it, would be compared with no earlier run; one that names a date of the clock stands for none. Any other text is allowed: such runs have no date.
+ */
+function dateProblems(name: string, text: string): Problem[] {
+  if (isRange(text)) {
+    return [{ path: ["params", name], text: `found ${text}, expected one date${takesRange}` }];
+  }
+  const clock = clockProblem(text);
+  if (clock !== undefined) {
+    return [{ path: ["params", name], text: `found ${text}, expected a date such as 2026-11-23${clock}` }];
+  }
+  const [, year = "", month = "", day = ""] = almostDate.exec(text) ?? [];
+  if (year === "" || isCalendarDate(text)) {
+    return [];
+  }
+  const padded = `${year}-${month.padStart(2, "0")}-${day.padStart(2, "0")}`;
+  const meant = isCalendarDate(padded) ? `write ${padded}` : `there is no such day`;
+  return [{ path: ["params", name], text: `found ${text}, expected a date written YYYY-MM-DD: ${meant}` }];
+}
+
+/** Makes the problem for a param without a default and without a value. */
+function missingProblem(name: string, type: ParamType): Problem {
+  return { path: ["params", name], text: `it has no default; set it with --param ${name}=${exampleOf(type)}` };
+}
+
+function expectedOf(text: string, type: ParamType): string | undefined {
+  if (type.type === "enum") {
+    return type.values.includes(text) ? undefined : `one of ${type.values.join(", ")}${didYouMean(text, type.values)}`;
+  }
+  if (type.type === "date") {
+    return isCalendarDate(text)
+      ? undefined
+      : `a date such as ${exampleOf(type)}${isRange(text) ? takesRange : (clockProblem(text) ?? "")}`;
+  }
+  return /^(0|-?[1-9]\d{0,14})$/.test(text) ? undefined : `a whole number such as ${exampleOf(type)}`;
+}
+
+function exampleOf(type: ParamType): string {
+  return type.type === "enum" ? (type.values[0] ?? "") : type.type === "date" ? "2026-11-23" : "7";
+}
+
+/**
+ * Which params get a placeholder of their type if they have no value, so that a command finds runs with any value.
+ * `dates`: only params of type date, in which the runs of one series may differ.
+ */
+type StandIns = "all" | "dates";
+
+/** A date that no job runs for. Dates are computed from it in both directions. */
+const someDate = "1970-01-01";
+
+/** The value of a param that has none, or a wrong one. What is wrong with the param is reported, and once is enough. */
+const valueInRefusedSpec = someDate;
+
+/** Keeps account of stand-ins and of what is made from them. */
+interface StandInAccount {
+  /** The value of a param without one; undefined: none may stand in, and the command needs it. */
+  readonly take: (name: string, type: ParamType) => string | undefined;
+  /** Takes note of the param `name` at a path. Problems: the runs cannot be found without its value. */
+  readonly use: (name: string, path: readonly (string | number)[]) => Problem[];
+  /** Whether the runs of a param's series can be told with this value of it. */
+  readonly check: (name: string, text: string) => Problem[];
+}
+
+/** Opens an account. `standIns`: undefined: no value may stand in for another one. */
+function openStandIns(standIns: StandIns | undefined): StandInAccount {
+  /** By name of a param that is a stand-in or made from one: the param that has no value. */
+  const known = new Map<string, { readonly name: string; readonly type: ParamType }>();
+  const needed = new Set<string>();
+  const need = ({ name, type }: { readonly name: string; readonly type: ParamType }, made: string): Problem[] => {
+    if (needed.has(name)) {
+      return [];
+    }
+    needed.add(name);
+    const { path, text } = missingProblem(name, type);
+    return [{ path, text: text.replace("no default;", `no default, and ${made} is made from it;`) }];
+  };
+  return {
+    take(name, type) {
+      if (standIns === undefined || (standIns === "dates" && type.type !== "date")) {
+        return undefined;
+      }
+      known.set(name, { name, type });
+      return type.type === "date" ? someDate : type.type === "enum" ? type.values[0] : "1";
+    },
+    use(name, path) {
+      const missing = known.get(name);
+      if (missing === undefined) {
+        return [];
+      }
+      const [section, param] = path;
+      if (section === "params" && param !== undefined) {
+        known.set(String(param), missing);
+      }
+      return namesRuns(path) ? need(missing, path.join(".")) : [];
+    },
+    check(name, text) {
+      const missing = known.get(name);
+      return missing === undefined || standIns !== "dates" || isDateText(text) ? [] : need(missing, `params.${name}`);
+    },
+  };
+}
+
+/** Whether a key decides where the runs of a job are. Folders are found with any params. */
+function namesRuns(path: readonly (string | number)[]): boolean {
+  const [section, ...rest] = path;
+  return section === "name" || (section === "output" && rest.join(".") !== "parquet.path");
+}
+
+/** SQL is kept in the plan, and environment variables may be secrets: only params are filled in there. */
+function isExpression([section, key]: Path): boolean {
+  return section === "input" && (key === "columns" || key === "where");
+}
+
+/** Says what is wrong with a `${…}` at a path. `declared`: the params of the spec. */
+function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
+  switch (fault.kind) {
+    case "quoted":
+      return `found ${fault.found} inside quotes; write it without quotes, because its value is inserted as a quoted text`;
+    case "commented":
+      return `found ${fault.found} in a comment; remove it from the comment`;
+    case "attached":
+      return `found ${fault.found} right next to a literal or a word; its value is inserted as a quoted text, so put a blank or an operator between them`;
+    case "malformed":
+      return `found ${isSecretKey(path) ? "${ and no name after it" : hideCredentials(fault.found)}, expected \${name} or \${name:-default}, or for a date \${name - 7d} with blanks around the sign; a literal \${ is written $\${`;
+    case "climbs":
+      return `the value of \${${fault.name}} contains .., which would lead out of the folder that the path names`;
+    case "no date":
+      return `\${${fault.found}} needs a date such as 2026-11-23, but the value of ${fault.name} is not a date`;
+    case "out of range":
+      return `\${${fault.found}} is not in the years 1 to 9999`;
+    case "long":
+      return `it has more than ${filledLimit} characters when it is filled in`;
+    case "unset":
+      return unsetText(fault.name, declared, isExpression(path));
+    default:
+      return assertNever(fault);
+  }
+}
+
+/**
+ * What is wrong with a key whose value is empty because environment variables are. A variable that a deployment forgot is
+ * often empty, not unset, and an empty URL of Postgres would lead to the database of libpq's variables. Other keys refuse
+ * an empty text, or do nothing.
+ */
+function emptyProblems(path: Path, variables: readonly string[]): Problem[] {
+  if (variables.length === 0 || path.slice(-3).join(".") !== "output.postgres.url") {
+    return [];
+  }
+  const made = variables.map((name) => `\${${name}}`).join(" and ");
+  const found = `found an empty text, made from ${made}`;
+  return [
+    { path, text: `${found}; set the variable, or leave out this key to use PGHOST and libpq's other variables` },
+  ];
+}
+
+function unsetText(name: string, declared: readonly string[], isSql: boolean): string {
+  if (isSql) {
+    return `\${${name}} is no param; declare it under params`;
+  }
+  return declared.includes(name)
+    ? `\${${name}} is a param that comes later: params see those above them, timezone sees none`
+    : `\${${name}} is neither a param nor an environment variable; set it, or write \${${name}:-default}`;
 }

@@ -1,19 +1,98 @@
+import { lineageColumns, reuseColumn } from "../binding/contract.js";
+import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
-import { lineageColumns } from "../binding/lineage.js";
-import { reuseColumn } from "../binding/reuse-column.js";
-import { challenger, type ChallengerSpec } from "./challenger-spec.js";
 import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
 import { engine, type EngineSpec } from "./engine-spec.js";
-import { checkColumnNames, input, type InputSpec } from "./input-spec.js";
-import { model, type ModelSpec, parseOutputReference } from "./model-spec.js";
-import { paramJsonSchema } from "./params/param-json-schema.js";
-import { parquetOutput, parquetProblems, type TargetSpecs } from "./parquet-spec.js";
-import { postgresOutput, postgresProblems } from "./postgres-spec.js";
-import { checkPromptedChecks } from "./prompt/prompt-keys.js";
+import { checkColumnNames, input, inputProblems, type InputSpec, modelProblems } from "./input-spec.js";
+import { challenger, type ChallengerSpec, model, type ModelSpec, parseOutputReference } from "./model-spec.js";
+import {
+  parquetOutput,
+  parquetProblems,
+  type PostgresMode,
+  postgresOutput,
+  postgresProblems,
+  type TargetSpecs,
+} from "./output-spec.js";
+import { checkPromptedChecks } from "./prompt-spec.js";
 import { report, type ReportSpec } from "./report-spec.js";
-import { checkReuse, reuse, type ReuseSpec } from "./reuse-spec.js";
-import { inputProblems, modelProblems } from "./store-spec.js";
 import { autoOrCount, count, isTimeZone } from "./values.js";
+
+/** Rows whose key, features and model are those of an earlier run take its predictions. */
+interface ReuseSpec {
+  /** Output columns that together name a row. */
+  readonly key: readonly string[];
+}
+
+const reuse = z.strictObject({
+  key: z
+    .array(z.string())
+    .min(1)
+    .describe("Columns of output.columns, by their names in the output, that together name a row."),
+}) satisfies z.ZodType<ReuseSpec>;
+
+/** The part of a spec that `reuse` must fit. */
+interface AroundReuse {
+  readonly reuse?: ReuseSpec | undefined;
+  readonly output: {
+    readonly columns: readonly string[];
+    readonly lineage: boolean;
+    readonly postgres?: { readonly mode: PostgresMode } | undefined;
+  };
+}
+
+/** Checks that the rest of a spec allows its `reuse`. */
+function checkReuse({ reuse: given, output }: AroundReuse, context: z.RefinementCtx): void {
+  for (const { path, message } of given === undefined ? [] : problemsOf(given, output)) {
+    context.addIssue({ code: "custom", path: [...path], message });
+  }
+}
+
+function problemsOf(
+  { key }: ReuseSpec,
+  { columns, lineage, postgres }: AroundReuse["output"],
+): { readonly path: readonly (string | number)[]; readonly message: string }[] {
+  const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
+  const missing = key.flatMap((name, index) =>
+    carried.has(name)
+      ? []
+      : [{ path: ["reuse", "key", index], message: `column \`${name}\` is not in output.columns, which must have it` }],
+  );
+  return [
+    ...missing,
+    ...(new Set(key).size < key.length ? [{ path: ["reuse", "key"], message: "a column is named twice" }] : []),
+    ...(postgres?.mode === "append" && !lineage
+      ? [
+          {
+            path: ["reuse"],
+            message:
+              "mode append keeps the rows of all runs in one table: set output.lineage to true, which tells them apart",
+          },
+        ]
+      : []),
+  ];
+}
+
+const plainParam = { type: ["string", "number", "boolean"] };
+
+/** Makes the JSON Schema of a param with a type. */
+function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
+  return {
+    type: "object",
+    properties: { type: { const: type }, ...more, default: plainParam },
+    required: ["type", ...Object.keys(more)],
+    additionalProperties: false,
+  };
+}
+
+/** The JSON Schema of a param's value. The loader reads any plain value as text. */
+const paramJsonSchema = {
+  anyOf: [
+    plainParam,
+    typedParam("date"),
+    typedParam("integer"),
+    typedParam("enum", { values: { type: "array", minItems: 1, items: plainParam } }),
+  ],
+};
 
 /** Version 1 of the job spec; keys are those of the YAML. */
 export interface JobSpec {
@@ -43,7 +122,7 @@ export interface JobSpec {
   readonly report: ReportSpec;
 }
 
-export interface OutputSpec extends TargetSpecs {
+interface OutputSpec extends TargetSpecs {
   /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
@@ -289,4 +368,87 @@ function deepFreeze<T>(value: T): T {
     }
   }
   return value;
+}
+
+/** The pattern of a text that contains `${…}`. */
+const template = String.raw`\$\{.+\}`;
+
+/** Keywords of JSON Schema whose value is a schema, a list of schemas or a mapping to schemas that values must match. */
+const nested = new Set(["properties", "additionalProperties", "items", "prefixItems", "anyOf", "oneOf", "allOf"]);
+
+/**
+ * Returns the JSON Schema (draft 2020-12) for editors. An editor sees a spec before `${…}` is filled in, so the schema
+ * also allows a text with `${…}` where a pattern or an enumeration restricts a value. Keys must not contain `${…}`.
+ */
+export function editorSchema(): object {
+  return withTemplates(specJsonSchema()) as object;
+}
+
+function withTemplates(node: unknown): unknown {
+  if (typeof node !== "object" || node === null) {
+    return node;
+  }
+  if (Array.isArray(node)) {
+    return node.map(withTemplates);
+  }
+  const inner = Object.entries(node).map(([keyword, value]: [string, unknown]): [string, unknown] => [
+    keyword,
+    keyword === "properties" ? eachValue(value) : nested.has(keyword) ? withTemplates(value) : value,
+  ]);
+  const { enum: names, ...rest } = Object.fromEntries(inner);
+  if (rest["type"] !== "string") {
+    return Object.fromEntries(inner);
+  }
+  if (names !== undefined) {
+    return { ...rest, anyOf: [{ enum: names }, { pattern: template }] };
+  }
+  return typeof rest["pattern"] === "string" ? { ...rest, pattern: `${rest["pattern"]}|${template}` } : rest;
+}
+
+/** Adds templates to the schema of each property. A property may have the name of a keyword, such as `enum`. */
+function eachValue(properties: unknown): unknown {
+  return typeof properties !== "object" || properties === null
+    ? properties
+    : Object.fromEntries(Object.entries(properties).map(([name, value]) => [name, withTemplates(value)]));
+}
+
+type KeySpec = Pick<JobSpec, "checks" | "output" | "reuse">;
+
+interface Candidate {
+  readonly from: string;
+  readonly columns: readonly string[];
+}
+
+/** The row keys that the spec declares, each with the setting that declares it. */
+function candidates(spec: KeySpec): readonly Candidate[] {
+  return [
+    { from: "output.postgres.key", columns: spec.output.postgres?.key ?? [] },
+    { from: "checks.unique", columns: spec.checks?.unique ?? [] },
+    { from: "reuse.key", columns: spec.reuse?.key ?? [] },
+  ].filter(({ columns }) => columns.length > 0);
+}
+
+/**
+ * Returns the columns that identify a row of the output. The key of the table comes first because the database enforces
+ * it; the other keys are only declared. Without a key, returns `output.columns`, which may be empty.
+ */
+export function usualKey(spec: KeySpec): readonly string[] {
+  return candidates(spec)[0]?.columns ?? spec.output.columns;
+}
+
+/**
+ * Returns the key column for a text file of values: the only single-column key in the spec. Without one, returns
+ * `usualKey`. Two different candidates are an error, because erased rows cannot be recovered.
+ * @throws JobError USAGE if the spec has different single-column keys
+ */
+export function keyOfValues(spec: KeySpec): readonly string[] {
+  const single = candidates(spec).filter(({ columns }) => columns.length === 1);
+  const names = [...new Set(single.map(({ columns }) => String(columns[0])))];
+  if (names.length > 1) {
+    const found = single.map(({ columns, from }) => `${columns.join()} (${from})`).join(" or ");
+    throw new JobError("USAGE", `reading the keys: they may be values of ${found}`, {
+      hint: `name the column: ${names.map((column) => `--key ${column}`).join(" or ")}`,
+    });
+  }
+  return names.length === 1 ? names : usualKey(spec);
 }

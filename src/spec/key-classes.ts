@@ -3,7 +3,7 @@
  * differ, or keeps what its plan says. `attempt`: it applies from the next attempt on. `verdict`: it applies until the
  * verdict is made, which records it.
  */
-export type KeyClass = "plan" | "attempt" | "verdict";
+type KeyClass = "plan" | "attempt" | "verdict";
 
 /** Classes by dotted key; a key has the class of the longest entry that it begins with. */
 const classes: Readonly<Record<string, KeyClass>> = {

@@ -1,11 +1,26 @@
-import { isMap, isNode, isPair, isScalar, isSeq, type YAMLSeq } from "yaml";
+import {
+  LineCounter,
+  type Node,
+  type YAMLError,
+  type YAMLSeq,
+  isAlias,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  isSeq,
+  parseDocument,
+  visit,
+} from "yaml";
 import { JobError } from "../util/errors.js";
-import { fillDocument, type Filled, type SpecContext } from "./fill-document.js";
-import { checkSpec, type JobSpec } from "./job-spec.js";
-import { describeIssue, type Problem } from "./problems.js";
-import { promptFile, withPromptFile } from "./prompt/prompt-file.js";
-import { withoutPlaces } from "./pipe-spec.js";
-import { parserWarnings, parseYaml, shapeProblems, type YamlDocument } from "./yaml-text.js";
+import { didYouMean } from "../util/suggest.js";
+import { type Filled, type Problem, type SpecContext, type YamlDocument, fillDocument } from "./fill-document.js";
+import { type JobSpec, type SpecIssue, checkSpec, specJsonSchema } from "./job-spec.js";
+import { withPromptInputs } from "./prompt-spec.js";
+import { columnsIn, parseTemplate } from "../text/prompt.js";
+import { hideCredentials, isSecretKey, isServerPlace } from "./secrets.js";
+import { isObjectUri } from "./uri.js";
+import { outputName } from "./values.js";
 
 const textLimit = 256 * 1024;
 const problemLimit = 10;
@@ -158,4 +173,274 @@ function place(file: string, { line, col }: { line: number; col: number }, path:
 
 function dotted(path: Path): string {
   return path.map((part, index) => (typeof part === "number" ? `[${part}]` : index === 0 ? part : `.${part}`)).join("");
+}
+
+const depthLimit = 16;
+
+/** Parses the text of a spec. @throws JobError SPEC_INVALID with line and column of the first thing that is no YAML */
+function parseYaml(text: string, file: string): { document: YamlDocument; lines: LineCounter } {
+  const lines = new LineCounter();
+  const document = parseDocument(text, { lineCounter: lines, version: "1.2", schema: "core", prettyErrors: false });
+  const [error] = document.errors;
+  if (error !== undefined) {
+    const { line, col } = lines.linePos(error.pos[0]);
+    const { found, hint } = explain(error, text);
+    throw new JobError("SPEC_INVALID", `reading ${file}:${line}:${col}: ${found}`, { hint });
+  }
+  return { document, lines };
+}
+
+function explain(error: YAMLError, text: string): { found: string; hint: string } {
+  const isOne = "the file must be one YAML document";
+  if (error.message.includes("call stack")) {
+    return { found: "nested too deeply to be parsed", hint: `a job spec is nested less than ${depthLimit} deep` };
+  }
+  if (error.code === "DUPLICATE_KEY") {
+    const key = /^[^\s:]+/.exec(text.slice(error.pos[0]))?.[0] ?? "";
+    return { found: `${key}: this key is here twice`, hint: "remove one of them" };
+  }
+  if (error.code === "MULTIPLE_DOCS") {
+    return { found: "a second document starts here", hint: isOne };
+  }
+  const quoted = text.includes("${") ? `${isOne}; inside [ ] and { }, \${…} must be in quotes` : isOne;
+  return { found: error.message, hint: quoted };
+}
+
+/** Returns what the parser accepted with a warning. */
+function parserWarnings(document: YamlDocument): Problem[] {
+  return document.warnings.map((warning) => ({ path: [], text: warning.message, offset: warning.pos[0] }));
+}
+
+/** Aliases, tags and depth: what makes a small file large or a plain value something else. */
+function shapeProblems(document: YamlDocument): Problem[] {
+  const problems: Problem[] = [];
+  const add = (node: Node, text: string): void => {
+    problems.push({ path: [], text, offset: node.range?.[0] ?? 0 });
+  };
+  visit(document, {
+    Node(_key, node, ancestors) {
+      if (isAlias(node) || node.anchor !== undefined) {
+        add(node, "YAML anchors and aliases are not allowed; write the value out");
+      } else if (node.tag !== undefined) {
+        add(node, `YAML tags are not allowed; found ${node.tag.replace("tag:yaml.org,2002:", "!!")}`);
+      }
+      if (ancestors.length > depthLimit * 2) {
+        add(node, `nested more than ${depthLimit} deep`);
+        return visit.BREAK;
+      }
+      return undefined;
+    },
+  });
+  return problems;
+}
+
+/** The keys that the schema knows at `path`. */
+function keysAt(path: readonly (string | number)[]): string[] {
+  let node: unknown = specJsonSchema();
+  for (const part of path) {
+    const mapping = mappingForm(node);
+    node = property(property(mapping, "properties"), String(part)) ?? property(mapping, "additionalProperties");
+  }
+  return Object.keys(property(mappingForm(node), "properties") ?? {});
+}
+
+/** Returns the mapping form of a schema that allows several forms. */
+function mappingForm(node: unknown): unknown {
+  const forms = property(node, "anyOf");
+  return Array.isArray(forms) ? forms.find((form) => property(form, "properties") !== undefined) : node;
+}
+
+function property(value: unknown, key: string): object | undefined {
+  const found: unknown = typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined;
+  return typeof found === "object" && found !== null ? found : undefined;
+}
+
+/** The spec that an issue is about. */
+interface Described {
+  /** The text at a path, before variables were filled in. */
+  readonly valueAt: (path: readonly (string | number)[]) => unknown;
+  /** Environment variables that the value at a path was made from. */
+  readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];
+}
+
+/** Turns a schema issue into sentences: what was found, what would be right. */
+function describeIssue(issue: SpecIssue, described: Described): Problem[] {
+  const { valueAt, variablesOf } = described;
+  const path = issue.path.map((part) => (typeof part === "symbol" ? String(part) : part));
+  if (issue.code === "unrecognized_keys") {
+    const known = keysAt(path);
+    return issue.keys.map((key) => ({
+      path: [...path, key],
+      atKey: true,
+      text: `unknown key${didYouMean(key, known) || `; expected one of ${known.join(", ")}`}`,
+    }));
+  }
+  if (issue.code === "invalid_key") {
+    return [{ path, atKey: true, text: issue.issues[0]?.message ?? `expected a name like ${outputName.source}` }];
+  }
+  if (issue.code === "invalid_union") {
+    const meant = issue.errors.find((form) => form.some((inner) => inner.path.length > 0 || isAboutContents(inner)));
+    if (meant !== undefined) {
+      return meant.flatMap((inner) => describeIssue({ ...inner, path: [...issue.path, ...inner.path] }, described));
+    }
+  }
+  const found = valueAt(path);
+  if (found === undefined) {
+    return [{ path, text: `missing; ${expectation(issue)}` }];
+  }
+  if (issue.code === "custom" && issue.params?.["showFound"] !== true) {
+    return [{ path, text: issue.message }];
+  }
+  const variables = variablesOf(path);
+  if (isSecretKey(path) && variables.length > 0) {
+    const made = `something else, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
+    return [{ path, text: `found ${made}, ${expectation(issue).replace(adviceOfSecret, "")}` }];
+  }
+  const shown =
+    isSecretKey(path) || (isServerPlace(path) && typeof found === "string") ? "something else" : show(found);
+  return [{ path, text: `found ${shown}, ${expectation(issue)}` }];
+}
+
+/** Whether an issue is about a mapping's keys or a list's length; the value is then of the right type. */
+function isAboutContents(issue: SpecIssue): boolean {
+  return (
+    issue.code === "unrecognized_keys" ||
+    issue.code === "custom" ||
+    (issue.code === "too_small" && issue.origin === "array")
+  );
+}
+
+function expectation(issue: SpecIssue): string {
+  if (issue.code === "invalid_type" && !issue.message.startsWith("expected ")) {
+    return `expected ${typeNames[issue.expected] ?? `a ${issue.expected}`}`;
+  }
+  if (issue.code === "invalid_value") {
+    return `expected ${issue.values.map(String).join(" or ")}`;
+  }
+  if (issue.code === "too_small" && issue.origin !== "number" && !issue.message.startsWith("expected ")) {
+    return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
+  }
+  return issue.message;
+}
+
+const typeNames: Readonly<Record<string, string>> = {
+  object: "a mapping",
+  record: "a mapping",
+  array: "a list",
+  string: "a text",
+  int: "a whole number",
+  boolean: "true or false",
+};
+
+/** Advice that is left out if the value came from the environment. */
+const adviceOfSecret = /, best from the environment: \S+$/;
+
+function show(value: unknown): string {
+  const text =
+    typeof value === "string" && /^a (mapping|list)$/.test(value)
+      ? value
+      : Array.isArray(value)
+        ? `[${value.join(", ")}]`
+        : (JSON.stringify(value) ?? "nothing");
+  const shown = hideCredentials(text);
+  return shown.length > 60 ? `${shown.slice(0, 57)}…` : shown;
+}
+
+/** Where a pipe's rows come from, as the spec would name it. */
+export const pipeName = "stdin";
+
+/** Keys that a pipe does not use: places of input and output, completeness checks, commits and notifications. */
+const unused = [
+  ...["path", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
+  ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
+  ["output", "parquet"],
+  ["output", "postgres"],
+  ["challenger"],
+  ["reuse"],
+  ["commit_rows"],
+  ["report"], // there may be hundreds of pipes
+];
+
+/** Removes these keys from a spec before it is checked: their variables need not be set where a pipe runs. */
+function withoutPlaces(document: YamlDocument): void {
+  for (const path of unused) {
+    if (document.hasIn(path)) {
+      document.deleteIn(path);
+    }
+  }
+  for (const key of ["input", "output"]) {
+    if (!document.has(key)) {
+      document.set(key, document.createNode({}));
+    }
+  }
+  if (isMap(document.get("input", true))) {
+    document.setIn(["input", "path"], pipeName);
+  }
+}
+
+/** A run of the first rows of a job into a folder of its own, which tries the job. */
+export interface LimitedRun {
+  readonly rows: number;
+  /** An absolute path, or the URI of a folder. */
+  readonly folder: string;
+}
+
+/** The name of the param that tells limited runs of different sizes apart; no spec can have it. */
+export const limitParam = "--limit";
+
+/**
+ * Returns a spec whose run writes Parquet parts to the folder of a limited run. It sends no
+ * notifications and has no checks, since those compare a run with whole ones.
+ */
+export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): LoadedSpec {
+  const { checks: _checks, challenger: _challenger, reuse: _reuse, ...job } = loaded.spec;
+  const { columns, lineage, parquet } = job.output;
+  const { method, timeout } = job.report;
+  const spec: JobSpec = {
+    ...job,
+    params: { ...job.params, [limitParam]: String(rows) },
+    output: {
+      columns,
+      lineage,
+      parquet: { compression: "zstd", ...(isObjectUri(folder) ? parquet : {}), path: folder },
+    },
+    report: { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout },
+  };
+  return { ...loaded, spec, outputPattern: folder };
+}
+
+/** The key that names a file with a prompt. */
+const promptFile = ["model", "prompt", "file"];
+
+interface FileTools {
+  /** The key as messages name it. */
+  readonly place: string;
+  readonly readFile: ((path: string, place: string) => string) | undefined;
+}
+
+/**
+ * Puts the text of `model.prompt.file` in its place.
+ * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
+ */
+function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec {
+  const { file, system, ...others } = spec.model.prompt ?? {};
+  if (file === undefined || readFile === undefined) {
+    return spec;
+  }
+  const { truncate } = others;
+  const user = readFile(file, place);
+  const parsed = parseTemplate(user);
+  const problem =
+    "problem" in parsed
+      ? parsed.problem
+      : parsed.columns.length === 0
+        ? "expected a {{column}} in it: all rows would have the same prompt"
+        : truncate !== undefined && !columnsIn([system, user]).includes(truncate.column)
+          ? `the prompt has no {{${truncate.column}}}, which model.prompt.truncate names`
+          : undefined;
+  if (problem !== undefined) {
+    throw new JobError("SPEC_INVALID", `reading ${place}: ${file}: ${problem}`);
+  }
+  // In the order of the schema, as a stored plan has them.
+  return { ...spec, model: withPromptInputs({ ...spec.model, prompt: { system, user, ...others } }) };
 }

@@ -1,11 +1,10 @@
 import { z } from "../util/zod.js";
-import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./model-uri.js";
-import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt/prompt-keys.js";
-import { server, type ServerSpec } from "./server/server-spec.js";
-import { storeKeys, type StoreSpec } from "./store-spec.js";
+import { storeKeys, type StoreSpec } from "./input-spec.js";
+import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./prompt-spec.js";
 import { withoutQuery } from "./secrets.js";
-import { tokenizerPath } from "./tokenizer-path.js";
-import { anyNumber, count, name, text } from "./values.js";
+import { server, type ServerSpec } from "./server-spec.js";
+import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./uri.js";
+import { anyNumber, count, name, text, tokenizerPath } from "./values.js";
 
 export interface ModelSpec extends StoreSpec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
@@ -56,7 +55,7 @@ export interface TokensSource {
   readonly shrink?: boolean | undefined;
 }
 
-export interface TypesSource {
+interface TypesSource {
   /** An input of tokens. */
   readonly types_of: string;
 }
@@ -161,7 +160,7 @@ const inputSource = z.union([z.array(text).min(1), filled], {
 }) satisfies z.ZodType<InputSource>;
 
 /** A model's path or URI. */
-export const modelPath = text.superRefine((path, context) => {
+const modelPath = text.superRefine((path, context) => {
   const message = modelUriProblem(path);
   if (message !== undefined) {
     context.addIssue({ code: "custom", message });
@@ -169,7 +168,7 @@ export const modelPath = text.superRefine((path, context) => {
 });
 
 /** The keys that bind a model to columns. */
-export const bindingKeys = {
+const bindingKeys = {
   inputs: z
     .record(z.string(), inputSource)
     .optional()
@@ -199,7 +198,7 @@ export const bindingKeys = {
 };
 
 /** Hex digest of a model. */
-export const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
+const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
 
 export const model = z
   .strictObject({
@@ -240,7 +239,7 @@ export const model = z
   .transform((given) => withPromptInputs(given)) satisfies z.ZodType<ModelSpec>;
 
 /** Expects either `path` or `server` of a key of the spec, and no digest of a file with a server. */
-export function checkPlace(key: string): (given: ModelPlaces, context: z.RefinementCtx) => void {
+function checkPlace(key: string): (given: ModelPlaces, context: z.RefinementCtx) => void {
   return ({ path, server: served, sha256, inputs }, context) => {
     const wrong = (at: string[], message: string): void => {
       context.addIssue({ code: "custom", path: at, message });
@@ -283,4 +282,61 @@ export function modelUri({ path, server: served }: Pick<ModelSpec, "path" | "ser
 export function parseOutputReference(reference: string): { tensor: string; element: number | undefined } | undefined {
   const [, tensor, element] = /^([^[\]]+)(?:\[(\d{1,9})\])?$/.exec(reference) ?? [];
   return tensor === undefined ? undefined : { tensor, element: element === undefined ? undefined : Number(element) };
+}
+
+/** A second model, whose predictions are compared with the champion's (`model`) and published nowhere. */
+export interface ChallengerSpec
+  extends Pick<ModelSpec, "path" | "server" | "sha256" | "inputs" | "outputs" | "cast" | "missing"> {
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+}
+
+/** The challenger as a model of its own: what says how a registry or a store is reached holds for both. */
+export function challengerModel(champion: ModelSpec, challenger: ChallengerSpec): ModelSpec {
+  const { path, sha256, inputs, outputs, cast, missing } = challenger;
+  return { ...champion, path, server: challenger.server, sha256, inputs, outputs, cast, missing };
+}
+
+export const challenger = z
+  .strictObject({
+    path: modelPath
+      .optional()
+      .describe("A second model, named as model.path names the first. Its predictions are not published."),
+    server: server.optional(),
+    sha256: modelSha256.optional().describe("SHA-256 that the challenger's file must have."),
+    ...bindingKeys,
+    cast: bindingKeys.cast.unwrap().optional().describe("As model.cast, which is the default."),
+    missing: bindingKeys.missing.unwrap().optional().describe("As model.missing, which is the default."),
+    tolerance: z
+      .number("expected a number")
+      .min(0, "expected 0 or more")
+      .default(0.01)
+      .describe(
+        "Rows whose two predictions differ by more than this are counted, for outputs that are floating-point numbers.",
+      ),
+  })
+  .superRefine(checkPlace("challenger"))
+  .superRefine(({ path = "", sha256, server: served }, context) => {
+    if (served?.protocol === "openai") {
+      const message =
+        "a language model cannot be a challenger: its answers would cost money, and would neither be stored nor counted against model.budget";
+      context.addIssue({ code: "custom", path: ["server", "protocol"], message });
+    }
+    if (isHttpUri(path) && sha256 === undefined) {
+      const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
+      context.addIssue({ code: "custom", path: ["sha256"], message });
+    }
+  });
+
+/** Says where keys of the challenger are, given as those of a model: `["model", "server"]` is `["challenger", "server"]`. */
+export function challengerPlaces<T>(where: (path: readonly string[]) => T): (path: readonly string[]) => T {
+  return ([first = "", ...others]) => where([first === "model" ? "challenger" : first, ...others]);
+}
+
+/** Rewrites keys of a model in a text as those of the challenger: `model.outputs.p` becomes `challenger.outputs.p`. */
+export function challengerKeys(message: string): string {
+  return message.replaceAll(
+    /(?<![\w./-])model\.(?=(?:path|server|sha256|inputs|outputs|cast|missing)\b)/g,
+    "challenger.",
+  );
 }

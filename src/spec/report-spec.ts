@@ -1,6 +1,6 @@
 import { timeOfDay } from "../util/texts.js";
 import { z } from "../util/zod.js";
-import { isObjectUri } from "./object-uri.js";
+import { isObjectUri, isPlainUrl } from "./uri.js";
 import { secretFile } from "./secrets.js";
 import { count, text, textOrEmpty } from "./values.js";
 
@@ -107,12 +107,3 @@ export const report = z
     error: "expected `deadline` as well, which defines when the run is late",
     path: ["on_late"],
   }) satisfies z.ZodType<ReportSpec>;
-
-export function isPlainUrl(given: string): boolean {
-  try {
-    const { protocol, username, password } = new URL(given);
-    return /^https?:$/.test(protocol) && username === "" && password === "";
-  } catch {
-    return false; // no URL: the schema says what is due
-  }
-}

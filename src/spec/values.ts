@@ -1,4 +1,5 @@
 import { z } from "../util/zod.js";
+import { isHttpUri, isMlflowUri, modelUriProblem } from "./uri.js";
 
 /** JavaScript loses a key `__proto__` of many objects. */
 export const outputName = /^(?!__proto__$)[A-Za-z_][A-Za-z0-9_]{0,62}$/;
@@ -81,3 +82,14 @@ export function isTimeZone(value: string): boolean {
     return false; // no time zone: the schema says what is due
   }
 }
+
+/** The path or URI of a tokenizer.json. */
+export const tokenizerPath = text.superRefine((path, context) => {
+  const message =
+    isHttpUri(path) || isMlflowUri(path)
+      ? "expected a file, s3://, gs://, az:// or hf://: a tokenizer is read from these only"
+      : modelUriProblem(path);
+  if (message !== undefined) {
+    context.addIssue({ code: "custom", message });
+  }
+});

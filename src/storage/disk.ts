@@ -2,16 +2,15 @@ import { createHash } from "node:crypto";
 import { type BigIntStats, constants, createReadStream } from "node:fs";
 import { access, lstat, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, posix, relative, resolve, sep } from "node:path";
-import type { ListedShard } from "../plan/compare.js";
+import { type ListedShard, pinDifference, restoreHint, touchHint } from "../plan/compare.js";
 import { lakeTables } from "../plan/lake-tables.js";
 import { partitionsOf } from "../plan/partitions.js";
-import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
-import { errnoOf, JobError } from "../util/errors.js";
+import { JobError, errnoOf } from "../util/errors.js";
 import {
+  type Glob,
   compileGlob,
   diskRepairFolder,
   folderGlob,
-  type Glob,
   hasWildcards,
   isFolderName,
   joinListings,
@@ -25,9 +24,9 @@ import {
   type MissingFolder,
   type OpenShard,
   type OutputFolder,
-  outputHint,
   type Source,
   type UnreadableMatch,
+  outputHint,
 } from "./port.js";
 
 /** Opening more files together hardly speeds up reading. */

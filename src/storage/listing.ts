@@ -1,7 +1,7 @@
 import picomatch from "picomatch";
 import type { ListedShard } from "../plan/compare.js";
-import { isObjectUri } from "../spec/object-uri.js";
 import type { Listing, Source, UnreadableMatch } from "./port.js";
+import { isObjectUri } from "../spec/uri.js";
 
 /** Combines a disk source and one of a store of objects: each URI and pattern goes to the one that it names. */
 export function combineSources({ disk, objects }: { readonly disk: Source; readonly objects: Source }): Source {

@@ -4,15 +4,14 @@ import type { ListedObject, ObjectRange } from "../objects/protocol.js";
 import { splitRange } from "../objects/store.js";
 import type { ListedShard } from "../plan/compare.js";
 import { type LakeTable, lakeTables } from "../plan/lake-tables.js";
-import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/object-uri.js";
 import { JobError } from "../util/errors.js";
 import { awaitedLater } from "../util/promises.js";
 import { type Spool, withSpoolErrors } from "../util/spool.js";
 import { writeAll } from "../util/write-all.js";
 import {
+  type Glob,
   compileGlob,
   folderGlob,
-  type Glob,
   hasWildcards,
   isFolderName,
   joinListings,
@@ -23,6 +22,7 @@ import {
 } from "./listing.js";
 import { type Listing, type OpenShard, type OutputFolder, outputHint, type Source } from "./port.js";
 import type { ObjectReader } from "./reader.js";
+import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
 
 /** Files that are opened ahead: each costs one or two requests before its first row arrives. */
 const filesAhead = 24;

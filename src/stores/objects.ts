@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { open, unlink } from "node:fs/promises";
 import type { ObjectName, StoredObject } from "../objects/protocol.js";
 import { creationIdOf, type ObjectCalls, type ObjectStore, writeAtOffset } from "../objects/store.js";
-import { parseObjectUri } from "../spec/object-uri.js";
+import { parseObjectUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
 import { mapBounded } from "../util/promises.js";
 import { digestOfFile } from "../util/sha256.js";

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { addressSpaceBytes, refuseSmallAddressSpace, usableCores } from "#src/app/process-limits.js";
+import { addressSpaceBytes, refuseSmallAddressSpace, usableCores } from "#src/app/machine.js";
 import { projectFolder } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { fixtureNamed } from "../support/world.js";

@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { expect, test } from "vitest";
-import { attemptServices } from "#src/app/attempt-services.js";
+import { attemptServices } from "#src/app/attempt.js";
 
 const log = { info() {}, warn() {}, debug() {} };
 const services = () => attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);

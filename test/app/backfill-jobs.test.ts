@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readBackfill } from "#src/app/backfill-jobs.js";
+import { readBackfill } from "#src/cli/commands/backfill.js";
 import { scratch } from "../support/job.js";
 
 async function specOf(folder: string, params: string, html = "reports/${ds}.html"): Promise<string> {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { usableCores } from "#src/app/process-limits.js";
+import { usableCores } from "#src/app/machine.js";
 
 /** Cores of a machine of 64, with these files. */
 const coresWith = (files: Readonly<Record<string, string>>): number => usableCores(64, (path) => files[path]);

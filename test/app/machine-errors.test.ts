@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { finalError } from "#src/app/machine-errors.js";
+import { finalError } from "#src/app/machine.js";
 import { JobError } from "#src/util/errors.js";
 
 function failsToClose(): AsyncDisposable {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { defaultMemory } from "#src/app/process-limits.js";
+import { defaultMemory } from "#src/app/machine.js";
 import { mebibytes, memoryBudget, showBytes } from "#src/util/memory-budget.js";
 
 const machine = mebibytes(64 * 1024);

@@ -1,7 +1,7 @@
 import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { machineError } from "#src/app/machine-errors.js";
+import { machineError } from "#src/app/machine.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { promptJob } from "../support/prompt-job.js";

@@ -2,7 +2,7 @@ import { spawnSync, type SpawnSyncReturns } from "node:child_process";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
-import { machineError } from "#src/app/machine-errors.js";
+import { machineError } from "#src/app/machine.js";
 import { JobError } from "#src/util/errors.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtures, scratch, writeSpec } from "../support/job.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { resolveOnce, type SharedModels } from "#src/app/shared-models.js";
+import { resolveOnce, type SharedModels } from "#src/app/model-tools.js";
 import type { FoundModel } from "#src/models/port.js";
 import type { PlannedModel } from "#src/plan/plan.js";
 import type { JobContext } from "#src/scoring/context.js";

@@ -1,6 +1,6 @@
 import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
-import { checkSeveral, findWorker } from "#src/app/worker.js";
+import { checkSeveral, findWorker } from "#src/app/attempt.js";
 import { runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratch, writeSpec } from "../support/job.js";

@@ -1,6 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { writeMessage } from "#src/cli/colors.js";
-import { safeOutput } from "#src/cli/io.js";
+import { safeOutput, writeMessage } from "#src/cli/io.js";
 
 /** What is written to a stream for a message with a control character. */
 function written(isTTY: boolean): string {

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { stages } from "#src/report/stage-times.js";
-import type { TraceEvent } from "#src/report/trace.js";
+import type { TraceEvent } from "#src/cli/profile.js";
 import { runHere } from "../support/cli.js";
 import { fixtures, type Fixture, scratch, scratchFolder, writeSpec } from "../support/job.js";
 

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promis
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openLoaded } from "#src/app/job-context.js";
-import { readSpec } from "#src/app/reading/read-spec.js";
+import { readSpec } from "#src/app/reading.js";
 import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";
 import { runCli } from "../support/cli.js";

@@ -7,7 +7,7 @@ import { projectFolder } from "../support/cli.js";
 const mayUnshare = spawnSync("unshare", ["--pid", "--fork", "true"]).status === 0;
 
 test.skipIf(!mayUnshare)("the first process of a container ends on a second signal", () => {
-  const signals = join(projectFolder, "dist/cli/signals.js");
+  const signals = join(projectFolder, "dist/cli/failure.js");
   const script = `
     import { abortOnSignals } from ${JSON.stringify(signals)};
     abortOnSignals({ stderr: { raw: process.stderr } }, {});

@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { writeTerminationMessage } from "#src/cli/termination-log.js";
+import { writeTerminationMessage } from "#src/cli/failure.js";
 import { runCli } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 

@@ -1,11 +1,11 @@
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { rowFinders } from "#src/app/duckdb/open-row-finder.js";
+import { rowFinders } from "#src/cli/commands/erase.js";
 import { openJob } from "#src/app/job-context.js";
 import { runIdOf } from "#src/plan/identity.js";
-import { approveErasure } from "#src/run/erasing/copy-run.js";
-import { eraseRows } from "#src/run/erasing/erase.js";
+import { approveErasure } from "#src/run/erasure.js";
+import { eraseRows } from "#src/run/erase.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
 import { scratch, type SpecOverrides } from "../support/job.js";

@@ -1,7 +1,7 @@
 import { basename, dirname } from "node:path";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/program.js";
-import { checkSeveral, findWorker } from "#src/app/worker.js";
+import { checkSeveral, findWorker } from "#src/app/attempt.js";
 import { loadSpec } from "#src/spec/load.js";
 import { commandLines, deployFiles, deployText, finalCodes, knownCodes, retriedCodes } from "../support/deploy.js";
 

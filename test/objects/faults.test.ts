@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { expect, test } from "vitest";
 import type { FileBody, ObjectStore } from "#src/objects/store.js";
-import { parseObjectUri } from "#src/spec/object-uri.js";
-import { objectsAt, type ObjectsSetup, useStores } from "../support/clouds.js";
+import { parseObjectUri } from "#src/spec/uri.js";
+import { expect, test } from "vitest";
+import { type ObjectsSetup, objectsAt, useStores } from "../support/clouds.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import type { Bucket, StoreServer } from "../support/s3.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import type { Finding } from "#src/checks/check.js";
 import { createAttemptRecord } from "#src/report/attempt-record.js";
-import { decidedMetrics, metricsText, parsePreviousMetrics } from "#src/report/metrics/metrics-text.js";
-import type { Outcome } from "#src/report/outcome.js";
+import { decidedMetrics, metricsText, parsePreviousMetrics } from "#src/report/metrics.js";
+import type { Outcome } from "#src/report/report.js";
 import { reviewedRun } from "../support/reviews.js";
 
 const { record, outcome, review } = reviewedRun(3);

@@ -1,6 +1,6 @@
 import { request } from "node:http";
 import { describe, expect, test } from "vitest";
-import { serveMetrics } from "#src/report/metrics/metrics-server.js";
+import { serveMetrics } from "#src/report/metrics.js";
 
 /** What a request with this Host header is answered. */
 async function asked(host: string): Promise<{ readonly status: number | undefined; readonly text: string }> {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parsePreviousMetrics, metricsText } from "#src/report/metrics/metrics-text.js";
+import { parsePreviousMetrics, metricsText } from "#src/report/metrics.js";
 import { failed, partly, recordOf } from "../support/records.js";
 
 const endedMs = Date.UTC(2026, 10, 21, 12, 0, 5);

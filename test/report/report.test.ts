@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { count, reportJson, type RunReport, showRate } from "#src/report/report.js";
-import { reportText } from "#src/report/report-text.js";
+import { count, reportJson, reportText, type RunReport, showRate } from "#src/report/report.js";
 
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import type { AttemptRecord } from "#src/report/attempt-record.js";
-import { reuseCostText } from "#src/report/reuse-cost.js";
+import { type AttemptRecord, reuseCostText } from "#src/report/attempt-record.js";
 
 function attemptOf(rows: { scored: number; reused: number }, comparingMs: number, inferMs: number): AttemptRecord {
   const counts = { rowsScored: rows.scored, rowsReused: rows.reused };

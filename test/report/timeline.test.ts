@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createTimeline } from "#src/report/timeline.js";
+import { createTimeline } from "#src/report/attempt-record.js";
 
 test("a timeline counts every row in few steps, however long a run takes", () => {
   const timeline = createTimeline();

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { createTrace, type TraceEvent } from "#src/report/trace.js";
+import { createTrace, type TraceEvent } from "#src/cli/profile.js";
 
 function eventsOf(text: string): TraceEvent[] {
   return (JSON.parse(text) as { traceEvents: TraceEvent[] }).traceEvents;

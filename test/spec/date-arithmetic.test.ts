@@ -1,6 +1,6 @@
 import { assert, date as anyDate, integer, property } from "fast-check";
 import { describe, expect, test } from "vitest";
-import { computeDate, parseDateExpression } from "#src/spec/params/date-arithmetic.js";
+import { computeDate, parseDateExpression } from "#src/spec/template.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 function compute(body: string, date: string): string | undefined {

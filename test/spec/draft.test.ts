@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { draftSpec, type SpecDraft } from "#src/spec/draft.js";
+import { draftSpec, type SpecDraft } from "#src/cli/commands/init.js";
 import { load } from "../support/spec.js";
 
 const draft: SpecDraft = {

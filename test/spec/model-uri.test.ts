@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { modelUriProblem, parseHubUri, parseMlflowUri } from "#src/spec/model-uri.js";
+import { modelUriProblem, parseHubUri, parseMlflowUri } from "#src/spec/uri.js";
 
 describe("model.path", () => {
   test.each([

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { parseObjectUri, objectUriProblem, objectUriText } from "#src/spec/object-uri.js";
+import { parseObjectUri, objectUriProblem, objectUriText } from "#src/spec/uri.js";
 import { load, minimalSpec, specRefusal } from "../support/spec.js";
 
 const inS3 = minimalSpec.replace("in/", "s3://lake/in/");

@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { isAbsolute } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Io } from "#src/cli/io.js";
-import { runProgram } from "#src/cli/run-program.js";
+import { runProgram } from "#src/cli/program.js";
 import { shareCode } from "./code-cache.js";
 import { whileRunning } from "./running-commands.js";
 

@@ -1,7 +1,7 @@
 import * as arrow from "apache-arrow";
 import type { RejectedRow } from "#src/columnar/types.js";
-import { openPipe } from "#src/app/pipe-context.js";
-import type { PipeReport } from "#src/report/pipe-report.js";
+import { openPipe } from "#src/cli/commands/pipe.js";
+import type { PipeReport } from "#src/report/report.js";
 import { runPipe } from "#src/run/pipe.js";
 import type { Row } from "./parquet.js";
 

@@ -1,8 +1,7 @@
 import { profileRows } from "#src/checks/profile/profile.js";
 import type { OutputRows, RejectedRow } from "#src/columnar/types.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
-import type { Outcome } from "#src/report/outcome.js";
-import type { RunReport } from "#src/report/report.js";
+import type { Outcome, RunReport } from "#src/report/report.js";
 
 /** What each name in a record is, so that a test can tell where it got to. */
 export interface Names {

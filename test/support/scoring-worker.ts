@@ -1,6 +1,6 @@
 import { MessageChannel } from "node:worker_threads";
 import { onTestFinished } from "vitest";
-import { openUnitReader } from "#src/app/threads/unit-readers.js";
+import { openUnitReader } from "#src/app/threads/serve-units.js";
 import type { Contract } from "#src/binding/contract.js";
 import type { ScoringWorkers } from "#src/scoring/workers/slice-reader.js";
 import { serveUnits } from "#src/scoring/workers/unit-server.js";

@@ -1,7 +1,7 @@
 import { dirname } from "node:path";
 import { openLoaded, recordOf } from "#src/app/job-context.js";
-import { readSpec } from "#src/app/reading/read-spec.js";
-import { reporting } from "#src/app/reports/reporting.js";
+import { readSpec } from "#src/app/reading.js";
+import { reporting } from "#src/app/reporting.js";
 import { JobError } from "#src/util/errors.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { RunReport } from "#src/report/report.js";

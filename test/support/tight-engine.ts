@@ -1,5 +1,5 @@
 import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import { openBatchLimitCache } from "#src/app/batch-limit-cache.js";
+import { openBatchLimitCache } from "#src/app/model-tools.js";
 import type { Engine } from "#src/engine/port.js";
 import { JobError } from "#src/util/errors.js";
 import type { RunReport } from "#src/report/report.js";

@@ -1,6 +1,6 @@
 import { assert, property, string } from "fast-check";
 import { expect, test } from "vitest";
-import { columnsIn, fillPrompt, parseTemplate } from "#src/text/prompt-template.js";
+import { columnsIn, fillPrompt, parseTemplate } from "#src/text/prompt.js";
 
 function filled(text: string, values: Readonly<Record<string, string>> = {}): string {
   const parsed = parseTemplate(text);

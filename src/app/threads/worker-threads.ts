@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { startThread } from "../../engine/onnx/early-threads.js";
 import type { DecodeWorkers } from "../../scoring/workers/slice-reader.js";
-import { refuseSmallAddressSpace } from "../process-limits.js";
+import { refuseSmallAddressSpace } from "../machine.js";
 
 /** The file that runs in workers that have a session of the model. */
 export const scoringWorker = new URL("./scoring-worker.js", import.meta.url);

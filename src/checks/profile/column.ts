@@ -1,7 +1,5 @@
-import { rowsOf } from "../../columnar/column-rows.js";
-import { withPoint } from "../../columnar/decimals.js";
-import { unscaled } from "../../columnar/json-text.js";
 import { numberTexts } from "../../columnar/numbered-texts.js";
+import { rowsOf } from "../../columnar/columns.js";
 import {
   type BytesColumn,
   type Column,
@@ -13,9 +11,9 @@ import {
 import { isElementType } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";
 import {
+  type Histogram,
   countKeys,
   emptyHistogram,
-  type Histogram,
   keyOfBytes,
   keyOfNumber,
   mergeHistograms,
@@ -24,7 +22,8 @@ import {
   rangeOfBin,
   rowsIn,
 } from "./histogram.js";
-import { blockValues, countNumbers, type NextNumbers } from "./profile-loops.js";
+import { type NextNumbers, blockValues, countNumbers } from "./profile-loops.js";
+import { unscaled, withPoint } from "../../columnar/value-text.js";
 
 /**
  * What is known of a column's values without keeping them. All of it is counts, extremes and sums that do not depend on

@@ -1,4 +1,3 @@
-import { takeRows } from "../../columnar/column-take.js";
 import { numberTexts } from "../../columnar/numbered-texts.js";
 import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
 import { assertNever } from "../../util/errors.js";
@@ -6,22 +5,23 @@ import { printable } from "../../util/texts.js";
 import type { Finding } from "../check.js";
 import {
   type ColumnJson,
-  columnJson,
   type ColumnProfile,
-  type ColumnsJson,
-  columnsJson,
   type ColumnToProfile,
-  countedRows,
+  type ColumnsJson,
   type JsonLimits,
+  type NumberColumn,
+  columnJson,
+  columnsJson,
+  countedRows,
   mergeColumns,
   namedRows,
-  type NumberColumn,
   parseColumn,
   parseColumns,
   profileColumn,
 } from "./column.js";
-import { mergeSketches, noRowsSketched, type RowSketch, sketchRows } from "./profile-loops.js";
+import { type RowSketch, mergeSketches, noRowsSketched, sketchRows } from "./profile-loops.js";
 import type { ColumnProfiles } from "./run-profile.js";
+import { takeRows } from "../../columnar/columns.js";
 
 /** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {

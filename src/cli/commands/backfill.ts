@@ -1,34 +1,41 @@
 import { dirname, resolve } from "node:path";
-import { type BackfillJob, type BackfillJobs, readBackfill } from "../../app/backfill-jobs.js";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
-import { finalError } from "../../app/machine-errors.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
-import { calling, reporting } from "../../app/reports/reporting.js";
-import { resolveOnce, type SharedModels } from "../../app/shared-models.js";
-import type { RangeStep } from "../../jobs/date-range.js";
-import { orderOf, type RunOrder, runValues, type ValueStatus, worstOf } from "../../jobs/run-values.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
+import { finalError } from "../../app/machine.js";
+import { type SharedModels, resolveOnce } from "../../app/model-tools.js";
+import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
+import { calling, reporting } from "../../app/reporting.js";
 import {
-  type Backfill,
-  backfillJson,
-  type BackfillRun,
-  backfillRunJson,
-  backfillText,
-  totalsText,
-  valuesText,
-} from "../../report/backfill-text.js";
+  type DateRange,
+  type RangeStep,
+  type RunOrder,
+  type ValueEnd,
+  type ValueStatus,
+  findRange,
+  orderOf,
+  rangeValues,
+  runValues,
+  stepOf,
+  valueStatuses,
+  worstOf,
+} from "../../jobs/backfill.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
+import { runIdOf } from "../../plan/identity.js";
+import type { RunId } from "../../plan/plan.js";
+import type { RowsOfRun } from "../../publish/span-record.js";
 import { modelName } from "../../report/plan-text.js";
-import { type Progress, silentProgress } from "../../report/progress/progress.js";
-import { reportText } from "../../report/report-text.js";
+import { type Progress, silentProgress } from "../../report/progress.js";
+import { type RunReport, count, reportFields, reportText, showCount } from "../../report/report.js";
+import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
+import type { LoadedSpec } from "../../spec/load.js";
 import { modelUri } from "../../spec/model-spec.js";
-import { type ErrorCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
+import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../util/errors.js";
+import { sha256Of } from "../../util/sha256.js";
+import { abortOnSignals } from "../failure.js";
 import { shellWord } from "../../util/texts.js";
-import { chooseProgress } from "../choose-progress.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { createLog, type LogOptions } from "../logger.js";
-import { abortOnSignals } from "../signals.js";
+import { type LogOptions, chooseProgress, createLog } from "../logger.js";
 
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;
@@ -178,8 +185,7 @@ async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
 
   const again = options.reprocess !== "none" && !newRun && isFinal(end);
   if (again) {
-    const [firstLine = ""] = messageOf(end.error).split("\n");
-    log.announce(`${firstLine}; --reprocess ${options.reprocess} scores it again`);
+    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again`);
   }
   const run = { value, runId, ...(again ? await attempted(shared, job, log, true) : end) };
 
@@ -275,4 +281,273 @@ function logOfValue(log: Log, label: string, warned: Set<string>): ValueLog {
       }
     },
   };
+}
+
+/** The job with one value of the range. */
+interface BackfillJob {
+  /** The text of the value in reports. */
+  readonly value: string;
+  readonly runId: RunId;
+  /** Loads the spec with the value of the job, which is already checked. */
+  readonly load: () => LoadedSpec;
+}
+
+interface BackfillJobs {
+  readonly range: DateRange;
+  /** The jobs, in the order of their values. */
+  readonly jobs: readonly BackfillJob[];
+  /** The spec with the first value. */
+  readonly first: LoadedSpec;
+}
+
+/**
+ * Reads a spec, and checks it with each value of the range that `--param name=A..B` gives.
+ * @throws JobError USAGE, SPEC_INVALID
+ * @public so that tests reach it
+ */
+export async function readBackfill(
+  specPath: string,
+  { param, step: asked }: JobOptions & { readonly step?: RangeStep | undefined },
+): Promise<BackfillJobs> {
+  const { range, others } = findRange(param);
+  const step = stepOf(range, asked);
+  const load = await readSpecOnce(specPath, { param: others });
+  const hourParam = step === "hour" ? hourParamOf(load, range) : undefined;
+  const values = rangeValues(range, step, hourParam);
+  const loadFirst = (index: number): LoadedSpec => forBackfill(load(values[index]?.params ?? {}));
+  const first = loadFirst(0);
+  const second = values.length > 1 ? loadFirst(1) : undefined;
+  refuseClock(range, first);
+  if (second !== undefined) {
+    refuseSameRows(specPath, range, [first, second]);
+  }
+  const sharesPage = second !== undefined && first.spec.report.html === second.spec.report.html;
+  const prepare = sharesPage ? withoutPage : (loaded: LoadedSpec): LoadedSpec => loaded;
+  const jobs = values.map(({ text, params }) => {
+    const { name, params: all } = load(params).spec;
+    return {
+      value: text,
+      runId: runIdOf(name, all, sha256Of),
+      load: () => prepare(forBackfill(load(params))),
+    };
+  });
+  return { range, jobs, first };
+}
+
+/**
+ * Finds the param that has the hour; undefined: the param with the range has date and hour, or the spec has no hour.
+ */
+function hourParamOf(load: LoadWith, { param, first }: DateRange): string | undefined {
+  const { hourParam } = load({ [param]: first.slice(0, "2026-01-01".length) });
+  return hourParam === param ? undefined : hourParam;
+}
+
+/**
+ * Returns the spec as a backfill carries it out. A backfill does not wait for input, because input of past dates does
+ * not arrive later. It writes no metrics, calls no URLs and has no deadline, because these report on the scheduled run
+ * of the job. Lineage events are sent, because each run makes a version of the dataset.
+ */
+function forBackfill(loaded: LoadedSpec): LoadedSpec {
+  const { spec } = loaded;
+  const { html, openlineage, method, timeout } = spec.report;
+  const silent = { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout };
+  const report = { ...silent, html, openlineage };
+  return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report } };
+}
+
+/** Refuses params from the clock: the same command would plan different runs tomorrow. */
+function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
+  if (key === undefined) {
+    return;
+  }
+  const name = key.startsWith("params.") ? key.slice("params.".length) : undefined;
+  throw new JobError(
+    "USAGE",
+    `reading the spec: ${key} comes from the clock, so the same backfill would plan different runs tomorrow`,
+    {
+      hint:
+        name === undefined
+          ? `declare the value under params, computed from \${${param}}`
+          : `set it: --param ${name}=…, or compute it from \${${param}}`,
+    },
+  );
+}
+
+/** Rejects a range of a param that the rest of the spec does not use. */
+function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
+  const [one, other] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
+  if (one === other) {
+    throw new JobError(
+      "USAGE",
+      `reading ${specPath}: no key uses \${${param}}, so all runs would score the same rows`,
+      {
+        hint: `write \${${param}} into input.path or input.where, and into output.parquet.path`,
+      },
+    );
+  }
+}
+
+function withoutPage(loaded: LoadedSpec): LoadedSpec {
+  const { html: _, ...report } = loaded.spec.report;
+  return { ...loaded, spec: { ...loaded.spec, report } };
+}
+
+/** The run of one value of a backfill. */
+interface BackfillRun extends ValueEnd {
+  readonly value: string;
+  readonly runId: string;
+  /** The report of the attempt; undefined: it failed or was not started. */
+  readonly report?: RunReport | undefined;
+  readonly failure?: BackfillFailure | undefined;
+  /** The digest of the model that the run's plan pins; undefined: there is no plan. */
+  readonly modelSha256?: string | undefined;
+}
+
+interface BackfillFailure {
+  /** The code of a JobError, or BUG. */
+  readonly code: string;
+  readonly message: string;
+  readonly hint: string | undefined;
+}
+
+interface Backfill {
+  readonly param: string;
+  readonly first: string;
+  readonly last: string;
+  readonly runs: readonly BackfillRun[];
+  /** The model of the runs that this command planned; undefined: it planned none. */
+  readonly model?: { readonly uri: string; readonly version?: string | undefined; readonly sha256: string } | undefined;
+}
+
+const words: Readonly<Record<ValueStatus, string>> = {
+  complete: "complete",
+  already_complete: "already complete",
+  partial: "partial",
+  held: "held",
+  discarded: "discarded",
+  pruned: "pruned",
+  failed: "failed",
+  no_input: "without input",
+  stopped: "stopped",
+  not_started: "not started",
+};
+
+/**
+ * The largest number of values for which the table shows all runs. With more values, it shows only the runs that are
+ * not complete or have warnings.
+ */
+const mostShown = 400;
+
+/** Lists the values with a status, at most the first `most`. */
+function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40): string {
+  const values = runs.filter((run) => run.status === status).map(({ value }) => value);
+  const more = values.length > most ? [`and ${count(values.length - most, "more value")}`] : [];
+  return [...values.slice(0, most), ...more].join(", ");
+}
+
+/** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
+function totalsText(runs: readonly BackfillRun[]): string {
+  const parts = valueStatuses.flatMap((status) => {
+    const number = runs.filter((run) => run.status === status).length;
+    return number === 0 ? [] : [`${showCount(number)} ${words[status]}`];
+  });
+  const warned = runs.filter(hasWarnings).length;
+  return `${count(runs.length, "run")}: ${parts.join(", ")}${warned === 0 ? "" : `; ${showCount(warned)} with warnings`}`;
+}
+
+/** Whether its checks warned of a run, and did not hold it. */
+function hasWarnings({ report }: BackfillRun): boolean {
+  return report?.verdict?.warned !== undefined;
+}
+
+/**
+ * The result of a backfill for people: a line for each value, the values without input, and the number of runs by
+ * status.
+ * @param width characters in a line of the terminal; undefined: there is none
+ */
+function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
+  const shown = runs.length <= mostShown ? runs : runs.filter((run) => !isComplete(run.status) || hasWarnings(run));
+  const rows = shown.map(({ value, status, report, failure }) => [
+    value,
+    words[status],
+    shownCount(writtenRows(report)?.output),
+    shownCount(writtenRows(report)?.rejected),
+    report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
+    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? failure?.message ?? ""),
+  ]);
+  const missing = valuesText(runs, "no_input");
+  const others = model === undefined ? 0 : otherModels(runs, model.sha256);
+  return [
+    ...fitTable([[param, "status", "rows", "rejected", "seconds", ""], ...rows], {
+      right: [2, 3, 4],
+      width,
+      leaveOut: sameValueFirst(rows, [4, 3, 2]),
+      hasNotes: true,
+    }),
+    ...(others === 0
+      ? []
+      : [`${count(others, "run")} of these ${others === 1 ? "has" : "have"} the predictions of another model`]),
+    ...(missing === "" ? [] : [`no input: ${missing}`]),
+    totalsText(runs),
+  ].join("\n");
+}
+
+/**
+ * What all attempts together have made of a run's rows, also of a held run, whose rows are staged; undefined: the run is
+ * discarded or rolled back, or its attempt has no report.
+ */
+function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
+  return report?.status === "discarded" || report?.rolledBack !== undefined ? undefined : report?.rowsOfRun;
+}
+
+function shownCount(value: number | undefined): string {
+  return value === undefined ? "" : showCount(value);
+}
+
+function isComplete(status: ValueStatus): boolean {
+  return status === "complete" || status === "already_complete";
+}
+
+function otherModels(runs: readonly BackfillRun[], sha256: string): number {
+  return runs.filter(({ modelSha256 }) => modelSha256 !== undefined && modelSha256 !== sha256).length;
+}
+
+function firstLine(text: string): string {
+  const [line = ""] = text.split("\n");
+  return line;
+}
+
+/** One value as a line of JSON. */
+function backfillRunJson(param: string, run: BackfillRun): string {
+  const { value, runId, status, exitCode, report, failure, modelSha256 } = run;
+  return JSON.stringify({
+    param,
+    value,
+    ...(report === undefined ? { run_id: runId } : reportFields(report)),
+    status,
+    exit_code: exitCode,
+    rows: writtenRows(report)?.output ?? null,
+    model_sha256: modelSha256 ?? null,
+    ...(failure === undefined ? {} : { code: failure.code, message: failure.message, hint: failure.hint ?? null }),
+  });
+}
+
+/** The whole backfill as a line of JSON. */
+function backfillJson({ param, first, last, runs, model }: Backfill, exitCode: ExitCode): string {
+  const valuesOf = (status: ValueStatus): string[] =>
+    runs.filter((run) => run.status === status).map(({ value }) => value);
+  const counts = valueStatuses.map((status) => [status, valuesOf(status).length]);
+  return JSON.stringify({
+    param,
+    first,
+    last,
+    runs: runs.length,
+    ...(Object.fromEntries(counts) as Record<ValueStatus, number>),
+    values_failed: valuesOf("failed"),
+    values_held: valuesOf("held"),
+    values_no_input: valuesOf("no_input"),
+    values_warned: runs.filter(hasWarnings).map(({ value }) => value),
+    model: model === undefined ? null : { uri: model.uri, version: model.version ?? null, sha256: model.sha256 },
+    exit_code: exitCode,
+  });
 }

@@ -1,13 +1,13 @@
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { judgeNights, type JudgedNights } from "../../run/judging/judged-nights.js";
+import { type JudgedNights, judgeNights } from "../../run/baseline.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
-export interface ChecksOptions extends JobOptions {
+interface ChecksOptions extends JobOptions {
   readonly last: number;
   readonly json?: boolean;
 }

@@ -1,12 +1,28 @@
-import { compareModels } from "../../run/compare.js";
-import { resolveCompared } from "../../app/compared-models.js";
+import { attemptServices } from "../../app/attempt.js";
 import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
-import { comparisonJson, comparisonText } from "../texts/compare-text.js";
+import { requireModelPath } from "../../app/model-tools.js";
+import { resolveModel } from "../../app/open.js";
+import type { JobOptions } from "../../app/reading.js";
+import type { Measures } from "../../checks/agreement.js";
+import {
+  type ShownAgreement,
+  agreementFields,
+  agreementTables,
+  apartTable,
+  differentRowTables,
+} from "../../report/agreement.js";
+import { showBytes } from "../../report/plan-text.js";
+import { count } from "../../report/report.js";
+import { fitTable } from "../../report/table.js";
+import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
+import { openPinnedModel, openTokenizers } from "../../run/model.js";
+import type { JobContext } from "../../scoring/context.js";
+import { isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
+import { JobError } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-export interface CompareCommandOptions extends JobOptions {
+interface CompareCommandOptions extends JobOptions {
   readonly model: readonly string[];
   readonly limit: number;
   readonly tolerance: number;
@@ -24,4 +40,143 @@ export async function compareCommand(spec: string, options: CompareCommandOption
   io.stdout.write(
     options.json === true ? comparisonJson(comparison) : comparisonText(comparison, { tolerance, width }),
   );
+}
+
+/**
+ * Resolves two models for a comparison: both given ones, or the spec's and the given one. Paths start from this process's
+ * folder.
+ * @throws JobError USAGE, and those of `ModelSource.resolve`
+ */
+async function resolveCompared(
+  job: JobContext,
+  given: readonly string[],
+): Promise<readonly [ComparedModel, ComparedModel]> {
+  const [first = "", second, ...more] = given;
+  if (more.length > 0) {
+    throw new JobError("USAGE", `comparing models: ${given.length} are given, and two can be compared`, {
+      hint: "--model A --model B; with one --model, it is compared with the model of the spec",
+    });
+  }
+  for (const uri of given) {
+    requireModelUri(uri);
+  }
+  if (second === undefined) {
+    requireModelPath(job.spec, "compare measures models on this machine", {
+      hint: "name two models with --model; or name one under `challenger` in the spec: each run compares it with the served model",
+    });
+  }
+  return second === undefined
+    ? [await ownModel(job), await resolveGiven(job, first)]
+    : [await resolveGiven(job, first), await resolveGiven(job, second)];
+}
+
+function requireModelUri(uri: string): void {
+  const problem = modelUriProblem(uri) ?? (isObjectUri(uri) ? objectUriProblem(uri) : undefined);
+  if (uri === "" || problem !== undefined) {
+    throw new JobError("USAGE", `reading --model ${uri}: ${problem ?? "it names no model"}`, {
+      hint: "name a file, or a URI that model.path accepts",
+    });
+  }
+}
+
+async function ownModel(job: JobContext): Promise<ComparedModel> {
+  const { model, ...found } = await openPinnedModel(job);
+  if (!("path" in model)) {
+    throw new TypeError(`${model.name} is on a server`);
+  }
+  return { ...found, model, isGiven: false };
+}
+
+/** A given model takes the inputs of the spec, and so its tokenizers. */
+async function resolveGiven(job: JobContext, path: string): Promise<ComparedModel> {
+  const { spec, log, signal } = job;
+  const services = attemptServices(spec, log, signal);
+  const folder = process.cwd();
+  // `model.sha256` pins the spec's own model only.
+  const { file, ...found } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
+  return { ...found, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
+}
+
+/** Shows a comparison as tables. `width`: characters in a line of the terminal; undefined: there is none. */
+function comparisonText(
+  comparison: Comparison,
+  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+): string {
+  const { one, other, apart, columns } = comparison;
+  const shown: ShownAgreement = {
+    columns,
+    tolerance,
+    width,
+    names: ["A", "B"],
+    keysOf: ({ keys }) => keys,
+  };
+  return [
+    `A  ${one.name}`,
+    `B  ${other.name}`,
+    ...rowLines(comparison),
+    "speed of the model alone, and size of its file",
+    ...speedTable([one, other], width),
+    ...agreementTables(shown),
+    ...apartTable(apart, width),
+    ...differentRowTables(shown),
+    "",
+  ].join("\n");
+}
+
+function rowLines({ input, read, rows: { matched, onlyA, onlyB } }: Comparison): string[] {
+  const whole =
+    read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showNumber(input)}`;
+  const apart = [
+    ...(onlyA === 0 ? [] : [`${count(onlyA, "row")} that only A could score`]),
+    ...(onlyB === 0 ? [] : [`${count(onlyB, "row")} that only B could score`]),
+  ];
+  return [`${count(matched, "row")} compared, from ${whole}`, ...apart];
+}
+
+function speedTable([one, other]: readonly [ModelSpeed, ModelSpeed], width: number | undefined): string[] {
+  const head = ["", "rows/s", "size", "provider", "batch rows"];
+  const rows = [head, speedLine("A", one), speedLine("B", other)];
+  return fitTable(rows, { right: [1, 2, 4], width, leaveOut: [3, 4] });
+}
+
+function speedLine(name: string, { rowsPerSecond, sizeBytes, provider, batchRows }: ModelSpeed): string[] {
+  return [
+    name,
+    rowsPerSecond === undefined ? "" : showNumber(rowsPerSecond),
+    showBytes(sizeBytes),
+    provider,
+    showNumber(batchRows),
+  ];
+}
+
+function showNumber(value: number): string {
+  return value.toLocaleString("en-US");
+}
+
+/** Shows a comparison as one line of JSON; figures that cannot be computed are null. */
+function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
+  const fieldsOf = (found: Measures): object =>
+    agreementFields(found, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys }));
+  return `${JSON.stringify({
+    rows_input: input,
+    rows_read: read,
+    rows_compared: rows.matched,
+    rows_only_a: rows.onlyA,
+    rows_only_b: rows.onlyB,
+    a: modelJson(one),
+    b: modelJson(other),
+    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+  })}\n`;
+}
+
+function modelJson({ name, sha256, sizeBytes, provider, batchRows, rowsPerSecond }: ModelSpeed): object {
+  return {
+    model: name,
+    sha256,
+    size_bytes: sizeBytes,
+    provider,
+    batch_rows: batchRows,
+    rows_per_second: rowsPerSecond ?? null,
+  };
 }

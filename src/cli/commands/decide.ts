@@ -1,15 +1,14 @@
 import { dirname, resolve } from "node:path";
-import { reportDecision } from "../../app/reports/report-decision.js";
-import { approveRun, type DecisionReport, type DecisionRequest, discardRun } from "../../run/decide.js";
-import { spellOut } from "../../run/spell-out.js";
+import { reportDecision } from "../../app/reporting.js";
+import { type DecisionReport, type DecisionRequest, approveRun, discardRun } from "../../run/decide.js";
+import { spellOut } from "../../run/hints.js";
 import { JobError } from "../../util/errors.js";
-import { alone, openLoaded } from "../../app/job-context.js";
-import { readRunSpec } from "../../app/reading/read-run-spec.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { alone, openLoaded, readRunSpec } from "../../app/job-context.js";
+import type { JobOptions } from "../../app/reading.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
+import { rowsOfRunText } from "../../report/report.js";
 import { printable } from "../../util/texts.js";
-import { rowsOfRunText } from "../../report/report-text.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

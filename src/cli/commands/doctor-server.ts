@@ -1,15 +1,20 @@
 import { dirname, resolve } from "node:path";
-import { attemptServices } from "../../app/attempt-services.js";
-import { diagnoseServers } from "../../app/models/served-model.js";
-import { diagnosePrompted } from "../../app/models/prompted-model.js";
-import { programVersion } from "../../app/version.js";
-import { serverDiagnosisJson, serverDiagnosisText } from "../../report/server-diagnosis.js";
+import { attemptServices, programVersion } from "../../app/attempt.js";
+import {
+  diagnosePrompted,
+  diagnoseServers,
+  type MeasuredServer,
+  type ServerDiagnosis,
+} from "../../app/served-models.js";
+import { showTensor } from "../../binding/signatures.js";
+import type { ModelSignature } from "../../columnar/tensor.js";
+import { table } from "../../report/table.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import type { ServerSpec } from "../../spec/server/server-spec.js";
+import type { ServerSpec } from "../../spec/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-export interface DoctorServerOptions {
+interface DoctorServerOptions {
   readonly specPath: string;
   readonly json: boolean;
 }
@@ -35,4 +40,82 @@ export async function doctorServer(
   if (error !== undefined) {
     throw error;
   }
+}
+
+/** The findings as one line of JSON. */
+function serverDiagnosisJson({ program, signature, measured, ...found }: ServerDiagnosis): string {
+  const batches = measured?.batches.map(({ rows, ms, rowsPerSecond }) => {
+    return { rows, ms: tenths(ms), rows_per_second: Math.round(rowsPerSecond) };
+  });
+  const inFlight = measured?.inFlight.map(({ inFlight: requests, rowsPerSecond }) => {
+    return { in_flight: requests, batch_size: measured.bestRows, rows_per_second: Math.round(rowsPerSecond) };
+  });
+  const stopped = measured?.stopped ?? null;
+  const counted = measured?.counted;
+  return JSON.stringify({
+    version: program,
+    ...found,
+    signature: signature ?? null,
+    batches: batches ?? [],
+    batches_stopped: stopped,
+    requests: inFlight ?? [],
+    server_statistics:
+      counted === undefined
+        ? null
+        : {
+            queue_ms: tenths(counted.queueMs),
+            compute_ms: tenths(counted.computeMs),
+            requests_joined: tenths(counted.requestsJoined),
+          },
+  });
+}
+
+/** The findings as text. */
+function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
+  const { program, model, protocol, servers, signature, measured } = diagnosis;
+  const tensors = signature === undefined ? [] : signatureLines(signature);
+  return [
+    `infer-batch ${program}`,
+    `model ${model}, protocol ${protocol}`,
+    "",
+    ...table(servers.map(({ url, state, found }) => [url, state, found])),
+    ...tensors,
+    ...(measured === undefined ? [] : measuredLines(measured)),
+    "",
+  ].join("\n");
+}
+
+function signatureLines({ inputs, outputs }: ModelSignature): string[] {
+  const rows = [
+    ...inputs.map((one) => ["input", one.name, showTensor(one)]),
+    ...outputs.map((one) => ["output", one.name, showTensor(one)]),
+  ];
+  return ["", ...table(rows)];
+}
+
+function measuredLines({ batches, stopped, bestRows, inFlight, counted }: MeasuredServer): string[] {
+  const right = { right: [0, 1, 2] };
+  const curve = batches.map(({ rows, ms, rowsPerSecond }) => [String(rows), String(tenths(ms)), whole(rowsPerSecond)]);
+  const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [String(requests), whole(rowsPerSecond)]);
+  return [
+    "",
+    "blank rows, one request at a time:",
+    ...table([["rows", "ms", "rows/s"], ...curve], right),
+    ...(stopped === undefined ? [] : [`  no more rows: ${stopped}`]),
+    ...(rates.length === 0 ? [] : ["", `requests of ${bestRows} blank rows at once:`]),
+    ...(rates.length === 0 ? [] : table([["in flight", "rows/s"], ...rates], right)),
+    ...(counted === undefined ? [] : ["", countedLine(counted)]),
+  ];
+}
+
+function countedLine({ queueMs, computeMs, requestsJoined }: NonNullable<MeasuredServer["counted"]>): string {
+  return `the server's own statistics: a request waits ${tenths(queueMs)} ms and is computed in ${tenths(computeMs)} ms; an execution has ${tenths(requestsJoined)} requests`;
+}
+
+function whole(value: number): string {
+  return Math.round(value).toLocaleString("en");
+}
+
+function tenths(value: number): number {
+  return Math.round(value * 10) / 10;
 }

@@ -1,24 +1,24 @@
-import { failureFields } from "../../publish/attempt-failure.js";
-import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { paramTexts, splitRunId } from "../../plan/identity.js";
-import type { PlannedModel } from "../../plan/plan.js";
-import { spanCount } from "../../plan/spans.js";
-import { byChecks } from "../../publish/decision.js";
-import { replacedBy } from "../../publish/readers-view.js";
 import {
   decidedText,
+  failureFields,
   isInFrontOfReaders,
   type RecordedRun,
   type RecordedSpending,
 } from "../../publish/recorded-run.js";
+import { openLoaded } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
+import { paramTexts, splitRunId } from "../../plan/identity.js";
+import type { PlannedModel } from "../../plan/plan.js";
+import { spanCount } from "../../plan/spans.js";
+import { byChecks } from "../../publish/lifecycle.js";
+import { replacedBy } from "../../publish/published-run.js";
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, runHistory } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
-export interface HistoryOptions extends JobOptions {
+interface HistoryOptions extends JobOptions {
   readonly last: number;
   readonly json?: boolean;
 }

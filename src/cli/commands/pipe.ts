@@ -1,16 +1,25 @@
 import { open } from "node:fs/promises";
-import { openPipe, type Stdio } from "../../app/pipe-context.js";
-import { fileError } from "../../app/reading/given-files.js";
-import type { JobOptions } from "../../app/reading/read-spec.js";
+import { dirname, resolve } from "node:path";
+import { attemptServices, programVersion } from "../../app/attempt.js";
+import { budgetOf, recordOf } from "../../app/job-context.js";
+import { usableCores } from "../../app/machine.js";
+import { modelTools, openBatchLimitCache } from "../../app/model-tools.js";
+import { fileError, type JobOptions, readSpec } from "../../app/reading.js";
 import type { RejectedRow } from "../../columnar/types.js";
-import { pipeText } from "../../report/pipe-report.js";
+import { openArrowDecoder } from "../../formats/arrow/decoder.js";
+import { openArrowPipe } from "../../formats/arrow/pipe.js";
+import { silentProgress } from "../../report/progress.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
-import { count } from "../../report/report.js";
-import { runPipe } from "../../run/pipe.js";
+import { count, pipeText } from "../../report/report.js";
+import { type PipeContext, runPipe } from "../../run/pipe.js";
+import { openArrowStream } from "../../sink/arrow/stream.js";
+import { pipeName } from "../../spec/load.js";
+import { problemOfPipe } from "../../spec/prompt-spec.js";
 import { errnoOf, JobError } from "../../util/errors.js";
+import { sha256Of } from "../../util/sha256.js";
+import { abortOnSignals } from "../failure.js";
 import type { SafeIo } from "../io.js";
 import { createLog, type LogOptions } from "../logger.js";
-import { abortOnSignals } from "../signals.js";
 
 interface PipeOptions extends JobOptions, LogOptions {
   readonly rejects?: string;
@@ -108,7 +117,7 @@ function openStdio(stop: AbortSignal): Stdio {
 
 function writeAll(chunks: readonly Uint8Array[], signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
   const { stdout } = process;
-  return new Promise((resolve, reject) => {
+  return new Promise((written, reject) => {
     const stopped = (): void => {
       reject(signal.reason as Error); // a write that the reader blocks does not end by itself
     };
@@ -120,7 +129,7 @@ function writeAll(chunks: readonly Uint8Array[], signal: AbortSignal, fail: (err
     stdout.write(noBytes, (error) => {
       signal.removeEventListener("abort", stopped);
       if (error === null || error === undefined) {
-        resolve();
+        written();
       } else {
         fail(error);
         reject(error);
@@ -142,5 +151,59 @@ async function openRejectsFile(
   return {
     write: (rows) => orFail(file.appendFile(rows.map((row) => `${JSON.stringify(row)}\n`).join(""))),
     [Symbol.asyncDispose]: () => file.close(),
+  };
+}
+
+/** stdin and stdout of a pipe. */
+interface Stdio extends Disposable {
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Stops reading: `chunks` ends. */
+  readonly close: () => void;
+  /** Resolves when the system has accepted all chunks. */
+  readonly write: (chunks: readonly Uint8Array[]) => Promise<void>;
+  /** Aborted with the given signal, or when stdout cannot be written; ends waiting for either end. */
+  readonly signal: AbortSignal;
+}
+
+interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
+  readonly stdio: Stdio;
+}
+
+/** Reads a spec and connects its model to a pipe. @public so that tests reach it */
+export async function openPipe(
+  specPath: string,
+  options: JobOptions,
+  { stdio, log, onRejected }: PipeParts,
+): Promise<PipeContext> {
+  const { spec, where } = await readSpec(specPath, options, { pipe: true });
+  const problem = problemOfPipe(spec.model);
+  if (problem !== undefined) {
+    throw new JobError("SPEC_INVALID", `reading ${where(problem.path)}: ${problem.message}`);
+  }
+  const { signal, chunks, close } = stdio;
+  const folder = dirname(resolve(specPath));
+  const cores = usableCores();
+  const worker = { index: 0, count: 1 };
+  const services = attemptServices(spec, log, signal);
+  const memory = budgetOf(spec, cores);
+  const input = openArrowPipe({ name: pipeName, chunks, close, memory });
+  return {
+    spec,
+    where,
+    input,
+    output: openArrowStream(stdio.write),
+    openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, memory, open: input.open })),
+    ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
+    memory,
+    batchLimits: openBatchLimitCache(log),
+    sha256: sha256Of,
+    nowMs: () => performance.now(),
+    dateMs: () => Date.now(),
+    log,
+    progress: silentProgress,
+    record: recordOf(spec, { worker }),
+    onRejected,
+    signal,
+    program: `infer-batch ${programVersion}`,
   };
 }

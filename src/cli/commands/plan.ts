@@ -1,25 +1,39 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
+import { findWorker } from "../../app/attempt.js";
 import { alone, openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { type CallContext, plainUrlAt } from "../../app/reports/call-urls.js";
-import { placeReports } from "../../app/reports/files.js";
-import { tokenOf } from "../../app/reports/lineage.js";
-import { findWorker } from "../../app/worker.js";
-import { runIdOf } from "../../plan/identity.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
+import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../app/reporting.js";
+import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import { planText, type SecondPlan, secondPlanFields, secondPlanOf, targetText } from "../../report/plan-text.js";
-import { estimateFields } from "../../report/spending/estimate-text.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChecks } from "../../run/previewing/planned-checks.js";
-import { type Preview, type PreviewedPlan, previewPlan } from "../../run/previewing/preview.js";
+import {
+  type SecondPlan,
+  checkLines,
+  contractText,
+  estimateFields,
+  planText,
+  secondPlanFields,
+  secondPlanLines,
+  secondPlanOf,
+  targetText,
+} from "../../report/plan-text.js";
+import {
+  type Preview,
+  type PreviewedPlan,
+  checkStoredRun,
+  checkTarget,
+  plannedChecks,
+  previewFirst,
+  previewPlan,
+  untriedGolden,
+} from "../../run/preview.js";
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { isObjectUri } from "../../spec/object-uri.js";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { checkSpool, nearestExisting, requireWritableFolder, type SpoolOptions, spoolRoot } from "../../util/spool.js";
-import { forPerson, foundText } from "../dry-run.js";
+import type { LoadedSpec } from "../../spec/load.js";
+import { isObjectUri } from "../../spec/uri.js";
+import { JobError, errnoOf, messageOf } from "../../util/errors.js";
+import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, spoolRoot } from "../../util/spool.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
@@ -166,4 +180,46 @@ async function whyUnwritable(path: string): Promise<string | undefined> {
   } catch (error) {
     return errnoOf(error) ?? messageOf(error);
   }
+}
+
+export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
+  const log = createWarningLog(io.stderr);
+  const loaded = forPerson(await readSpec(spec, options));
+  await using job = await openLoaded(loaded, spec, { log });
+  const planned = await previewFirst(job);
+  if (planned === undefined) {
+    io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
+    return;
+  }
+  const { plan, second } = planned;
+  const golden = await untriedGolden(job);
+  const { next, stored, refusal } = await checkStoredRun(job);
+  const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
+  const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
+  const { state, untried } = await checkTarget(job, tried, isNew);
+  if (state?.error !== undefined) {
+    throw refusal ?? state.error; // `state.error` of a held run: it has lost spans
+  }
+  const found = state && foundText(plan.runId, state);
+  const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
+  const lines = [...secondPlanLines(secondPlanOf(plan, second)), ...checkLines(plannedChecks(job, plan))];
+  const more = lines.map((line) => `${line}\n`).join("");
+  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${more}${target}`);
+}
+
+/** A dry run retries only for a short time, because a person waits for it. */
+const mostRetrySeconds = 10;
+
+/** Returns the spec with the retries of a dry run. */
+function forPerson(loaded: LoadedSpec): LoadedSpec {
+  const { retry } = loaded.spec;
+  const maxSeconds = Math.min(retry.max_seconds, mostRetrySeconds);
+  return { ...loaded, spec: { ...loaded.spec, retry: { ...retry, max_seconds: maxSeconds } } };
+}
+
+/** The run that the target has, with its status; undefined: it has none. A run after `--new-run` has another id. */
+function foundText(planned: string, { runId, status }: RunState): string | undefined {
+  return status === "not_planned"
+    ? undefined
+    : `${runId === planned ? "this run" : `run ${runId}`}: ${status.replaceAll("_", " ")}`;
 }

@@ -1,5 +1,5 @@
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
 import type { Retention } from "../../jobs/prune-choice.js";
 import { paramTexts } from "../../plan/identity.js";
 import { nothingRemoved, type Removed } from "../../publish/pruned-run.js";
@@ -11,7 +11,7 @@ import { showBytes } from "../../util/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-export interface PruneOptions extends JobOptions {
+interface PruneOptions extends JobOptions {
   readonly keep?: number;
   /** Runs older than this many days are pruned. */
   readonly olderThan?: number;

@@ -1,10 +1,8 @@
 import type { RejectedRow } from "../../columnar/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
-import { writeRejects } from "../colors.js";
-import type { SafeIo } from "../io.js";
-import { openLoaded } from "../../app/job-context.js";
-import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
+import { type SafeIo, writeRejects } from "../io.js";
+import { openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
 
 export async function rejectsCommand(
   spec: string,

@@ -1,24 +1,21 @@
 import { dirname, resolve } from "node:path";
 import { commandFor, openLoaded, recordOf } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
-import { calling, failedBy, reporting } from "../../app/reports/reporting.js";
-import { findWorker } from "../../app/worker.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
+import { calling, failedBy, reporting } from "../../app/reporting.js";
+import { findWorker } from "../../app/attempt.js";
 import type { EarlyThreads } from "../../engine/onnx/early-threads.js";
 import type { AttemptInfo, AttemptRecord } from "../../report/attempt-record.js";
-import { failureFields } from "../../report/outcome.js";
-import { reportText } from "../../report/report-text.js";
-import { reportFields, reportJson, type RunReport } from "../../report/report.js";
+import { failureFields, reportFields, reportJson, reportText, type RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
-import { type LimitedRun, limitedSpec } from "../../spec/limited-spec.js";
-import { isObjectUri } from "../../spec/object-uri.js";
+import { type LimitedRun, limitedSpec } from "../../spec/load.js";
+import { isObjectUri } from "../../spec/uri.js";
 import { JobError } from "../../util/errors.js";
-import { chooseProgress } from "../choose-progress.js";
+import { chooseProgress, createLog, type LogOptions } from "../logger.js";
 import type { SafeIo } from "../io.js";
-import { createLog, type LogOptions } from "../logger.js";
 import { openProfile, type Profile } from "../profile.js";
-import { abortOnSignals } from "../signals.js";
+import { abortOnSignals } from "../failure.js";
 
 interface RunOptions extends JobOptions, LogOptions {
   readonly worker?: string;

@@ -1,12 +1,11 @@
-import { openLoaded } from "../../app/job-context.js";
-import { readSpecOfRun } from "../../app/reading/read-run-spec.js";
-import { type JobOptions, readSpec } from "../../app/reading/read-spec.js";
+import { openLoaded, readSpecOfRun } from "../../app/job-context.js";
+import { type JobOptions, readSpec } from "../../app/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
-import { runStats } from "../../run/stats.js";
+import { runStats } from "../../run/history.js";
 import { JobError } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
-export interface StatsOptions extends JobOptions {
+interface StatsOptions extends JobOptions {
   readonly run?: string;
   readonly json?: boolean;
 }

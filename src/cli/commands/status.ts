@@ -1,21 +1,26 @@
+import { comparisonFields, comparisonLines } from "../../report/agreement.js";
 import { printable } from "../../util/texts.js";
-import { comparisonLines } from "../../report/agreement/comparison-text.js";
-import { comparisonFields } from "../../report/agreement/fields.js";
-import { failureFields } from "../../publish/attempt-failure.js";
-import { byChecks, decisionText } from "../../publish/decision.js";
-import { checksText, count, showCount, verdictFields } from "../../report/report.js";
-import { otherRowsText, rowsOfRunText } from "../../report/report-text.js";
-import { paidFields, paidLine } from "../../report/spending/paid-text.js";
+import {
+  checksText,
+  count,
+  otherRowsText,
+  paidFields,
+  paidLine,
+  rowsOfRunText,
+  showCount,
+  verdictFields,
+} from "../../report/report.js";
+import { failureFields } from "../../publish/recorded-run.js";
+import { byChecks, decisionText } from "../../publish/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { requireLatest, type RunState, runState } from "../../run/state.js";
-import { timeOfDayAt } from "../../report/calls/deadline.js";
+import { type RunState, requireLatest, runState } from "../../run/state.js";
+import { timeOfDayAt } from "../../report/calls.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { openJob, openLoaded } from "../../app/job-context.js";
-import { readRunSpec, type RunOptions } from "../../app/reading/read-run-spec.js";
+import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../app/job-context.js";
 
-export interface StatusOptions extends RunOptions {
+interface StatusOptions extends RunOptions {
   readonly json?: boolean;
   readonly held?: boolean;
   readonly failed?: boolean;

@@ -2,18 +2,17 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { MessagePort } from "node:worker_threads";
-import type * as OnnxRuntime from "onnxruntime-node";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
-import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
+import { type ModelSignature, blankBatch, numericBuffers, tensorOutputs } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
 import { createLimit, settled } from "../../util/promises.js";
 import { type Sent, serveRpc } from "../../util/rpc.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
-import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace, withTokens } from "../tokens.js";
-import { openTreeSession, type TreeSession } from "../trees/session.js";
-import type { Opened, SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
-import { type OnnxSession, openSession, openSmallestModel, type Runtime } from "./session.js";
+import { type Encode, TokenizerError, type TokenizerPlace, loadTokenizer, withTokens } from "../tokens.js";
+import { type TreeSession, openTreeSession } from "../trees/session.js";
+import { type Opened, type SessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import { type OnnxSession, type Runtime, openSession, openSmallestModel } from "./session.js";
+import type * as OnnxRuntime from "onnxruntime-node";
 
 interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */

@@ -1,5 +1,5 @@
 import { decodeTexts, encodeTexts, type ModelSignature, type NamedTensor, type Tensor } from "../../columnar/tensor.js";
-import { type ResponseColumn, wholeAnswer } from "../../text/response.js";
+import { type ResponseColumn, wholeAnswer } from "../../text/prompt.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
 import {

@@ -1,6 +1,12 @@
 import type { AnswerFault } from "../../columnar/types.js";
-import { fillPrompt, type PromptTemplate } from "../../text/prompt-template.js";
-import { readAnswer, type ResponseColumns, responseSchema, type ResponseValue } from "../../text/response.js";
+import {
+  type PromptTemplate,
+  type ResponseColumns,
+  type ResponseValue,
+  fillPrompt,
+  readAnswer,
+  responseSchema,
+} from "../../text/prompt.js";
 import { fieldsOf, isCount } from "../../util/checks.js";
 import { sha256Of } from "../../util/sha256.js";
 import { strictText } from "../../util/texts.js";

@@ -1,9 +1,9 @@
 import { constants } from "node:buffer";
-import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/served-model.js";
-import { blankRows } from "../../columnar/blank-rows.js";
+import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/model-facts.js";
+import { blankRows } from "../../columnar/tensor.js";
 import { BrokenTransfer, readText } from "../../net/http.js";
-import { assertNever, JobError } from "../../util/errors.js";
-import { tryAgain, type Verdict } from "../../util/retry.js";
+import { JobError, assertNever } from "../../util/errors.js";
+import { type Verdict, tryAgain } from "../../util/retry.js";
 import { sha256Of } from "../../util/sha256.js";
 import type { Engine, EngineRequest, ServerTraffic } from "../port.js";
 import {
@@ -17,25 +17,25 @@ import {
   UnfitValue,
 } from "./protocol.js";
 import {
-  loadingSeconds,
   type ModelServer,
   type ModelServers,
+  loadingSeconds,
   placeOf,
   refusalKind,
   refusalOf,
-  serversText,
   serverText,
+  serversText,
   untilReady,
   withoutRetry,
 } from "./server.js";
 import {
-  openAsking,
-  post,
   type Received,
   type RefusedRows,
-  refuseOverload,
   type Turn,
   UnknownModel,
+  openAsking,
+  post,
+  refuseOverload,
   usualAnswerBytes,
 } from "./turns.js";
 

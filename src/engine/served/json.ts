@@ -1,4 +1,4 @@
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import {
   isTensorType,
   type ModelSignature,

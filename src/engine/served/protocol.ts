@@ -1,14 +1,14 @@
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import {
+  type NamedTensor,
+  type Tensor,
+  type TensorSignature,
+  type TensorType,
   decodeTexts,
   elementCount,
   encodeTexts,
   fromFloat16Bits,
-  type NamedTensor,
-  type Tensor,
   tensorElement,
-  type TensorSignature,
-  type TensorType,
   toFloat16Bits,
 } from "../../columnar/tensor.js";
 import { allocate } from "../../columnar/values.js";

@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import {
   elementCount,
   isTensorType,

@@ -10,10 +10,9 @@ import {
 } from "../../checks/profile/column.js";
 import { quantile } from "../../checks/profile/histogram.js";
 import type { ColumnProfiles, RunProfile } from "../../checks/profile/run-profile.js";
-import type { AttemptRecord } from "../attempt-record.js";
-import type { RunReview } from "../run-review.js";
-import { equalSteps, momentsOf } from "../score-summary.js";
-import { showNumber } from "./numbers.js";
+import type { AttemptRecord, RunReview } from "../attempt-record.js";
+import { equalSteps, momentsOf } from "../column-stats.js";
+import { showNumber } from "./html.js";
 
 /** A column of the run, with the same column of earlier runs. */
 export interface PageColumn {

@@ -1,21 +1,29 @@
-import type { AttemptRecord } from "../attempt-record.js";
-import { type Outcome, statusOf } from "../outcome.js";
-import { toScoreAgain } from "../report.js";
-import { attemptDetails } from "./attempt.js";
-import { pageColumns } from "./columns.js";
-import { html, type Html, nothing } from "./html.js";
-import { comparisonSection, driftTable, historyCharts, outputCards } from "./sections.js";
+import { paramTexts } from "../../plan/identity.js";
+import { assertNever } from "../../util/errors.js";
+import type { AttemptRecord, RunInfo } from "../attempt-record.js";
+import { showBytes } from "../plan-text.js";
 import {
-  asSentence,
-  type PageState,
-  pageState,
-  rolledBackState,
-  scoringAgain,
-  stateHeading,
-  stateSection,
-  withTop,
-} from "./state.js";
-import { style } from "./style.js";
+  type DecidingCommands,
+  type Outcome,
+  type RunReport,
+  type ScoreAgain,
+  type VerdictReport,
+  checksText,
+  count,
+  decidingTexts,
+  serverText,
+  showCount,
+  showDuration,
+  showRate,
+  spendingText,
+  statusOf,
+  toScoreAgain,
+} from "../report.js";
+import { secondsByStage, stages } from "../stage-times.js";
+import { pageColumns } from "./columns.js";
+import { type Html, html, nothing, showDay } from "./html.js";
+import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
+import { readersText } from "../../publish/published-run.js";
 
 /**
  * Renders a run after an attempt as a self-contained HTML page: no script, font, image or network request. The decision
@@ -37,7 +45,7 @@ function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): s
 </head>
 <body>
 ${stateSection(record, outcome)}
-${predictions(record)}
+${predictionSections(record)}
 ${attemptDetails(record, outcome, endedMs)}
 </body>
 </html>
@@ -153,10 +161,349 @@ function withStatus(
     .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
 }
 
-function predictions(record: AttemptRecord): Html {
+function predictionSections(record: AttemptRecord): Html {
   const { review } = record;
   const columns = pageColumns(record);
   const compared =
     review === undefined ? nothing : html`${driftTable(columns, review)}${historyCharts(columns, review)}`;
   return html`${outputCards(columns, review)}${comparisonSection(review)}${compared}`;
 }
+
+/** The state of a run at the top of the page. */
+interface PageState {
+  readonly word: "HELD" | "PUBLISHED" | "ROLLED BACK" | "DISCARDED" | "UNFINISHED" | "FAILED";
+  readonly sentence: string;
+  readonly tone: "good" | "warned" | "bad";
+}
+
+const nothingPublished = "Nothing of this run is published.";
+
+/** Returns the state of the run after an attempt. */
+function pageState(record: AttemptRecord, outcome: Outcome): PageState {
+  if (outcome.kind === "failed") {
+    const [text = outcome.code] = outcome.message.split("\n");
+    return { word: "FAILED", sentence: asSentence(text), tone: "bad" };
+  }
+  const { report } = outcome;
+  if (report.rolledBack !== undefined) {
+    return rolledBackState(report.rolledBack.readersHave);
+  }
+  switch (report.status) {
+    case "held":
+      return { word: "HELD", sentence: readersSentence(record), tone: "bad" };
+    case "discarded":
+      return { word: "DISCARDED", sentence: discardedSentence(report), tone: "bad" };
+    case "partial": {
+      const left = report.spansPlanned - report.spansCommitted;
+      return { word: "UNFINISHED", sentence: `${count(left, "span")} left to other workers.`, tone: "warned" };
+    }
+    case "complete":
+    case "already_complete":
+      return publishedState(record, report);
+    default:
+      return assertNever(report.status);
+  }
+}
+
+/** The state of a run whose rows a person has taken out of the table. @param readersHave the run whose rows are there */
+function rolledBackState(readersHave: string | undefined): PageState {
+  const sentence = `Its rows are not in the table${readersHave === undefined ? "" : `: readers have ${readersHave}`}.`;
+  return { word: "ROLLED BACK", sentence, tone: "bad" };
+}
+
+function publishedState(record: AttemptRecord, report: RunReport): PageState {
+  const warnings = warningsOf(report.verdict).length;
+  const { predictions, text } = rowsText(record, report);
+  const isDoubtful = warnings > 0 || (predictions === 0 && report.rowsPlanned > 0);
+  return { word: "PUBLISHED", sentence: `${text}${checksText(report.verdict)}.`, tone: isDoubtful ? "warned" : "good" };
+}
+
+/** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
+function rowsText(
+  { review }: AttemptRecord,
+  { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
+): { readonly predictions: number | undefined; readonly text: string } {
+  const scored = status === "complete" && spansResumed === 0 ? { rows: rowsScored, rejected: rowsRejected } : undefined;
+  const found = review?.profile ?? scored;
+  if (found === undefined) {
+    return { predictions: undefined, text: count(rowsPlanned, "input row") };
+  }
+  const { rows: predictions, rejected } = found;
+  const left = Math.max(rowsPlanned - predictions - rejected, 0);
+  const parts = [
+    count(predictions, "prediction"),
+    ...(rejected === 0 ? [] : [`${count(rejected, "row")} rejected`]),
+    ...(left === 0 ? [] : [`${count(left, "row")} filtered out`]),
+  ];
+  return { predictions, text: parts.join(", ") };
+}
+
+function discardedSentence({ decided }: RunReport): string {
+  return decided?.readers === undefined ? nothingPublished : asSentence(decided.readers);
+}
+
+function readersSentence({ review }: AttemptRecord): string {
+  if (review?.readers === undefined) {
+    return nothingPublished;
+  }
+  return asSentence(readersText(review.readers, review.plan, showDay));
+}
+
+/** Returns the checks that do not hold the run, a line each. With `on_fail: warn`, the failed checks come first. */
+function warningsOf(verdict: VerdictReport | null): readonly string[] {
+  return verdict === null ? [] : [...(verdict.outcome === "publish" ? verdict.failed : []), ...verdict.warnings];
+}
+
+const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
+
+/** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
+function stateSection(record: AttemptRecord, outcome: Outcome): Html {
+  const found = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
+  return html`${{ markup: begin }}
+${stateHeading(pageState(record, outcome))}
+${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
+${found}${{ markup: end }}`;
+}
+
+/** Replaces the top of a page; undefined: the page is none of this program. */
+function withTop(page: string, top: Html): string | undefined {
+  const [from, to] = [page.indexOf(begin), page.indexOf(end)];
+  return from < 0 || to < 0 ? undefined : `${page.slice(0, from)}${top.markup}${page.slice(to + end.length)}`;
+}
+
+/** Renders the heading. Its `header` element stays open. */
+function stateHeading({ word, sentence, tone }: PageState): Html {
+  return html`<header class="${tone}"><h1>${word}. ${sentence}</h1>`;
+}
+
+function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
+  // An attempt that failed early has no review: its params say which date it is about.
+  const params = paramTexts(info.params);
+  const date = review?.profile.date ?? params.join(" ");
+  const output = outcome.kind === "done" ? outcome.report.output : info.output;
+  const texts = [info.job, date, run?.runId ?? "no run was planned", output].filter((text) => text !== "");
+  return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
+}
+
+/** Renders the first failed check of a held run, and what was not compared. */
+function reasons({ verdict }: RunReport): Html {
+  const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
+  const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
+  return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
+}
+
+/** Makes a text a sentence. */
+function asSentence(text: string): string {
+  return `${capitalized(text)}.`;
+}
+
+function capitalized(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+}
+
+function failure(outcome: Extract<Outcome, { kind: "failed" }>, record: AttemptRecord): Html {
+  const { nullFeatures } = record;
+  const lines = outcome.message.split("\n").map((line) => html`${line}\n`);
+  const hint = outcome.hint === undefined ? nothing : html`<p>${outcome.hint}</p>`;
+  return html`<section><pre>${lines}</pre>${hint}</section>
+${continuing(outcome, record)}${list("Warnings", "warned", nullFeatures === undefined ? [] : [nullFeatures.text])}`;
+}
+
+function continuing(
+  { code }: Extract<Outcome, { kind: "failed" }>,
+  { info: { command, olderCommand }, run }: AttemptRecord,
+): Html {
+  if (command === undefined) {
+    return nothing;
+  }
+  const isOlder = code === "OUTPUT_NEWER" && olderCommand !== undefined;
+  const older =
+    olderCommand === undefined ? "" : " (with --allow-older, if a newer run has published to the table by then)";
+  const what = isOlder
+    ? "To run it although a newer run has published to the table"
+    : `To ${run === undefined ? "run it" : "continue the run"}, after you fix the cause${older}`;
+  return html`<section class="deciding"><h2>Commands</h2><p>${what}:</p><pre>${isOlder ? olderCommand : command}</pre></section>\n`;
+}
+
+function findings({ verdict, decided, scoreAgain }: RunReport): Html {
+  const [, ...others] = verdict?.outcome === "hold" ? verdict.failed : [];
+  const commands = decided?.commands === undefined ? nothing : deciding(decided.commands, verdict?.toCorrect);
+  const again = scoreAgain === undefined ? nothing : scoringAgain(scoreAgain);
+  return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
+}
+
+/** Renders the command that scores a published or discarded run again. */
+function scoringAgain({ text, command }: ScoreAgain): Html {
+  return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
+}
+
+/** The findings that are not folded away. */
+const openFindings = 5;
+
+function list(title: string, name: string, lines: readonly string[]): Html {
+  if (lines.length === 0) {
+    return nothing;
+  }
+  const rest = lines.slice(openFindings);
+  const folded =
+    rest.length === 0 ? nothing : html`<details><summary>${rest.length} more</summary>${bullets(name, rest)}</details>`;
+  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${folded}</section>\n`;
+}
+
+function bullets(name: string, lines: readonly string[]): Html {
+  return html`<ul class="${name}">${lines.map((line) => html`<li>${line}</li>`)}</ul>`;
+}
+
+function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
+  const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
+  const texts = decidingTexts(commands);
+  const baseline = joinsBaseline ? ` (and with --not-normal, ${texts.notNormal})` : "";
+  const steps: (readonly [string, string])[] = [
+    ...(rejects === undefined ? [] : [["To see the rejected rows", rejects] as const]),
+    [`${capitalized(texts.approve)}${baseline}`, approve],
+    [capitalized(texts.discard), discard],
+    [`To score again, after you correct ${toCorrect}`, newRun],
+  ];
+  const warning = newer === undefined ? nothing : html`<p>${asSentence(newer)}</p>`;
+  return html`<section class="deciding"><h2>Commands</h2>${warning}${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
+}
+
+/** Renders the work of the attempt, its engine and its inputs, folded away because few readers need them. */
+function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
+  const { info, timeline, rejectReasons, counts } = record;
+  const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;
+  return html`${rejectReasons.size === 0 ? nothing : html`<section><h2>Rejected rows by reason</h2>${rejectBars(record)}</section>`}
+<details><summary>${counts.spansCommitted === 0 ? "Inputs of this attempt, which scored no row" : "Speed, engine and inputs of this attempt"}</summary>
+<p>${utc(record.startedMs)} to ${utc(endedMs)}${worker}</p>
+${tiles(record, outcome)}
+<h3>Rows a second</h3>
+${timeline.rows.length === 0 ? html`<p>Nothing was scored.</p>` : throughputChart(timeline)}
+<h3>Seconds by stage</h3>
+<p>read, decode, pack and wait follow each other in the loop that feeds the model; the other stages run at the same time.</p>
+${stageBars(record)}
+<h3>Run, model and settings</h3>
+${facts(record, outcome)}
+</details>
+`;
+}
+
+function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
+  const hasTrees = (engine?.trees() ?? null) !== null;
+  const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
+  const all: [string, string][] = [
+    ["rows scored", showCount(counts.rowsScored)],
+    ["rate", showRate(seconds > 0 ? counts.rowsScored / seconds : 0)],
+    ["seconds", seconds.toFixed(1)],
+    ["engine busy", engineBusy === null ? "–" : `${(engineBusy * 100).toFixed(0)}%`],
+    ["rows rejected", showCount(counts.rowsRejected)],
+    ["rows filtered out", showCount(counts.rowsFiltered)],
+    ["rows reused", showCount(counts.rowsReused)],
+    ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
+    ["spans committed here", showCount(counts.spansCommitted)],
+    ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
+  ];
+  return html`<dl class="tiles">${all.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function stageBars({ stages: times }: AttemptRecord): Html {
+  const seconds = secondsByStage(times);
+  return bars(
+    stages.map((stage) => ({ name: stage, value: seconds[stage] })),
+    " s",
+  );
+}
+
+function rejectBars({ rejectReasons }: AttemptRecord): Html {
+  const rows = [...rejectReasons].map(([name, value]) => ({ name, value }));
+  return bars(rows.toSorted((one, other) => other.value - one.value));
+}
+
+function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
+  const trees = engine?.trees() ?? null;
+  const params = Object.entries(info.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
+  const ofRun: [string, string][] =
+    run === undefined
+      ? []
+      : [
+          ["plan", run.planId],
+          ["model", run.modelUri],
+          ["model sha256", run.modelSha256],
+          ...modelFacts(run),
+          ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
+          ["commit_rows", showCount(run.commitRows)],
+        ];
+  const ofEngine: [string, string][] =
+    engine === undefined
+      ? []
+      : [
+          ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+          ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
+          ["sessions", String(engine.sessions)],
+          ["batch_size", showCount(engine.batchRows())],
+          ...(engine.server === undefined ? [] : [["server", serverText(engine.server())] satisfies [string, string]]),
+          ...(engine.spending === undefined
+            ? []
+            : [["spent by the run", spendingText(engine.spending())] satisfies [string, string]]),
+        ];
+  const waited: [string, string][] =
+    inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];
+  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : info.output];
+  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(info.versions)];
+  return html`<table class="facts">${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
+}
+
+function utc(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+function modelFacts({ modelVersion, modelOrigin: origin }: RunInfo): [string, string][] {
+  const version: [string, string][] = modelVersion === undefined ? [] : [["model version", modelVersion]];
+  const trained: [string, string][] = origin?.runId === undefined ? [] : [["trained by run", origin.runId]];
+  const tags = Object.entries(origin?.tags ?? {}).map(([name, value]): [string, string] => [
+    `model tag ${name}`,
+    value,
+  ]);
+  return [...version, ...trained, ...tags];
+}
+
+/** The style sheet of the page, for wide and narrow windows, light and dark. @public so that tests reach it */
+export const style = `
+:root { color-scheme: light dark; --ink: #1f2328; --paper: #fff; --quiet: #59636e; --line: #d1d9e0; --now: #6a96d5; --was: #6e2800;
+  --good: #1a7f37; --warned: #9a6700; --bad: #cf222e; --shade: #f6f8fa; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --paper: #0d1117; --quiet: #9198a1; --line: #3d444d; --now: #3263b4; --was: #ffc08a;
+    --good: #3fb950; --warned: #d29922; --bad: #ff7b72; --shade: #161b22; }
+}
+* { box-sizing: border-box; }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; } h3 { font-size: .95rem; margin: 0; overflow-wrap: anywhere; }
+p { margin: .4rem 0; overflow-wrap: anywhere; } pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--shade); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .7rem; margin: .3rem 0 .8rem; font-size: .85rem; }
+header { border-left: .4rem solid var(--quiet); padding: .2rem 0 .2rem .9rem; } header p { color: var(--quiet); font-size: .9rem; } header .reason { color: var(--ink); font-size: 1rem; } header span { overflow-wrap: anywhere; }
+header.good { border-color: var(--good); } header.warned { border-color: var(--warned); } header.bad { border-color: var(--bad); }
+header.good h1 { color: var(--good); } header.warned h1 { color: var(--warned); } header.bad h1 { color: var(--bad); }
+ul { margin: 0; padding-left: 1.2rem; } li { overflow-wrap: anywhere; margin: .2rem 0; } ul.failed li::marker { color: var(--bad); } ul.warned li::marker { color: var(--warned); }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem; align-items: start; }
+figure { margin: 0; min-width: 0; } .cards figure { border: 1px solid var(--line); border-radius: 6px; padding: .6rem .7rem; }
+.cards .warn { border-color: var(--warned); } .cards .hold { border-color: var(--bad); border-width: 2px; }
+figcaption, small, .before { color: var(--quiet); font-size: .8rem; } svg { display: block; width: 100%; overflow: visible; }
+svg text { font-size: 10.5px; fill: var(--quiet); } path.now { fill: var(--now); } path.was { fill: none; stroke: var(--was); stroke-width: 1.6; vector-effect: non-scaling-stroke; }
+path.grid { stroke: var(--line); fill: none; } path.line { fill: none; stroke: var(--quiet); stroke-width: 1.5; vector-effect: non-scaling-stroke; } svg.wide { height: 5rem; }
+circle { fill: var(--ink); } .mark.warn { fill: var(--warned); } .mark.hold { fill: var(--bad); } b.warn { color: var(--warned); } b.hold { color: var(--bad); }
+.key { font-size: .85rem; } .key .now { border-left: 1rem solid var(--now); padding: 0 1rem 0 .4rem; } .key .was { border-left: 1rem solid transparent; border-image: linear-gradient(transparent 45%, var(--was) 45% 58%, transparent 58%) 1; padding-left: .4rem; }
+table { border-collapse: collapse; } th { text-align: left; font-weight: normal; overflow-wrap: anywhere; } td { font-variant-numeric: tabular-nums; }
+.scroll { overflow-x: auto; } .drift { width: 100%; max-width: 52rem; font-size: .9rem; } .drift th, .drift td { padding: .25rem .5rem; border-top: 1px solid var(--line); vertical-align: top; }
+.drift td { text-align: right; } .drift thead th, .drift thead td { border: 0; color: var(--quiet); font-size: .8rem; vertical-align: bottom; } .drift td:nth-child(2) .before { white-space: nowrap; }
+.drift th { min-width: 9rem; } .drift td { min-width: 4rem; } .drift td:nth-child(3) { min-width: 7rem; overflow-wrap: anywhere; }
+.drift .warn th { color: var(--warned); } .drift .hold th { color: var(--bad); font-weight: 600; }
+.compared { margin-top: 1rem; } .compared details { margin-top: .4rem; } .rows { font-size: .9rem; } .rows th, .rows td { padding: .2rem .8rem .2rem 0; border-top: 1px solid var(--line); } .rows th { white-space: nowrap; } .rows thead th, .rows thead td { border: 0; color: var(--quiet); font-size: .8rem; }
+.history { display: grid; grid-template-columns: minmax(6rem, 12rem) repeat(3, minmax(0, 1fr)); gap: .3rem 1.5rem; border-top: 1px solid var(--line); padding: .5rem 0; } .history svg { max-width: 14rem; } .history h3 small { font-weight: normal; }
+details { margin-top: 1.2rem; } summary { cursor: pointer; font-weight: 600; } details h3 { margin-top: 1.2rem; } details .cards { margin-top: .6rem; } details .cards h3, details .history h3 { margin: 0; }
+.tiles { display: flex; flex-wrap: wrap; gap: .4rem; } .tiles div { border: 1px solid var(--line); border-radius: 6px; padding: .3rem .7rem; } dt { font-size: .8rem; color: var(--quiet); } dd { margin: 0; font-size: 1.05rem; }
+dl.values { display: grid; grid-template-columns: 1fr auto minmax(3rem, auto); gap: 0 .7rem; margin: .3rem 0; font-size: .85rem; line-height: 1.3; } .values dt { color: inherit; font-size: inherit; overflow-wrap: anywhere; }
+.values dd { font-size: inherit; text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } .values { max-width: 30rem; } .values .bar { grid-column: 1 / -1; } .values .bar svg { height: .7rem; margin-bottom: .4rem; }
+.facts { table-layout: fixed; width: 100%; } .facts td { overflow-wrap: anywhere; } .facts th { padding-right: 1rem; vertical-align: top; width: 10rem; }
+@media (max-width: 34rem) {
+  .history { grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .3rem .6rem; } .history h3 { grid-column: 1 / -1; }
+  .drift { font-size: .8rem; } .drift th, .drift td { padding: .25rem .3rem; } .drift .before { display: block; font-size: .75rem; } .drift th { min-width: 7rem; } .rows { font-size: .75rem; } .rows th, .rows td { padding-right: .3rem; } .facts th { width: 7.5rem; }
+}
+`;

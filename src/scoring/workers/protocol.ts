@@ -2,7 +2,7 @@ import type { Contract, Projection } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import type { Unit } from "../../formats/port.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
+import type { ScoredBatch } from "../../packing/packer.js";
 import type { RpcProtocol } from "../../util/rpc.js";
 import type { ShardFeatures } from "../features.js";
 

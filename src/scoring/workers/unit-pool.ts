@@ -1,5 +1,5 @@
 import type { Unit } from "../../formats/port.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
+import type { ScoredBatch } from "../../packing/packer.js";
 import { messageOf } from "../../util/errors.js";
 import { type Condition, createCondition } from "../../util/promises.js";
 import { openRpcClient, type RpcClient, type WorkerPort } from "../../util/rpc.js";
@@ -15,7 +15,7 @@ export interface UnitPool {
   read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
 }
 
-export interface UnitPoolOptions {
+interface UnitPoolOptions {
   /** Rows of a batch for the model, where the workers have one; it may change. */
   readonly batchRows?: (() => number) | undefined;
   /** Called once for each unit that is needed and was not read to its end. */

@@ -3,7 +3,7 @@ import { userInfo } from "node:os";
 import { checkServerIdentity, type ConnectionOptions } from "node:tls";
 import pgpass from "pgpass";
 import { JobError, messageOf } from "../../util/errors.js";
-import type { PostgresOutputSpec, PostgresTls } from "../../spec/postgres-spec.js";
+import type { PostgresOutputSpec, PostgresTls } from "../../spec/output-spec.js";
 
 /** How to reach a server. Only the password is secret: it is read when a connection needs it, and not kept. */
 export interface ConnectionSettings {

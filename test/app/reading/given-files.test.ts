@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { failureText, fileError } from "#src/app/reading/given-files.js";
+import { failureText, fileError } from "#src/app/reading.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../../support/cli.js";
 

@@ -1,7 +1,7 @@
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readSecret } from "#src/app/reading/given-files.js";
+import { readSecret } from "#src/app/reading.js";
 import { JobError } from "#src/util/errors.js";
 import { runHere } from "../../support/cli.js";
 import { scratch, type SpecOverrides, writeSpec } from "../../support/job.js";

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { watchDeadline } from "#src/app/reports/deadline.js";
-import { readSpec } from "#src/app/reading/read-spec.js";
+import { watchDeadline } from "#src/app/reporting.js";
+import { readSpec } from "#src/app/reading.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
-import type { Outcome } from "#src/report/outcome.js";
+import type { Outcome } from "#src/report/report.js";
 import { type Call, listen } from "../../support/listener.js";
 import { failed, partly, recordOf } from "../../support/records.js";
 import { inScratch } from "../../support/telling.js";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { readSpec } from "#src/app/reading/read-spec.js";
-import { beginLineage } from "#src/app/reports/lineage.js";
+import { readSpec } from "#src/app/reading.js";
+import { beginLineage } from "#src/app/reporting.js";
 import type { SpecOverrides } from "../../support/job.js";
 import { type Listener, listen } from "../../support/listener.js";
 import { type Event, facetOf, parseEvent } from "../../support/openlineage.js";

@@ -1,7 +1,7 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { JobError } from "#src/util/errors.js";
 import { scratch, scratchFolder } from "../../support/job.js";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Measures } from "#src/checks/agreement.js";
-import { agreementLine, agreementTables, differentRowTables } from "#src/report/agreement/tables.js";
+import { agreementLine, agreementTables, differentRowTables } from "#src/report/agreement.js";
 
 test.each([
   [0, "00:00:00"],

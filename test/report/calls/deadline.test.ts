@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { deadlineNear, latenessOf, timeOfDayAt } from "#src/report/calls/deadline.js";
+import { deadlineNear, latenessOf, timeOfDayAt } from "#src/report/calls.js";
 
 const at = (text: string): number => Date.parse(text);
 const near = (now: string, timeZone = "UTC", time = "06:00"): string =>

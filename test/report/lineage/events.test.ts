@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report/lineage/events.js";
+import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report/lineage.js";
 import type { Finding } from "#src/checks/check.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
-import type { Outcome } from "#src/report/outcome.js";
+import type { Outcome } from "#src/report/report.js";
 import { JobError } from "#src/util/errors.js";
 import { facetOf, parseEvent } from "../../support/openlineage.js";
 import { failed, recordOf } from "../../support/records.js";

@@ -1,7 +1,6 @@
 import { resolve } from "node:path";
 import { describe, expect, test } from "vitest";
-import { filesDataset, inputDatasets, tableDataset } from "#src/report/lineage/datasets.js";
-import { parentRun } from "#src/report/lineage/parent.js";
+import { filesDataset, inputDatasets, parentRun, tableDataset } from "#src/report/lineage.js";
 import { load, minimalSpec } from "../../support/spec.js";
 
 const absolute = (path: string): string => resolve("/jobs", path);

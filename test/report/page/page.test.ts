@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
 import { resultLines } from "#src/publish/verdict-text.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
-import type { Outcome } from "#src/report/outcome.js";
+import type { Outcome } from "#src/report/report.js";
 import { failed, partly, recordOf } from "../../support/records.js";
 import { reviewedRun, scores } from "../../support/reviews.js";
 import { textsProfile } from "../../support/run-profiles.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { valueBars } from "#src/report/page/charts.js";
-import { style } from "#src/report/page/style.js";
+import { valueBars } from "#src/report/page/sections.js";
+import { style } from "#src/report/page/page.js";
 
 type Colours = Readonly<Record<string, string>>;
 

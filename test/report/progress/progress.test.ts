@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { barText, lineProgress, type Progress } from "#src/report/progress/progress.js";
+import { barText, lineProgress, type Progress } from "#src/report/progress.js";
 
 function watched(): {
   readonly lines: string[];

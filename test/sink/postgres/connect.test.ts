@@ -3,7 +3,7 @@ import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type ConnectionSettings, connectionOf } from "#src/sink/postgres/connect.js";
-import type { PostgresTls } from "#src/spec/postgres-spec.js";
+import type { PostgresTls } from "#src/spec/output-spec.js";
 import { refusal } from "../../support/spec.js";
 
 const settings = (url: string, env: Readonly<Record<string, string>> = {}, tls?: PostgresTls): ConnectionSettings =>

@@ -1,0 +1,407 @@
+import { type AddressInfo, isIP } from "node:net";
+import { type Finding, type Level, roleOf } from "../checks/check.js";
+import { rejectReasons } from "../columnar/types.js";
+import type { AttemptInfo, AttemptRecord, RunReview } from "./attempt-record.js";
+import { exitCodeOfOutcome, type Outcome, type SpentReport } from "./report.js";
+import { secondsByStage, stages } from "./stage-times.js";
+
+/** What the metrics of an attempt are made from. */
+export interface MetricsState {
+  readonly record: AttemptRecord;
+  /** undefined while the attempt is running. */
+  readonly outcome: Outcome | undefined;
+  /** The last success of this or an earlier attempt, in milliseconds since 1970. */
+  readonly lastSuccessMs: number | undefined;
+  /** When the attempt ended, in milliseconds since 1970. */
+  readonly endedMs: number | undefined;
+}
+
+/** The gauge with the last success of a job. */
+const lastSuccess = "infer_batch_last_success_timestamp_seconds";
+/** What it means. */
+const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
+/** The gauge with the exit code of an attempt. */
+const exitCodeMetric = "infer_batch_exit_code";
+/** The gauge with the start of an attempt, which all metrics have. */
+const startedMetric = "infer_batch_started_timestamp_seconds";
+const infoMetric = "infer_batch_info";
+
+/**
+ * The metrics of an attempt in Prometheus' text format, version 0.0.4
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/). All are gauges, because they describe one attempt, the
+ * running or the last one, and start over with the next. Unknown values are left out.
+ */
+export function metricsText(state: MetricsState, previous: PreviousMetrics = {}): string {
+  const { record, outcome } = state;
+  const common = commonLabels(record.info);
+  const end = endGauges(state).map((gauge) => gaugeText(gauge, common));
+  const { work } = previous;
+  // An attempt with nothing to do repeats the gauges of the attempt that did the work.
+  if (outcome !== undefined && isIdle(outcome) && work?.runId === record.run?.runId && hasChecks(work, record)) {
+    return [...end, work?.text ?? ""].join("");
+  }
+  return [...end, ...workGauges(state).map((gauge) => gaugeText(gauge, common))].join("");
+}
+
+/** Whether an attempt found its run complete, or held or discarded by a verdict that another attempt made. */
+function isIdle(outcome: Outcome): boolean {
+  if (outcome.kind !== "done") {
+    return false;
+  }
+  const { status, rowsScored, decided } = outcome.report;
+  return status === "already_complete" || (decided?.isOwnVerdict === false && rowsScored === 0);
+}
+
+/** Whether metrics have the checks of a run, if it has a verdict: the attempt that wrote them may have been killed before. */
+function hasChecks(work: PreviousMetrics["work"], { review }: AttemptRecord): boolean {
+  return review?.verdict === undefined || work?.text.includes(checkResultMetric) === true;
+}
+
+// Not `job`: Prometheus gives each target a label of that name.
+function commonLabels({ job, worker }: AttemptLabels): Labels {
+  return { batch_job: job, worker: String(worker.index) };
+}
+
+function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
+  const exitCode = outcome === undefined ? undefined : exitCodeOfOutcome(outcome);
+  return [
+    one("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
+    one(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
+    one(startedMetric, "When the attempt began", seconds(record.startedMs)),
+    one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
+    one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
+    one(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
+    stateGauge(outcome),
+  ];
+}
+
+function workGauges(state: MetricsState): Gauge[] {
+  const { run, engine, info } = state.record;
+  const labels = {
+    run_id: run?.runId ?? "",
+    model_sha256: run?.modelSha256 ?? "",
+    model_version: run?.modelVersion ?? "",
+    provider: engine?.provider ?? "",
+    version: info.versions["infer-batch"] ?? "",
+  };
+  const help = "1; its labels are run, model, execution provider and version";
+  const infoGauge = { name: infoMetric, help, samples: [{ labels, value: 1 }] };
+  const missing = {
+    name: "infer_batch_provider_missing",
+    help: "1 for each execution provider that the spec prefers and the machine cannot run: another provider did the work",
+    samples: (engine?.missing ?? []).map((provider) => ({ labels: { provider }, value: 1 })),
+  };
+  return [
+    infoGauge,
+    missing,
+    ...checkGauges(state.record.review),
+    ...countGauges(state),
+    ...serverGauges(state),
+    ...spendingGauges(state),
+    ...timeGauges(state),
+  ];
+}
+
+function countGauges({ record: { run, engine, counts, rejectReasons: rejected }, outcome }: MetricsState): Gauge[] {
+  const trees = engine?.trees() ?? null;
+  const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
+  return [
+    one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
+    one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
+    one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
+    one("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
+    one(
+      "infer_batch_trees_compiled",
+      "1 if compiled decision trees score the rows, 0 if ONNX Runtime computes the model's trees",
+      trees === null ? undefined : Number(trees === "compiled"),
+    ),
+    one(
+      "infer_batch_rows_by_trees",
+      "Rows that compiled decision trees scored",
+      trees === null ? undefined : counts.rowsByTrees,
+    ),
+    {
+      name: "infer_batch_rows_rejected",
+      help: "Rows that the attempt rejected, by reason",
+      samples: rejectReasons.map((reason) => ({ labels: { reason }, value: rejected.get(reason) ?? 0 })),
+    },
+    one("infer_batch_spans_planned", "Spans of the run", run?.spans),
+    one("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
+    one("infer_batch_run_spans_committed", "Spans of the run that all attempts committed", committed),
+  ];
+}
+
+function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
+  const server = engine?.server?.();
+  const latencies = Object.entries(server?.latencyMs ?? {}).flatMap(([name, ms]) =>
+    ms === null ? [] : [{ labels: { quantile: `0.${name.slice(1)}` }, value: ms / 1000 }],
+  );
+  return [
+    one("infer_batch_server_requests", "Requests to the server that has the model", server?.requests),
+    one("infer_batch_server_retries", "Requests to the server that were retries", server?.retries),
+    one("infer_batch_server_most_in_flight", "The most requests in flight at once", server?.mostInFlight),
+    {
+      name: "infer_batch_server_latency_seconds",
+      help: "Response time of the server, by quantile",
+      samples: latencies,
+    },
+  ];
+}
+
+function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
+  const { attempt, run } = engine?.spending?.() ?? {};
+  return [
+    one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
+    { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokenSamples(attempt) },
+    one("infer_batch_cost", "Cost of these answers", attempt?.cost),
+    { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
+    one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
+    one(
+      "infer_batch_requests_lost",
+      "Requests of the attempt that got no answer, and may have been paid for",
+      engine?.spending?.().requestsLost,
+    ),
+  ];
+}
+
+function tokenSamples(spent: SpentReport | undefined): Gauge["samples"] {
+  return [
+    { labels: { kind: "prompt" }, value: spent?.promptTokens },
+    { labels: { kind: "cached" }, value: spent?.cachedTokens },
+    { labels: { kind: "completion" }, value: spent?.completionTokens },
+  ];
+}
+
+function timeGauges({ record }: MetricsState): Gauge[] {
+  const byStage = secondsByStage(record.stages);
+  return [
+    one("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
+    {
+      name: "infer_batch_stage_seconds",
+      help: "Seconds by stage; read, decode, pack and wait add up to the time of the loop that feeds the model",
+      samples: stages.map((stage) => ({ labels: { stage }, value: byStage[stage] })),
+    },
+    one("infer_batch_engine_busy_ratio", "Share of the time that a session of the model worked", record.engineBusy),
+  ];
+}
+
+function one(name: string, help: string, value: number | null | undefined): Gauge {
+  return { name, help, samples: [{ value: value ?? undefined }] };
+}
+
+function seconds(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : ms / 1000;
+}
+
+function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
+  const measured = samples.filter(({ value }) => value !== undefined);
+  if (measured.length === 0) {
+    return "";
+  }
+  const lines = measured.map(({ labels, value }) => `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`);
+  return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
+}
+
+function labelsText(labels: Labels): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
+    .join(",");
+}
+
+function escapeLabel(value: string): string {
+  return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
+}
+
+/** The labels that tell the metrics of one job and worker from those of others. */
+type AttemptLabels = Pick<AttemptInfo, "job" | "worker">;
+
+/** Metrics of an earlier attempt that this attempt repeats. */
+export interface PreviousMetrics {
+  /** Milliseconds since 1970. */
+  readonly lastSuccessMs?: number | undefined;
+  /** The text of the gauges that say what it did. */
+  readonly work?: { readonly runId: string; readonly text: string } | undefined;
+}
+
+/** Parses earlier metrics of the same job and worker; other texts give an empty result. */
+export function parsePreviousMetrics(text: string, attempt: AttemptLabels): PreviousMetrics {
+  const labels = labelsText(commonLabels(attempt));
+  const [, success] = new RegExp(`^${lastSuccess}\\{${escapeRegExp(labels)}\\} ([\\d.e+]+)$`, "m").exec(text) ?? [];
+  const [, runId] = new RegExp(`^${infoMetric}\\{${escapeRegExp(labels)},run_id="([^"]+)"`, "m").exec(text) ?? [];
+  const begin = text.indexOf(`# HELP ${infoMetric} `);
+  return {
+    lastSuccessMs: success === undefined ? undefined : Number(success) * 1000,
+    work: runId === undefined || begin < 0 ? undefined : { runId, text: text.slice(begin) },
+  };
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+/** A gauge in Prometheus' text format; samples without a value are left out. */
+interface Gauge {
+  readonly name: string;
+  readonly help: string;
+  readonly samples: readonly { readonly labels?: Labels; readonly value: number | undefined }[];
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+const checkMetric = "infer_batch_check";
+/** The gauge that each check of a run has. */
+const checkResultMetric = `${checkMetric}_result`;
+
+/** The limit of results that have gauges. The worst results come first. */
+const mostChecks = 300;
+
+/** The values of `infer_batch_check_result`. Higher is worse. */
+const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
+
+/** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
+function checkGauges(review: RunReview | undefined): Gauge[] {
+  const results = worstByColumn(review?.verdict?.verdict.results ?? []);
+  const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
+    name: `${checkMetric}_${name}`,
+    help,
+    samples: results.map((result) => {
+      const value = of(result);
+      const labels = { check: result.check, column: result.column ?? "", role: roleOf(result) };
+      return { labels, value: typeof value === "number" && Number.isFinite(value) ? value : undefined };
+    }),
+  });
+  return [
+    gauge(
+      "value",
+      "The value that a check measured, by column; without a column, it is about the run",
+      (result) => result.measured,
+    ),
+    gauge("limit", "The limit that the value is compared with", (result) => result.limit),
+    gauge("result", "0: the check passed, 1: it warns, 2: it fails and holds the run", ({ level }) => severity[level]),
+  ];
+}
+
+/** Returns the worst result for each check and column, since the labels name no more. */
+function worstByColumn(results: readonly Finding[]): Finding[] {
+  const worst = new Map<string, Finding>();
+  for (const result of results) {
+    const key = JSON.stringify([result.check, result.column, roleOf(result)]);
+    const known = worst.get(key);
+    if (known === undefined || severity[result.level] > severity[known.level]) {
+      worst.set(key, result);
+    }
+  }
+  const sorted = [...worst.values()].toSorted((left, right) => severity[right.level] - severity[left.level]);
+  return sorted.slice(0, mostChecks);
+}
+
+/** The gauge with the state of a run. */
+const stateMetric = "infer_batch_run_state";
+const states = ["unfinished", "held", "published", "discarded"] as const;
+/** The state of a run in its metrics. */
+type MetricsRunState = (typeof states)[number];
+
+/** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
+function stateGauge(outcome: Outcome | undefined): Gauge {
+  const state = stateAfter(outcome);
+  return {
+    name: stateMetric,
+    help: "1 for the state of the run after the attempt",
+    samples: states.map((each) => ({
+      labels: { state: each },
+      value: state === undefined ? undefined : Number(each === state),
+    })),
+  };
+}
+
+/** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
+function stateAfter(outcome: Outcome | undefined): MetricsRunState | undefined {
+  if (outcome?.kind !== "done") {
+    return undefined;
+  }
+  const { status } = outcome.report;
+  return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
+}
+
+/**
+ * Updates the metrics of a worker after a person decided on the run: its state, and if it is published now, also the
+ * exit code of an attempt that the checks held, and the time of the last success. Returns undefined for metrics of
+ * another run.
+ * @param atMs when the decision was made, in milliseconds since 1970
+ */
+export function decidedMetrics(
+  text: string,
+  { runId, state, atMs }: { readonly runId: string; readonly state: MetricsRunState; readonly atMs: number },
+): string | undefined {
+  if (!text.includes(`run_id="${runId}"`)) {
+    return undefined;
+  }
+  const isOfRun = new RegExp(`^${stateMetric}\\{`, "m").test(text); // else the last attempt failed, or is running
+  const decided = text.replaceAll(
+    new RegExp(`^(${stateMetric}\\{.*state="(\\w+)"\\}) [01]$`, "gm"),
+    (_, sample: string, each: string) => `${sample} ${Number(each === state)}`,
+  );
+  return isOfRun && state === "published" ? succeeded(decided, atMs / 1000) : decided;
+}
+
+function succeeded(text: string, atSeconds: number): string {
+  const isSuccess = new RegExp(`^(${exitCodeMetric}\\{.*\\}) 67$`, "m");
+  const sample = new RegExp(`^(${lastSuccess}\\{.*\\}) (\\S+)$`, "m");
+  const published = text.replace(isSuccess, "$1 0");
+  if (sample.test(published)) {
+    return published.replace(
+      sample,
+      (_, name: string, earlier: string) => `${name} ${Math.max(Number(earlier), atSeconds)}`,
+    );
+  }
+  return published.replace(
+    new RegExp(`^(?=# HELP ${startedMetric} [^]*?^${startedMetric}(\\{.*\\}) )`, "m"),
+    (_, labels: string) =>
+      `# HELP ${lastSuccess} ${lastSuccessHelp}\n# TYPE ${lastSuccess} gauge\n${lastSuccess}${labels} ${atSeconds}\n`,
+  );
+}
+
+/** A server of metrics over HTTP. */
+export interface MetricsServer extends AsyncDisposable {
+  readonly url: string;
+}
+
+/**
+ * Whether a Host header names this machine by an address or as localhost. A web page can point its own name at 127.0.0.1
+ * (DNS rebinding) to reach a visitor's loopback interface, but its requests still carry that name.
+ */
+function isLocalHost(host: string | undefined): boolean {
+  const [, bracketed, name = ""] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? "") ?? [];
+  return host === undefined || isIP(bracketed ?? name) !== 0 || /^(?:.+\.)?localhost\.?$/i.test(name);
+}
+
+/** Answers `GET /metrics` on the loopback interface until it is disposed. @throws Error of `listen`, such as EADDRINUSE */
+export async function serveMetrics(port: number, text: () => string): Promise<MetricsServer> {
+  const { createServer } = await import("node:http"); // which few runs need
+  const server = createServer((request, response) => {
+    if (!isLocalHost(request.headers.host)) {
+      response.writeHead(403, { "content-type": "text/plain" }).end("ask for 127.0.0.1 or localhost\n");
+      return;
+    }
+    if (request.method !== "GET" || request.url !== "/metrics") {
+      response.writeHead(404).end();
+      return;
+    }
+    response.writeHead(200, { "content-type": "text/plain; version=0.0.4; charset=utf-8" }).end(text());
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, "127.0.0.1", resolve);
+  });
+  server.unref(); // open connections must not keep a finished job running
+  const { port: given } = server.address() as AddressInfo;
+  return {
+    url: `http://127.0.0.1:${given}/metrics`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => {
+        server.close(resolve);
+      });
+    },
+  };
+}
