@@ -388,9 +388,10 @@ export async function appendRows(connection: DuckDBConnection, table: string, ro
 
 /** DuckDB's types of scalars by their names in SQL. */
 const scalars = new Map<string, DuckDBType>(
+  // biome-ignore format: one list
   [
-    ...[BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT, FLOAT, DOUBLE, VARCHAR],
-    ...[BLOB, UUID, DATE, TIME, TIME_NS, TIMETZ, TIMESTAMP, TIMESTAMP_NS, TIMESTAMPTZ, INTERVAL],
+    BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT, FLOAT, DOUBLE, VARCHAR,
+    BLOB, UUID, DATE, TIME, TIME_NS, TIMETZ, TIMESTAMP, TIMESTAMP_NS, TIMESTAMPTZ, INTERVAL,
   ].map((type) => [String(type), type]),
 );
 

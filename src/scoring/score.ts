@@ -270,7 +270,7 @@ export async function scorePieces(
       await take(piece);
     }
     if (current !== undefined) {
-      throw new Error(`rows of span ${(current as OpenSpan).span.index} did not come`);
+      throw new Error(`rows of span ${current.span.index} did not come`);
     }
     const sinceMs = stages.nowMs();
     await pipeline.drained();

@@ -184,16 +184,19 @@ async function matchesOf(
   const roots = matched.length === 0 ? [] : [...[...logged].filter(holdsMatches), ...above.slice(0, maxRootsAbove)];
   const unreadable = [
     ...slashed.map((key) => ({
+      pattern,
       path: uriOf(key),
       finding: "which has bytes under the name of a folder",
       hint: "copy it to a name without a slash at its end, or remove it",
     })),
-    ...[...folders].filter((key) => matchesFolderOnly(glob, key)).map((key) => unreadableFolder(uriOf(key))),
+    ...[...folders]
+      .filter((key) => matchesFolderOnly(glob, key))
+      .map((key) => ({ pattern, ...unreadableFolder(uriOf(key)) })),
   ];
   return {
     shards: matched.map((object) => shardOf({ ...place, key: object.key }, object)),
     unmatched: matched.length === 0 ? [pattern] : [],
-    unreadable: unreadable.map((match) => ({ pattern, ...match })),
+    unreadable,
     tableRoots: roots.map((root) => ({ pattern, folder: uriOf(root) })),
   };
 }
@@ -372,6 +375,8 @@ interface Tail {
 
 type TailCache = ReturnType<typeof createTailCache>;
 
+const keyOf = ({ uri, fingerprint }: ListedShard): string => `${uri}\n${fingerprint}`;
+
 /**
  * Caches the ends of objects, where their footers are: each file of a shard needs them. It holds at most `limitBytes`; the
  * tails that were used least recently leave first.
@@ -389,7 +394,6 @@ function createTailCache(limitBytes: number) {
     tails.set(key, tail);
     heldBytes += tail.bytes.length;
   };
-  const keyOf = ({ uri, fingerprint }: ListedShard): string => `${uri}\n${fingerprint}`;
   return {
     get(shard: ListedShard) {
       const tail = remove(keyOf(shard));

@@ -169,12 +169,12 @@ const lasting = /\bCUDA failure (35|101|209|222|803|804): /;
  * @param message of ONNX Runtime
  */
 export function signsOfFailedGpu(parts: readonly Part[], message: string, machine: Machine): readonly string[] {
-  const missing = parts.filter(({ state }) => state === "missing");
-  const failed = missing.length > 0 ? missing.every(({ cause }) => cause === "device") : / failure /.test(message);
+  const absent = parts.filter(({ state }) => state === "missing");
+  const failed = absent.length > 0 ? absent.every(({ cause }) => cause === "device") : / failure /.test(message);
   if (!failed || lasting.test(message)) {
     return [];
   }
-  const hasLibrary = !missing.some(({ name }) => name === driverName);
+  const hasLibrary = !absent.some(({ name }) => name === driverName);
   return signsOfGpu(machine, { hasLibrary });
 }
 

@@ -77,7 +77,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
       missing,
       operators: first.operators,
       sessions,
-      opened: async () => {
+      async opened() {
         await (await sessionsNow).opened();
       },
       trees: () => first.trees(),
@@ -146,7 +146,7 @@ async function openSessions(options: OnnxEngineOptions, device: string) {
         return open.reduce((best, client) => (client.waiting < best.waiting ? client : best), first);
       },
       /** Ports to all workers; each answers as soon as its session is open. */
-      unitPorts(): WorkerPort[] {
+      unitPorts: (): WorkerPort[] => {
         const opened = opening.map(portTo);
         ports.push(...opened);
         return opened;

@@ -371,6 +371,8 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
   return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 
+const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
+
 /**
  * Repeats `work` while servers lack a model that they had when the run was planned.
  * @throws the last error of `work`
@@ -380,7 +382,6 @@ async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: (
     return await work();
   }
   const [{ retry }] = servers;
-  const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
   const judge = (error: unknown): Verdict =>
     isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
   const tools = { ...retry, maxSeconds: loadingSeconds(retry) };
@@ -453,7 +454,8 @@ export async function measureServer(engine: Engine, { served }: ServedModel, now
   const bestRows = best?.rows ?? 0;
   const rates: Measured["inFlight"][number][] = [];
   const beganMs = nowMs();
-  for (let inFlight = 1; bestRows > 0 && inFlight <= engine.concurrency && nowMs() - beganMs < mostMs; inFlight *= 2) {
+  const most = bestRows === 0 ? 0 : engine.concurrency;
+  for (let inFlight = 1; inFlight <= most && nowMs() - beganMs < mostMs; inFlight *= 2) {
     const startMs = nowMs();
     const sendSome = async (): Promise<void> => {
       for (let request = 0; request < requestsEach; request += 1) {

@@ -42,8 +42,6 @@ export interface Turn {
   end(end: RequestEnd): void;
 }
 
-export type Turns = ReturnType<typeof openTurns>;
-
 interface Waiting {
   readonly tokens: number;
   readonly failed: ModelServer | undefined;
@@ -60,7 +58,7 @@ interface Waiting {
  * - After five failures in a row without any answer, a server counts as unavailable. Then it gets one request at a time,
  *   after pauses that double from 0.1 s to 5 s; the first answer ends this. When all servers have been unavailable for
  *   `retry.maxSeconds`, the attempt ends.
- * - A pause that a server asks for is kept, and so is the rate that its headers name (`pace.ts`).
+ * - A pause that a server asks for is kept, and so is the rate that its headers name (`createHeaderPace`).
  *
  * @param doing the act that messages begin with
  * @param isEager whether limits grow until the server is overloaded; otherwise, while the throughput grows
@@ -793,23 +791,23 @@ export async function post(
     return receivedAs({ status, headers: received, body: await readAll(readBody(response, watch.signal), mostBytes) });
   }
   const head = requestHead("POST", `${url.pathname}${url.search}`, { host: url.host, ...headers });
-  const { collect, collected } = createCollector(mostBytes);
-  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => collect(new Uint8Array(chunk)); // it is overwritten
+  const pieces = createCollector(mostBytes);
+  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => pieces.collect(new Uint8Array(chunk)); // it is overwritten
   const exchange = { head, body, signal, timeoutMs, mayResend, onHeaders };
   const { status, headers: received } = await connections.exchange(originOf(url), exchange);
   const encoding = received["content-encoding"];
-  const sent = collected();
+  const sent = pieces.collected();
   // The request asks for no compression, but a proxy in front of the server may compress anyway.
   const whole = encoding === undefined ? sent : await readAll(decompressed(Readable.from([sent]), encoding), mostBytes);
   return receivedAs({ status, headers: { get: (name) => received[name] ?? null }, body: whole });
 }
 
 async function readAll(pieces: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Uint8Array<ArrayBuffer>> {
-  const { collect, collected } = createCollector(mostBytes);
+  const collector = createCollector(mostBytes);
   for await (const piece of pieces) {
-    collect(piece);
+    collector.collect(piece);
   }
-  return collected();
+  return collector.collected();
 }
 
 /** Collects pieces as one array. `collect` throws ServerFault beyond `mostBytes`. */
