@@ -20,7 +20,14 @@ import {
   unreadableFolder,
   withoutFoldersOfFiles,
 } from "./listing.js";
-import { type Listing, type OpenShard, type OutputFolder, outputHint, type Source } from "./port.js";
+import {
+  type Listing,
+  type OpenShard,
+  type OutputFolder,
+  outputHint,
+  type Source,
+  type UnreadableMatch,
+} from "./port.js";
 import type { ObjectReader } from "./reader.js";
 import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
 
@@ -182,21 +189,19 @@ async function matchesOf(
   // A whole folder was listed with all logs below it, so only the folders above it are still to be checked.
   const above = foldersAbove(start).slice(start === "" || start.endsWith("/") ? 1 : 0);
   const roots = matched.length === 0 ? [] : [...[...logged].filter(holdsMatches), ...above.slice(0, maxRootsAbove)];
+  const unreadableOf = (match: UnreadableMatch) => ({ pattern, ...match });
   const unreadable = [
     ...slashed.map((key) => ({
-      pattern,
       path: uriOf(key),
       finding: "which has bytes under the name of a folder",
       hint: "copy it to a name without a slash at its end, or remove it",
     })),
-    ...[...folders]
-      .filter((key) => matchesFolderOnly(glob, key))
-      .map((key) => ({ pattern, ...unreadableFolder(uriOf(key)) })),
+    ...[...folders].filter((key) => matchesFolderOnly(glob, key)).map((key) => unreadableFolder(uriOf(key))),
   ];
   return {
     shards: matched.map((object) => shardOf({ ...place, key: object.key }, object)),
     unmatched: matched.length === 0 ? [pattern] : [],
-    unreadable,
+    unreadable: unreadable.map(unreadableOf),
     tableRoots: roots.map((root) => ({ pattern, folder: uriOf(root) })),
   };
 }

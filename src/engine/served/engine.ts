@@ -372,6 +372,8 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
 }
 
 const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
+const againIfMissing = (error: unknown): Verdict =>
+  isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
 
 /**
  * Repeats `work` while servers lack a model that they had when the run was planned.
@@ -382,14 +384,12 @@ async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: (
     return await work();
   }
   const [{ retry }] = servers;
-  const judge = (error: unknown): Verdict =>
-    isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
   const tools = { ...retry, maxSeconds: loadingSeconds(retry) };
   try {
     return await tryAgain(
       "waiting for a model that may be loading",
       tools,
-      { judge, code: "FILE_MISSING", hint: "" },
+      { judge: againIfMissing, code: "FILE_MISSING", hint: "" },
       work,
     );
   } catch (error) {
