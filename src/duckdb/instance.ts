@@ -1,9 +1,9 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { isOutOfFiles, JobError } from "../util/errors.js";
+import { JobError, isOutOfFiles } from "../util/errors.js";
 import { awaitedLater, lazyResource } from "../util/promises.js";
-import { quoteText } from "./sql.js";
+import { exactGlob, quoteText } from "./sql.js";
 
 /** How to open a DuckDB instance. */
 export interface DuckDbOptions {
@@ -77,9 +77,14 @@ function globalSettings({
     enable_external_file_cache: "false",
     // By default DuckDB would create a temporary folder in the working directory. Spans are sized to fit in memory.
     temp_directory: quoteText(spillFolder),
-    allowed_paths: `[${files.map(quoteText).join(", ")}]`,
-    allowed_directories: `[${folders.map(quoteText).join(", ")}]`,
+    allowed_paths: listText(files),
+    allowed_directories: listText(folders),
   };
+}
+
+/** Paths as SQL, also as the globs that they are read by: access is granted by the text of a path. */
+function listText(paths: readonly string[]): string {
+  return `[${paths.flatMap((path) => [path, exactGlob(path)].map(quoteText)).join(", ")}]`;
 }
 
 /** Opens a DuckDB instance, and locks its configuration. */

@@ -36,7 +36,7 @@ import { secondsByStage } from "../report/stage-times.js";
 import { leftOutText, notComparedText, olderModelText, replacedBy } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
-import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
+import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { comparisonLines } from "../report/agreement.js";
 import { attemptFacts, countCommitted, dueCall, recordingFailure } from "./attempt.js";
@@ -45,7 +45,6 @@ import { reviewForReports, verdictOn } from "./judge.js";
 import { rowsOf } from "../publish/span-record.js";
 import { type Pruning, prunedError } from "../publish/pruned-run.js";
 import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { stripVerdicts } from "./erasure.js";
 import type { Verdict } from "../checks/check.js";
 import { compareListing, compareSpec } from "../plan/compare.js";
 import { shortDigest } from "../plan/identity.js";
@@ -422,7 +421,7 @@ export async function publishApproved(
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await stripVerdicts(sink, plan.runId);
+    await stripVerdicts(sink.ledger, plan.runId);
   }
   await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),

@@ -4,11 +4,11 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { type OtherRuns, everyRun } from "../publish/recorded-run.js";
 import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "../publish/erasure.js";
 import type { JobContext } from "../scoring/context.js";
-import { decisionDocument } from "../sink/ledger.js";
+import { decisionDocument, stripVerdicts } from "../sink/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { openSecondJob } from "./second-job.js";
-import { finishErasure, stripVerdicts } from "./erasure.js";
+import { finishErasure } from "./erasure.js";
 import { outputColumns } from "../binding/contract.js";
 import type { ColumnType, OutputRows } from "../columnar/types.js";
 import { spanAt } from "../plan/spans.js";
@@ -176,7 +176,7 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripVerdicts(sink, latest.pruned.tombstone));
+    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
   const source = await findSource(context, latest, request.dryRun);
@@ -278,7 +278,7 @@ async function eraseRun(context: JobContext, source: Source, request: CopyReques
   await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
   const found = await countRows(files, finder);
   if (found.rows + found.rejects === 0) {
-    await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
+    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest)); // an erasure before this one may have been killed
     return found;
   }
   if (request.dryRun) {

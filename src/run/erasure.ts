@@ -1,8 +1,8 @@
-import { numberedRunId, splitRunId } from "../plan/identity.js";
+import { splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "../publish/erasure.js";
-import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
+import { stripVerdicts, comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
+import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
 import { type Decision, decisionText } from "../publish/lifecycle.js";
@@ -43,7 +43,7 @@ export async function finishErasure(
 ): Promise<void> {
   const { plan } = stored;
   await approveErasure(context, { plan, run });
-  await stripVerdicts(context.sink, plan.runId);
+  await stripVerdicts(context.sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
@@ -79,17 +79,4 @@ export async function approveErasure(
     });
   }
   return decision;
-}
-
-/**
- * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
- * rows are in files. Safe to repeat.
- */
-export async function stripVerdicts({ ledger }: Sink, latest: RunId): Promise<void> {
-  const { base, number } = splitRunId(latest);
-  for (let earlier = 1; earlier <= number; earlier += 1) {
-    const runId = numberedRunId(base, earlier);
-    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
-    await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
-  }
 }

@@ -1,23 +1,22 @@
 import {
+  type GroupChoice,
+  type Retention,
+  type RunGroup,
   choosePrevious,
   choosePruned,
-  type GroupChoice,
   overWith,
   pinnedRuns,
   planOf,
-  type Retention,
-  type RunGroup,
 } from "../jobs/prune-choice.js";
 import { numberedRunId, sameSeries, splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
 import {
-  nothingRemoved,
   type PreviousTable,
   type PruneOutcome,
   type Pruning,
   type Removed,
+  nothingRemoved,
 } from "../publish/pruned-run.js";
-import { stripVerdicts } from "./erasure.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
@@ -153,9 +152,6 @@ async function pruneRun(
   );
   if (outcome.kind === "retained") {
     return { ...about, removed: nothingRemoved, retained: outcome.why };
-  }
-  if (!dryRun && context.sink.table === undefined) {
-    await stripVerdicts(context.sink, runId);
   }
   return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
 }

@@ -1,14 +1,15 @@
+import { numberedRunId, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { type AttemptNotes, parseNotes, parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
+import { type AttemptNotes, type RecordedSpending, parseNotes, parseSpending } from "../publish/recorded-run.js";
 import {
   type Decision,
-  parseDecision,
-  parseRunVerdict,
   type RunState,
   type RunVerdict,
+  parseDecision,
+  parseRunVerdict,
   stateOf,
 } from "../publish/lifecycle.js";
-import { parseRunComparison, type RunComparison } from "../publish/erasure.js";
+import { type RunComparison, parseRunComparison, verdictWithoutRows, withoutRows } from "../publish/erasure.js";
 import { z } from "../util/zod.js";
 
 /** The documents of runs at a target: a file for each in a store, a row for each in a table. */
@@ -121,4 +122,17 @@ export async function readState(
     verdict: isOpen ? await read(verdictDocument) : undefined,
     decision: isOpen ? await read(decisionDocument) : undefined,
   });
+}
+
+/**
+ * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
+ * rows are in files. Safe to repeat.
+ */
+export async function stripVerdicts(ledger: Ledger, latest: RunId): Promise<void> {
+  const { base, number } = splitRunId(latest);
+  for (let earlier = 1; earlier <= number; earlier += 1) {
+    const runId = numberedRunId(base, earlier);
+    await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
+    await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
+  }
 }

@@ -1,20 +1,21 @@
 import { lineageColumns, reuseColumn } from "../binding/contract.js";
 import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
-import { checks, type ChecksSpec, expectProblems, targetProblems } from "./checks-spec.js";
-import { engine, type EngineSpec } from "./engine-spec.js";
-import { checkColumnNames, input, inputProblems, type InputSpec, modelProblems } from "./input-spec.js";
-import { challenger, type ChallengerSpec, model, type ModelSpec, parseOutputReference } from "./model-spec.js";
+import { type ChecksSpec, checks, expectProblems, targetProblems } from "./checks-spec.js";
+import { type EngineSpec, engine } from "./engine-spec.js";
+import { type InputSpec, checkColumnNames, input, inputProblems, modelProblems } from "./input-spec.js";
+import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
+  type PostgresMode,
+  type TargetSpecs,
   parquetOutput,
   parquetProblems,
-  type PostgresMode,
   postgresOutput,
   postgresProblems,
-  type TargetSpecs,
+  splitTable,
 } from "./output-spec.js";
 import { checkPromptedChecks } from "./prompt-spec.js";
-import { report, type ReportSpec } from "./report-spec.js";
+import { type ReportSpec, report } from "./report-spec.js";
 import { autoOrCount, count, isTimeZone } from "./values.js";
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
@@ -245,11 +246,22 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
   };
 }
 
+/** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
+const longestName = 63 - "_challenger".length;
+
 function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
   const { parquet, postgres, columns } = spec.output;
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
+    context.addIssue({ code: "custom", path: ["challenger"], message });
+  }
+  if (
+    spec.challenger !== undefined &&
+    postgres !== undefined &&
+    splitTable(postgres.table).table.length > longestName
+  ) {
+    const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
     context.addIssue({ code: "custom", path: ["challenger"], message });
   }
   if ((parquet === undefined) === (postgres === undefined)) {

@@ -1,4 +1,4 @@
-import { copyFile, readdir, rm, writeFile } from "node:fs/promises";
+import { copyFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { outputs, shifted } from "../support/challenger.js";
@@ -77,6 +77,26 @@ test("prune removes the output of old nights, keeps what must stay, and pruned n
   expect((await prune("--older-than", "1w")).stdout).toMatch(
     /2026-01-01 .*\n.*pruned 1 run: .*; 1 old run retained; 0 runs not old/s,
   );
+});
+
+test("prune leaves no key in the verdicts of runs in other folders than that of the command", async () => {
+  const features = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"];
+  const job = await nightlyJob(scratch.path, {
+    checks: { unique: ["age"], on_fail: "warn" },
+    output: { parquet: { path: "out/dt=${ds}" }, columns: ["id", "age"] },
+    model: { inputs: { features } },
+  });
+  for (const date of ["2026-01-01", "2026-01-02"]) {
+    expect((await job.night("run", date)).code).toBe(0);
+  }
+  const verdict = async (): Promise<string> => {
+    const control = join(job.folder("2026-01-01"), "_infer-batch");
+    const [run = ""] = (await readdir(control)).filter((name) => /-[0-9a-f]{12}$/.test(name));
+    return await readFile(join(control, run, "verdict.json"), "utf8");
+  };
+  expect(await verdict()).toContain('"examples"');
+  expect((await runHere(["prune", job.spec, "--keep", "1"])).stdout).toContain("pruned 1 run");
+  expect(await verdict()).not.toContain('"examples"');
 });
 
 test("a folder with a file of others is retained, and does not keep other nights from being pruned", async () => {

@@ -12,7 +12,7 @@ import {
   shifted,
   swapped,
 } from "../support/challenger.js";
-import { projectFolder, runHere } from "../support/cli.js";
+import { type CliResult, projectFolder, runHere } from "../support/cli.js";
 import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -216,5 +216,17 @@ postgres.describe("in a database,", () => {
     });
     const refused = await runHere(["validate", spec]);
     expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("set output.lineage to true")]);
+  });
+
+  test("a challenger needs a table whose name leaves room for that of its own", async () => {
+    await using database = await postgres.server().createDatabase();
+    const validate = async (letters: number): Promise<CliResult> => {
+      const table = `scores.${"t".repeat(letters)}`;
+      const output = { postgres: { mode: "replace", table } };
+      const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, { ...jobOf(), output });
+      return await runHere(["validate", spec]);
+    };
+    expect((await validate(52)).code).toBe(0);
+    expect(await validate(53)).toMatchObject({ code: 64, stderr: expect.stringContaining("longer than 52 letters") });
   });
 });

@@ -172,6 +172,23 @@ describe("a spec", () => {
     const names = await readdir(scratch.path);
     expect(names.toSorted()).toEqual(["in", "job.yaml", "model.onnx", `o'; DROP "x"\n[a]*`]);
   });
+
+  test("a run that another attempt began is finished in an output folder with wildcards in its name", async () => {
+    const job = await ownJob(scratch.path, "wine-forest", {
+      output: { parquet: { path: "[a]*?" } },
+      commit_rows: 100,
+      checks: { unique: ["id"] },
+    });
+    for (const [args, status] of [
+      [["--worker", "0/2"], "partial"],
+      [[], "complete"],
+      [["--new-run"], "complete"],
+    ] as const) {
+      const { code, stderr, summary } = await runSpec(job.spec, { args });
+      expect(code, stderr).toBe(0);
+      expect(summary).toMatchObject({ status });
+    }
+  });
 });
 
 const secret = "s3cr3t-9f27ac";

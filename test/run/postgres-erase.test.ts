@@ -42,6 +42,20 @@ const idsOf = async (database: Database, table = "scores.predictions"): Promise<
   Number((await database.query(`SELECT count(*)::int AS n FROM ${table} WHERE id IN (5, 441)`))[0]?.["n"]);
 
 postgres.describe("erase in Postgres", () => {
+  test.each(["upsert", "replace"])(
+    "a run that is refused since a later date is published keeps no row from being erased: %s",
+    async (mode) => {
+      await using database = await postgres.server().createDatabase();
+      const job = await jobIn(scratch.path, database, { mode, key: ["id"] });
+      expect((await job.night("run", "2026-01-02")).code).toBe(0);
+      expect((await job.night("run", "2026-01-01")).code).toBe(66);
+      const erased = await job.erase();
+      expect(erased.code, erased.stderr).toBe(0);
+      expect(await idsOf(database)).toBe(0);
+      expect((await job.night("run", "2026-01-01", "--allow-older")).code).toBe(0);
+    },
+  );
+
   test("erase deletes the rows of keys from an upserted table, and records when and how many, never whose", async () => {
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "upsert", key: ["id"] });

@@ -38,7 +38,8 @@ import {
   recordedSpending,
 } from "../../publish/recorded-run.js";
 import type { StoredPlan } from "../port.js";
-import { decisionDocument, errorsDocument, spendingDocument, verdictDocument } from "../ledger.js";
+import { openLedger } from "./ledger.js";
+import { decisionDocument, errorsDocument, spendingDocument, stripVerdicts, verdictDocument } from "../ledger.js";
 import { readDocument } from "./ledger.js";
 import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
@@ -414,7 +415,11 @@ export async function pruneFolder(
   }
   const found = await earlierFiles(store, layout);
   const isDone = found.files === 0 && (await readPlan(store, layout))?.pruned !== undefined;
-  if (dryRun || isDone) {
+  if (dryRun) {
+    return { kind: "removed", ...found };
+  }
+  if (isDone) {
+    await stripVerdicts(openLedger(store, folder), latest);
     return { kind: "removed", ...found };
   }
   const next = nextLayout(layout);
@@ -437,6 +442,7 @@ export async function pruneFolder(
     }
     throw error;
   }
+  await stripVerdicts(openLedger(store, folder), latest);
   return { kind: "removed", ...found };
 }
 

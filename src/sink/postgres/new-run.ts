@@ -59,6 +59,7 @@ export async function createRun(
   if (await control.storePlan(session, plan)) {
     await refuseForgotten(session, tools, runId);
     await admitNewRun(session, tools, runId);
+    await refuseOlder(session, tools, plan, 0); // a plan that stays unfinished would keep rows from being erased
     await dropLeftovers(session, control, { runId, target: planTarget.table, mode: planTarget.mode });
     await refusePrunedPins(session, control, plan, planTarget.table);
   }
