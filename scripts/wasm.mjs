@@ -21,6 +21,7 @@ const loops = [
     name: "profileLoopsCode",
   },
 ];
+
 /**
  * Writes out what a file repeats: the lines from `;; each NAMES: VALUES, VALUES` to `;; end`, once for each of the values,
  * with `{NAME}`, or arithmetic such as `{NAME * 16}`, replaced.
@@ -30,11 +31,7 @@ function writtenOut(lines, names = {}) {
   for (let at = 0; at < lines.length; at += 1) {
     const [, wanted, values] = /^\s*;; each ([\w ]+): (.*)$/.exec(lines[at]) ?? [];
     if (wanted === undefined) {
-      text.push(
-        lines[at].replaceAll(/\{([^}]+)\}/g, (_, sum) =>
-          Function(...Object.keys(names), `return ${sum}`)(...Object.values(names)),
-        ),
-      );
+      text.push(lines[at].replaceAll(/\{([^}]+)\}/g, (_, sum) => sumOf(sum, names)));
       continue;
     }
     const start = at + 1;
@@ -51,6 +48,18 @@ function writtenOut(lines, names = {}) {
   }
   return text;
 }
+
+/** A sum of products of names and numbers; or one name's text. */
+const sumOf = (sum, names) =>
+  sum
+    .split(" + ")
+    .map((product) =>
+      product
+        .split(" * ")
+        .map((factor) => names[factor] ?? Number(factor))
+        .reduce((left, right) => left * right),
+    )
+    .reduce((left, right) => left + right);
 
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 

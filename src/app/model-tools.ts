@@ -157,12 +157,12 @@ function earlierModels(spec: Pick<JobSpec, "model" | "engine">, options: ModelTo
       if (await cache.touch(sha256)) {
         return;
       }
-      await cache.add({
-        key: `file ${sha256}`,
-        name: uri,
-        model: (to) => copyFile(from, to, constants.COPYFILE_FICLONE),
-        async external(location, to) {
-          await copyFile(join(dirname(from), location), to, constants.COPYFILE_FICLONE);
+      await cache.fetch(uri, {
+        place: `file ${sha256}`,
+        stateOf: () => Promise.resolve(undefined),
+        async fetch(to, location) {
+          const file = location === undefined ? from : join(dirname(from), location);
+          await copyFile(file, to, constants.COPYFILE_FICLONE);
           return "";
         },
       });

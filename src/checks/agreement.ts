@@ -172,7 +172,6 @@ export interface NumberedSpan {
   readonly rowStart: number;
 }
 
-/** How two sides agree. */
 export interface Agreement {
   readonly rows: MatchedRows;
   readonly columns: ReadonlyMap<string, Measures>;

@@ -2,7 +2,7 @@ import type { ColumnProfile } from "./profile/column.js";
 import type { RunProfile } from "./profile/run-profile.js";
 
 /**
- * A check: one sign that something is wrong with a night. Adding one is a file in `rules/`, a line in `checks.ts`, and its name.
+ * A check: one sign that something is wrong with a night. Adding one is a function in `rules/`, a line in `checks.ts`, and its name.
  *
  * Most compare by one rule: a night is suspicious if it is less like the recent nights than any of them was like the others,
  * by a clear factor. So what is usual for a column says how far it may move, and no number of rows does.
@@ -200,7 +200,6 @@ export function nearness<T>(
   return { near, usual: Math.max(0, ...usual), nearest };
 }
 
-/** How far apart numbers are. */
 export function apart(left: number, right: number): number {
   return Math.abs(left - right);
 }

@@ -74,7 +74,6 @@ export interface Judged {
   readonly others?: readonly Finding[];
 }
 
-/** Judges a run. */
 export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const compared = comparedColumns(run, earlier, limits);
   const growing = compared.filter(({ nights, now }) => onlyGrows(nights, now));

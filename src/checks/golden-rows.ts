@@ -10,7 +10,6 @@ interface Tolerance {
 
 /** A prediction that is not the expected one. */
 export interface Difference {
-  /** Index of the row. */
   readonly row: number;
   /** The output column; for an element of a list, `name[index]`. */
   readonly column: string;

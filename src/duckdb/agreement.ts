@@ -1,7 +1,7 @@
-import type { ColumnType } from "../columnar/types.js";
-import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
 import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
+import type { ColumnType } from "../columnar/types.js";
+import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
 import { assertNever } from "../util/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
@@ -116,7 +116,8 @@ const shownFlips = 256;
 export async function measureColumn(
   connection: DuckDBConnection,
   column: ComparedColumn & { readonly index: number },
-  { names, tolerance }: { readonly names: RowNames; readonly tolerance: number },
+  names: RowNames,
+  tolerance: number,
 ): Promise<Measures> {
   const { index } = column;
   const [a, b, d] = [`a${index}`, `b${index}`, `d${index}`] as const;

@@ -174,33 +174,32 @@ async function labelsOf(
   if (showType(predicted) === showType(labelled) || comparableKind(predicted, labelled) !== undefined) {
     return ["p", "y"];
   }
-  if (labelled === "utf8") {
-    const [p, y] = isNumber(predicted) ? [exactSql, exactSql] : [String, castTo(predicted)];
-    const hint = `the predictions are ${showType(predicted)}: name labels of such a type with --label`;
-    await refuseTexts(join, label, isNumber(predicted) ? numberSql : y, hint);
-    return [p("p"), y("y")];
-  }
-  if (predicted === "utf8") {
-    const read = isNumber(labelled) ? exactSql : castTo(labelled);
-    const [[text, isAny] = []] = await rowsOf(
-      join,
-      `SELECT any_value(p), count(${read("p")}) > 0 FROM (SELECT ${quoteName(prediction)} AS p FROM a)`,
-    );
-    if (typeof text !== "string" || isAny === true) {
-      return [`coalesce(${read("p")}::VARCHAR, p)`, isNumber(labelled) ? exactSql("y") : "y::VARCHAR"];
-    }
-  }
   if (isNumber(predicted) && isNumber(labelled)) {
     return [exactSql("p"), exactSql("y")];
+  }
+  /** SQL of a text read as a value of the other side's type, and of such a value, as texts. */
+  const read = (text: string, type: ColumnType): string =>
+    isNumber(type) ? exactSql(text) : `try_cast(${text} AS ${sqlTypeOf(type)})::VARCHAR`;
+  const shown = (value: string, type: ColumnType): string => (isNumber(type) ? exactSql(value) : `${value}::VARCHAR`);
+  if (labelled === "utf8") {
+    const isRead = (text: string): string => (isNumber(predicted) ? numberSql(text) : read(text, predicted));
+    const hint = `the predictions are ${showType(predicted)}: name labels of such a type with --label`;
+    await refuseTexts(join, label, isRead, hint);
+    return [shown("p", predicted), read("y", predicted)];
+  }
+  if (predicted === "utf8") {
+    const [[text, isAny] = []] = await rowsOf(
+      join,
+      `SELECT any_value(p), count(${read("p", labelled)}) > 0 FROM (SELECT ${quoteName(prediction)} AS p FROM a)`,
+    );
+    if (typeof text !== "string" || isAny === true) {
+      return [`coalesce(${read("p", labelled)}, p)`, shown("y", labelled)];
+    }
   }
   const types = `a prediction is ${showType(predicted)}, a label ${showType(labelled)}`;
   throw new JobError("USAGE", `evaluating ${prediction} by ${label}: ${types}`, {
     hint: "name columns whose values can be equal with --prediction and --label",
   });
-}
-
-function castTo(type: ColumnType): (value: string) => string {
-  return (value) => `try_cast(${value} AS ${sqlTypeOf(type)})`;
 }
 
 /** Refuses labels of which a text cannot be read. */

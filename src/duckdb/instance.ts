@@ -125,24 +125,18 @@ export async function openDuckDb(options: DuckDbOptions): Promise<DuckDb> {
 export type { DuckDBConnection };
 
 /** Connections to one instance. Each stream needs its own: a second query on a connection silently truncates the first. */
-export interface ConnectionPool {
-  /** Runs `work` with a connection that is released at its end. */
-  use<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T>;
-  acquire(): Promise<DuckDBConnection>;
-  release(connection: DuckDBConnection): void;
-}
+export type ConnectionPool = Omit<ReturnType<typeof createConnectionPool>, "close">;
 
 /** Makes an empty pool. `close` closes its idle connections. */
-export function createConnectionPool(duckdb: Pick<DuckDbAccess, "connect">): ConnectionPool & { close(): void } {
+export function createConnectionPool(duckdb: Pick<DuckDbAccess, "connect">) {
   const idle: DuckDBConnection[] = [];
   const acquire = async (): Promise<DuckDBConnection> => idle.pop() ?? (await duckdb.connect());
-  const release = (connection: DuckDBConnection): void => {
-    idle.push(connection);
-  };
+  const release = (connection: DuckDBConnection): void => void idle.push(connection);
   return {
     acquire,
     release,
-    async use(work) {
+    /** Runs `work` with a connection that is released at its end. */
+    async use<T>(work: (connection: DuckDBConnection) => Promise<T>): Promise<T> {
       const connection = await acquire();
       try {
         return await work(connection);

@@ -2,7 +2,7 @@ import { DuckDBDecimalType, DuckDBListType, DuckDBStructType, type DuckDBType, D
 import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
 import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import { JobError, messageOf } from "../util/errors.js";
-import { beyondSql, type ComparedColumn, distanceSql, measureColumn, type RowNames } from "./agreement.js";
+import { beyondSql, type ComparedColumn, distanceSql, measureColumn } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
 import { csvRows, firstLine, quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
@@ -21,7 +21,6 @@ export interface RowJoin {
   readonly connection: DuckDBConnection;
   /** The memory limit of the DuckDB. */
   readonly memoryBytes: number;
-  /** The columns of the tables that were loaded. */
   readonly columns: Record<JoinSide, readonly JoinColumn[]>;
 }
 
@@ -179,24 +178,29 @@ const noRows: MatchedRows = {
  */
 export async function compareRows(join: RowJoin, request: JoinRequest): Promise<Agreement> {
   const { connection } = join;
+  const { key, shown, tolerance, isNumbered } = request;
   if (join.columns.a.length === 0 || join.columns.b.length === 0) {
     return { rows: noRows, columns: new Map() };
   }
-  const keys = await sharedKey(connection, request.key);
+  const keys = await sharedKey(connection, key);
+  const names = keys.map((_, index) => `k${index}`);
   const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
-  const tables = await keyTables(join, keys, request);
-  await convertingKeys(keys, () =>
-    joinPasses(join, tables, { compared, shown: request.shown, isUnique: request.isNumbered }),
-  );
-  const rows = await countRows(join, tables.names);
+  await convertingKeys(keys, () => joinPasses(join, keys, compared, request));
+
+  const rows = await countRows(join, names);
   const beyond = compared.map((column) =>
-    beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], request.tolerance),
+    beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], tolerance),
   );
   const changed = await countOf(join, `joined WHERE ${beyond.length === 0 ? "false" : beyond.join(" OR ")}`);
-  const names = rowNames(request);
+  const rowNames = {
+    // 53 bits of the hash of the key, so that what is chosen by number depends on the rows alone, not on the order in which
+    // DuckDB joined them. Two of 100 million rows may share a number.
+    number: isNumbered ? "k0" : `(hash(${names.join(", ")}) >> 11)::BIGINT`,
+    shown: shown.map((name, index) => ({ name, sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}` })),
+  };
   const columns = new Map<string, Measures>();
   for (const column of compared) {
-    columns.set(column.name, await measureColumn(connection, column, { names, tolerance: request.tolerance }));
+    columns.set(column.name, await measureColumn(connection, column, rowNames, tolerance));
   }
   return { rows: { ...rows, changed }, columns };
 }
@@ -213,116 +217,58 @@ function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" |
 }
 
 /**
- * How joined rows are told apart. By key: 53 bits of the hash of the key, so that what is chosen by number depends on the
- * rows alone, not on the order in which DuckDB joined them. Two of 100 million rows may share a number.
+ * Joins the tables into `joined`: keys k0, k1, … of types that both share, shown columns s0, s1, …, and of compared columns
+ * the values a0, b0, … with their distances d0, d1, … Keys that are several times in a side go into `repeated`.
  */
-function rowNames({ key, isNumbered, shown }: JoinRequest): RowNames {
-  return {
-    number: isNumbered ? "k0" : `(hash(${key.map((_, index) => `k${index}`).join(", ")}) >> 11)::BIGINT`,
-    shown: shown.map((name, index) => ({
-      name,
-      sql: key.includes(name) ? `k${key.indexOf(name)}` : `s${index}`,
-    })),
-  };
-}
-
 async function joinPasses(
   join: RowJoin,
-  tables: KeyTables,
-  {
-    compared,
-    shown,
-    isUnique,
-  }: {
-    readonly compared: readonly (ComparedColumn & { readonly index: number })[];
-    readonly shown: readonly string[];
-    /** Whether no key is in a table twice. */
-    readonly isUnique: boolean;
-  },
-): Promise<void> {
-  const values = compared.flatMap((column) => {
-    const { index } = column;
-    const [a, b] = [`a.v${index}`, `b.v${index}`];
-    return [`${a} AS a${index}`, `${b} AS b${index}`, `${distanceSql(column, a, b)} AS d${index}`];
-  });
-  const names = shown.map((_, index) => `a.s${index}`);
-  const selected = [...tables.names.map((name) => `a.${name}`), ...names, ...values].join(", ");
-  const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
-  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${tables.names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
-    FROM ${tables.rows("a", 0)} LIMIT 0`);
-  await run(`CREATE OR REPLACE TEMP TABLE joined AS SELECT ${selected}
-    FROM ${tables.rows("a", 0)} AS a JOIN ${tables.rows("b", 0)} AS b ON ${tables.equal("a", "b")} LIMIT 0`);
-  for (let pass = 0; pass < tables.passes; pass += 1) {
-    const [a, b] = [tables.rows("a", pass), tables.rows("b", pass)];
-    await (isUnique ? undefined : findRepeated(join, tables, [a, b]));
-    // First without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
-    const alone = isUnique ? a : `(SELECT * FROM ${a} AS a ANTI JOIN several ON ${tables.equal("a", "several")})`;
-    await run(`INSERT INTO joined SELECT ${selected}
-      FROM ${alone} AS a JOIN ${b} AS b ON ${tables.equal("a", "b")}`);
-  }
-}
-
-/**
- * The rows of both tables: keys as columns k0, k1, … of types that both sides share, compared columns v0, v1, …, and of `a`
- * shown ones s0, s1, …
- */
-interface KeyTables {
-  readonly names: readonly string[];
-  readonly passes: number;
-  /** SQL for the rows of a table with the keys of a pass. */
-  readonly rows: (side: JoinSide, pass: number) => string;
-  /** SQL for whether the keys of two tables are equal. */
-  readonly equal: (one: string, other: string) => string;
-}
-
-async function keyTables(
-  join: RowJoin,
   key: readonly KeyColumn[],
-  { columns, shown }: Pick<JoinRequest, "columns" | "shown">,
-): Promise<KeyTables> {
+  compared: readonly (ComparedColumn & { readonly index: number })[],
+  { shown, isNumbered }: JoinRequest,
+): Promise<void> {
+  const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
+  const passes = await countPasses(join.connection, join.memoryBytes);
   const keys = key.map(({ sql }) => sql);
   const names = keys.map((_, index) => `k${index}`);
-  const passes = await countPasses(join.connection, join.memoryBytes);
-  const selected = [
-    ...keys.map((sql, index) => `${sql} AS k${index}`),
-    ...columns.map((name, index) => `${quoteName(name)} AS v${index}`),
-  ];
   const named = shown.map((name, index) => `${quoteName(name)} AS s${index}`);
-  return {
-    names,
-    passes,
-    rows(side, pass) {
-      const read = side === "a" ? [...selected, ...named] : selected;
-      return `(SELECT ${read.join(", ")} FROM ${side} WHERE ${isInPass(keys, pass, passes)})`;
-    },
-    equal: (one, other) => names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND "),
-  };
-}
+  const read = [
+    ...keys.map((sql, index) => `${sql} AS k${index}`),
+    ...compared.map(({ name, index }) => `${quoteName(name)} AS v${index}`),
+  ];
+  const rowsIn = (side: JoinSide, pass: number): string =>
+    `(SELECT ${[...read, ...(side === "a" ? named : [])].join(", ")} FROM ${side} WHERE ${isInPass(keys, pass, passes)})`;
+  const equal = (one: string, other: string): string =>
+    names.map((name) => `${one}.${name} IS NOT DISTINCT FROM ${other}.${name}`).join(" AND ");
+  const selected = [
+    ...names.map((name) => `a.${name}`),
+    ...shown.map((_, index) => `a.s${index}`),
+    ...compared.flatMap((column) => {
+      const [a, b] = [`a.v${column.index}`, `b.v${column.index}`];
+      return [
+        `${a} AS a${column.index}`,
+        `${b} AS b${column.index}`,
+        `${distanceSql(column, a, b)} AS d${column.index}`,
+      ];
+    }),
+  ].join(", ");
 
-/**
- * Finds the keys that are several times in a side: the table `several` has those of this pass, `repeated` those of all
- * passes.
- */
-async function findRepeated(
-  join: RowJoin,
-  { names, equal }: KeyTables,
-  [a, b]: readonly [string, string],
-): Promise<void> {
-  const keys = names.join(", ");
-  const [[found] = []] = await rowsOf(
-    join,
-    `CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`,
-  );
-  if (Number(found) === 0) {
-    return;
+  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${names.join(", ")}, 0::BIGINT AS "in a", 0::BIGINT AS "in b"
+    FROM ${rowsIn("a", 0)} LIMIT 0`);
+  for (let pass = 0; pass < passes; pass += 1) {
+    const [a, b] = [rowsIn("a", pass), rowsIn("b", pass)];
+    if (!isNumbered) {
+      const counted = (rows: string): string => `(SELECT ${names.join(", ")}, count(*) AS n
+        FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ALL)`;
+      await run(`CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`);
+      await run(`INSERT INTO repeated
+        SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0) FROM several
+        LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")} LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`);
+    }
+    // Without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
+    const alone = isNumbered ? a : `(SELECT * FROM ${a} AS a ANTI JOIN several ON ${equal("a", "several")})`;
+    await run(`${pass === 0 ? "CREATE OR REPLACE TEMP TABLE joined AS" : "INSERT INTO joined"}
+      SELECT ${selected} FROM ${alone} AS a JOIN ${b} AS b ON ${equal("a", "b")}`);
   }
-  const counted = (rows: string): string =>
-    `(SELECT ${keys}, count(*) AS n FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ${keys})`;
-  await join.connection.run(
-    `INSERT INTO repeated SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0)
-     FROM several LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")}
-     LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`,
-  );
 }
 
 async function countRows(join: RowJoin, names: readonly string[]): Promise<Omit<MatchedRows, "changed">> {

@@ -43,12 +43,10 @@ export function sqlTypeOf(type: ColumnType): string {
   }
 }
 
-/** Quotes an SQL identifier. */
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** Quotes an SQL text literal. */
 export function quoteText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }

@@ -5,7 +5,6 @@ import { readColumns } from "./parquet-schema.js";
 import { csvRows, quoteName, quotePaths } from "./sql.js";
 import { readColumn } from "./vectors.js";
 
-/** A column with its type. */
 interface TypedColumn {
   readonly name: string;
   readonly type: ColumnType;

@@ -40,7 +40,6 @@ import {
   type ListColumn,
   type Matrix,
   type OutputRows,
-  type ScalarType,
   scalarTypes,
   type StructField,
 } from "../columnar/types.js";
@@ -387,37 +386,21 @@ export async function appendRows(connection: DuckDBConnection, table: string, ro
   appender.closeSync();
 }
 
-const scalars: Readonly<Record<ScalarType, DuckDBType>> = {
-  bool: BOOLEAN,
-  int8: TINYINT,
-  int16: SMALLINT,
-  int32: INTEGER,
-  int64: BIGINT,
-  uint8: UTINYINT,
-  uint16: USMALLINT,
-  uint32: UINTEGER,
-  uint64: UBIGINT,
-  float32: FLOAT,
-  float64: DOUBLE,
-  utf8: VARCHAR,
-  binary: BLOB,
-  uuid: UUID,
-  date32: DATE,
-  "time64[us]": TIME,
-  "time64[ns]": TIME_NS,
-  "time64[us, zone]": TIMETZ,
-  "timestamp[us]": TIMESTAMP,
-  "timestamp[ns]": TIMESTAMP_NS,
-  "timestamp[us, UTC]": TIMESTAMPTZ,
-  interval: INTERVAL,
-};
+/** DuckDB's types of scalars by their names in SQL. */
+const scalars = new Map<string, DuckDBType>(
+  // biome-ignore format: one list
+  [
+    BOOLEAN, TINYINT, SMALLINT, INTEGER, BIGINT, UTINYINT, USMALLINT, UINTEGER, UBIGINT, FLOAT, DOUBLE, VARCHAR,
+    BLOB, UUID, DATE, TIME, TIME_NS, TIMETZ, TIMESTAMP, TIMESTAMP_NS, TIMESTAMPTZ, INTERVAL,
+  ].map((type) => [String(type), type]),
+);
 
-const scalarOf = new Map(scalarTypes.map((type) => [scalars[type].typeId, type]));
+const scalarOf = new Map(scalarTypes.map((type) => [duckDbTypeOf(type).typeId, type]));
 
 /** The DuckDB type of a column type. */
 export function duckDbTypeOf(type: ColumnType): DuckDBType {
   if (typeof type === "string") {
-    return scalars[type];
+    return scalars.get(sqlTypeOf(type)) as DuckDBType;
   }
   switch (type.kind) {
     case "decimal":

@@ -164,7 +164,6 @@ export interface TokenCount {
   readonly completion: number;
 }
 
-/** What a run has spent. */
 export interface Spending {
   /** Answers that this attempt paid for, and what they took. */
   readonly own: Spent;

@@ -7,7 +7,7 @@ import type { RetryTools } from "../util/retry.js";
 import { sha256Of } from "../util/sha256.js";
 import { z } from "../util/zod.js";
 import { notOnnx, openModelFile, readModel, refuseOutside } from "./model-file.js";
-import type { ModelFile, ModelPin, ResolvedModel } from "./port.js";
+import type { ModelFile, ModelPin, ModelSource, ResolvedModel } from "./port.js";
 
 interface ModelCacheOptions {
   /** The folder of the cache. It holds models of all jobs, each in a folder named by its digest. */
@@ -19,7 +19,6 @@ interface ModelCacheOptions {
   readonly kind?: FileKind;
 }
 
-/** A kind of file that is fetched. */
 export interface FileKind {
   /** The kind in messages. */
   readonly noun: "model" | "tokenizer";
@@ -31,23 +30,18 @@ export interface FileKind {
 
 const modelKind: FileKind = { noun: "model", open: (path) => openModelFile(path), externalData };
 
-/** A model that was fetched before. If the states of all files are still the same, it need not be fetched again. */
-interface CachedModel {
-  readonly sha256: string;
-  /** Files of external data, each with its state: a value that changes when the file is replaced, such as an ETag. */
-  readonly external: readonly { readonly location: string; readonly etag: string }[];
-}
-
-/** How to fetch a model into the cache. */
-interface ModelFetch {
-  /** Identifies the place and its state: equal keys mean equal bytes. */
-  readonly key: string;
-  /** The model as messages name it. */
-  readonly name: string;
-  /** Fetches the model itself to `path`. */
-  model(path: string): Promise<void>;
-  /** Fetches a file of external data to `path`, and returns its state. */
-  external(location: string, path: string): Promise<string>;
+/** A model in a place that its files are fetched from. */
+export interface RemoteModel {
+  /** Identifies the place: the same name in another place is another file. */
+  readonly place: string;
+  /**
+   * The state of a file of external data, or of the model itself without `location`: a value that changes when the file
+   * is replaced, such as an ETag. undefined: the file does not exist, or has no such value.
+   */
+  stateOf(location?: string): Promise<string | undefined>;
+  /** Fetches a file to the new file `path`, and returns its state. @param location as for `stateOf` */
+  fetch(path: string, location?: string): Promise<string>;
+  close?(): void;
 }
 
 /** The models that were fetched to this machine. Each is digested again before use. */
@@ -55,11 +49,49 @@ export interface ModelCache {
   readonly noun: FileKind["noun"];
   /** Finds the model of a digest; undefined if it is missing or damaged. */
   find(sha256: string, name: string): Promise<ModelFile | undefined>;
-  known(key: string): Promise<CachedModel | undefined>;
   /** Marks the model of a digest as used, so that it stays; false: it is not there. */
   touch(sha256: string): Promise<boolean>;
-  /** @throws JobError MODEL_INVALID, DISK, PERMISSION; what `fetch` throws */
-  add(fetch: ModelFetch): Promise<ModelFile>;
+  /**
+   * Finds a model if none of its files has changed since it was fetched; fetches it otherwise.
+   * @throws JobError MODEL_INVALID, DISK, PERMISSION; what `model` throws
+   */
+  fetch(name: string, model: RemoteModel): Promise<ModelFile>;
+}
+
+/** A folder of files that belong to a model. Paths are relative, with slashes. */
+export interface Artifacts {
+  /** An identifier of the folder that no other folder has. */
+  readonly place: string;
+  /** A value that changes when the file is replaced; undefined: there is no such file. */
+  stateOf(path: string): Promise<string | undefined>;
+  /** @throws JobError FILE_MISSING */
+  readText(path: string): Promise<string>;
+  /** Fetches a file to the new file `to`, and returns its state. @throws JobError FILE_MISSING */
+  fetch(path: string, to: string): Promise<string>;
+  close?(): void;
+}
+
+/** Opens a source of models that `locate` finds. One that is pinned, and in the cache, needs no request. */
+export function fetchedModels(
+  cache: ModelCache,
+  locate: (uri: string, pinned?: ModelPin) => Promise<{ readonly remote: RemoteModel } & Omit<ResolvedModel, "file">>,
+  close = (): void => undefined,
+): ModelSource {
+  return {
+    async resolve(uri, pinned) {
+      const cached = pinned === undefined ? undefined : await cache.find(pinned.sha256, uri);
+      if (cached !== undefined) {
+        return { file: cached, version: pinned?.version };
+      }
+      const { remote, ...about } = await locate(uri, pinned);
+      try {
+        return { file: await cache.fetch(uri, remote), ...about };
+      } finally {
+        remote.close?.();
+      }
+    },
+    [Symbol.dispose]: close,
+  };
 }
 
 /** The model's name in its folder. External data is in the same folder, under the names that the model uses. */
@@ -68,31 +100,44 @@ const modelName = "infer-batch.model.onnx";
 /** Models that were not used for so long are removed when another one is added. */
 const unusedMs = 30 * 24 * 60 * 60 * 1000;
 
+/** The digest of a model that was fetched, and the states of its external data then. */
 const noteSchema = z.object({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   external: z.array(z.object({ location: z.string(), etag: z.string() })),
-}) satisfies z.ZodType<CachedModel>;
+});
+
+type Note = z.infer<typeof noteSchema>;
 
 export function openModelCache(options: ModelCacheOptions): ModelCache {
   const { folder, kind = modelKind } = options;
   return {
     noun: kind.noun,
     find: (sha256, name) => find(options, sha256, name),
-    // A note that cannot be read counts as missing: the model is read again.
-    known: async (key) =>
-      noteSchema.safeParse(parseJson(await readFile(notePath(folder, key), "utf8").catch(() => ""))).data,
     async touch(sha256) {
       return await markUsed(join(folder, sha256)).then(
         () => true,
         () => false,
       );
     },
-    add: (fetch) => caching(folder, () => add(options, fetch)),
+    async fetch(name, model) {
+      const state = await model.stateOf();
+      const note = join(folder, "by-object", `${sha256Of([model.place, name, state].join("\n"))}.json`);
+      // A note that cannot be read counts as missing: the model is fetched again.
+      const known = noteSchema.safeParse(parseJson(await readFile(note, "utf8").catch(() => ""))).data;
+      const isSame = state !== undefined && known !== undefined && (await areSame(model, known));
+      const cached = isSame ? await find(options, known.sha256, name) : undefined;
+      return cached ?? (await caching(folder, () => add(options, name, note, model)));
+    },
   };
 }
 
-function notePath(folder: string, key: string): string {
-  return join(folder, "by-object", `${sha256Of(key)}.json`);
+async function areSame(model: RemoteModel, { external }: Note): Promise<boolean> {
+  for (const { location, etag } of external) {
+    if (etag === "" || (await model.stateOf(location)) !== etag) {
+      return false;
+    }
+  }
+  return true;
 }
 
 async function find(
@@ -125,35 +170,35 @@ async function markUsed(folder: string): Promise<void> {
   }
 }
 
-async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<ModelFile> {
+async function add(options: ModelCacheOptions, name: string, note: string, model: RemoteModel): Promise<ModelFile> {
   const { folder: cache, writer, kind = modelKind } = options;
-  const { name } = fetch;
-  const note = notePath(cache, fetch.key);
   const making = join(cache, "tmp", writer);
   await mkdir(dirname(note), { recursive: true });
   await mkdir(making, { recursive: true });
   try {
     await tidy(options);
     const path = join(making, modelName);
-    await fetch.model(path);
-    const external: CachedModel["external"][number][] = [];
+    await model.fetch(path);
+    const external: Note["external"] = [];
     for (const location of await kind.externalData(path, name)) {
       const to = join(making, normalize(location));
       await mkdir(dirname(to), { recursive: true });
-      external.push({ location, etag: await fetch.external(location, to) });
+      external.push({ location, etag: await model.fetch(to, location) });
     }
+
     const { sha256 } = await kind.open(path);
     await putInto(options, making, { name, sha256 });
     const temporary = join(cache, "tmp", `${writer}.json`);
-    await writeFile(temporary, JSON.stringify({ sha256, external } satisfies CachedModel));
+    await writeFile(temporary, JSON.stringify({ sha256, external } satisfies Note));
     await rename(temporary, note);
-    const model = await find(options, sha256, name);
-    if (model === undefined) {
+
+    const added = await find(options, sha256, name);
+    if (added === undefined) {
       throw new JobError("DISK", `loading ${kind.noun} ${name}: what was put into ${cache} is gone`, {
         hint: "something else writes there; run the same command again",
       });
     }
-    return model;
+    return added;
   } finally {
     await rm(making, { recursive: true, force: true });
   }
@@ -161,8 +206,7 @@ async function add(options: ModelCacheOptions, fetch: ModelFetch): Promise<Model
 
 async function externalData(path: string, model: string): Promise<readonly string[]> {
   const { proto } = await readModel(path, (_path, cause) => notOnnx(model, cause));
-  const locations = proto.externalData;
-  for (const location of locations) {
+  for (const location of proto.externalData) {
     refuseOutside(model, location);
     if ([modelName, "."].includes(normalize(location)) || location.endsWith("/")) {
       throw new JobError(
@@ -174,7 +218,7 @@ async function externalData(path: string, model: string): Promise<readonly strin
       );
     }
   }
-  return locations;
+  return proto.externalData;
 }
 
 /** Moves a complete folder to its name. An existing folder stays unless it is damaged: others may be using it. */
@@ -248,72 +292,4 @@ export interface RemoteOptions {
   readonly retry: RetryTools;
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
-}
-
-/** A model in a place that its files are fetched from. */
-interface RemoteModel {
-  /** The model as messages name it. */
-  readonly name: string;
-  /** Identifies the place: the same name in another place is another file. */
-  readonly place: string;
-  /**
-   * The state of a file of external data, or of the model itself without `location`: a value that changes when the file
-   * is replaced, such as an ETag. undefined: the file does not exist, or has no such value.
-   */
-  stateOf(location?: string): Promise<string | undefined>;
-  /** Fetches a file to the new file `path`, and returns its state. @param location as for `stateOf` */
-  fetch(path: string, location?: string): Promise<string>;
-}
-
-/** A folder of files that belong to a model. Paths are relative, with slashes. */
-export interface Artifacts extends Disposable {
-  /** An identifier of the folder that no other folder has. */
-  readonly place: string;
-  /** A value that changes when the file is replaced; undefined: there is no such file. */
-  stateOf(path: string): Promise<string | undefined>;
-  /** @throws JobError FILE_MISSING */
-  readText(path: string): Promise<string>;
-  /** Fetches a file to the new file `to`, and returns its state. @throws JobError FILE_MISSING */
-  fetch(path: string, to: string): Promise<string>;
-}
-
-/** Finds a pinned model in the cache, without a request. */
-export async function findPinned(
-  cache: ModelCache,
-  name: string,
-  pinned: ModelPin | undefined,
-): Promise<ResolvedModel | undefined> {
-  const file = pinned === undefined ? undefined : await cache.find(pinned.sha256, name);
-  return file === undefined ? undefined : { file, version: pinned?.version };
-}
-
-/** Finds a model in the cache if none of its files has changed since; fetches it into the cache otherwise. */
-export async function cachedOrFetched(cache: ModelCache, model: RemoteModel): Promise<ModelFile> {
-  const { name, place } = model;
-  const state = await model.stateOf();
-  const key = [place, name, state].join("\n");
-  const known = state === undefined ? undefined : await cache.known(key);
-  if (known !== undefined && (await areSame(model, known))) {
-    const cached = await cache.find(known.sha256, name);
-    if (cached !== undefined) {
-      return cached;
-    }
-  }
-  return await cache.add({
-    key,
-    name,
-    async model(path) {
-      await model.fetch(path);
-    },
-    external: (location, path) => model.fetch(path, location),
-  });
-}
-
-async function areSame(model: RemoteModel, { external }: CachedModel): Promise<boolean> {
-  for (const { location, etag } of external) {
-    if (etag === "" || (await model.stateOf(location)) !== etag) {
-      return false;
-    }
-  }
-  return true;
 }

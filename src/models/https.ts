@@ -1,43 +1,27 @@
-import { downloadTo, fileOf, headOf, type HttpAnswer, type HttpEndpoint } from "../net/http.js";
+import { downloadTo, fileOf, headOf, type HttpAnswer } from "../net/http.js";
 import { JobError } from "../util/errors.js";
+import { fetchedModels, type RemoteModel, type RemoteOptions } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned, type RemoteOptions } from "./cache.js";
 
 /** Opens the source of models at `https:` and `http:` URLs. External data is at the same place as the model. */
 export function httpModels({ cache, retry, signal, findProxy }: RemoteOptions): ModelSource {
-  return {
-    async resolve(uri, pinned) {
-      const cached = await findPinned(cache, uri, pinned);
-      if (cached !== undefined) {
-        return cached;
-      }
+  return fetchedModels(cache, async (uri) => {
+    const doing = `loading model ${uri}`;
+    const hint = "when the server is reachable again, run the same command again";
+    const place = { doing, retry, signal, findProxy, hint, refused: (answer: HttpAnswer) => refused(doing, answer) };
+    const urlOf = (location?: string): string =>
+      location === undefined ? uri : new URL(location.split("/").map(encodeURIComponent).join("/"), uri).href;
+    const stateOf = async (location?: string): Promise<string | undefined> =>
+      fileOf(await headOf(urlOf(location), place)).etag;
 
-      const doing = `loading model ${uri}`;
-      const hint = "when the server is reachable again, run the same command again";
-      const place: HttpEndpoint = {
-        doing,
-        retry,
-        signal,
-        findProxy,
-        hint,
-        refused: (answer) => refused(doing, answer),
-      };
-      const urlOf = (location?: string): string =>
-        location === undefined ? uri : new URL(location.split("/").map(encodeURIComponent).join("/"), uri).href;
-      const stateOf = async (location?: string): Promise<string | undefined> =>
-        fileOf(await headOf(urlOf(location), place)).etag;
-
-      const version = await stateOf();
-      const file = await cachedOrFetched(cache, {
-        name: uri,
-        place: "http",
-        stateOf: (location) => (location === undefined ? Promise.resolve(version) : stateOf(location)),
-        fetch: async (path, location) => (await downloadTo(urlOf(location), place, path)).etag ?? "",
-      });
-      return { file, version };
-    },
-    [Symbol.dispose]() {},
-  };
+    const version = await stateOf();
+    const remote: RemoteModel = {
+      place: "http",
+      stateOf: (location) => (location === undefined ? Promise.resolve(version) : stateOf(location)),
+      fetch: async (path, location) => (await downloadTo(urlOf(location), place, path)).etag ?? "",
+    };
+    return { remote, version };
+  });
 }
 
 function refused(doing: string, { status, place }: HttpAnswer): JobError {

@@ -1,5 +1,3 @@
-import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, normalize } from "node:path";
@@ -7,8 +5,9 @@ import { type HttpAnswer, type HttpEndpoint, downloadTo, headOf, readJson } from
 import { type HubUri, parseHubUri } from "../spec/uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
+import { digestOfFile } from "../util/sha256.js";
+import { fetchedModels, type RemoteModel, type RemoteOptions } from "./cache.js";
 import type { ModelSource } from "./port.js";
-import { type RemoteOptions, cachedOrFetched, findPinned } from "./cache.js";
 
 interface HubModelOptions extends RemoteOptions {
   /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */
@@ -23,43 +22,35 @@ interface HubModelOptions extends RemoteOptions {
  */
 export function hubModels(options: HubModelOptions): ModelSource {
   const { cache, retry, signal, findProxy, token } = options;
-  return {
-    async resolve(uri, pinned) {
-      const cached = await findPinned(cache, uri, pinned);
-      if (cached !== undefined) {
-        return cached;
-      }
-
-      const named = parseHubUri(uri);
-      const hub = { ...named, revision: pinned?.version ?? named.revision };
-      const doing = `loading ${cache.noun} ${uri}`;
-      const place: HttpEndpoint = {
-        doing,
-        retry,
-        signal,
-        findProxy,
-        headers: token === undefined ? undefined : { authorization: `Bearer ${token}` },
-        hint: "when the Hub is reachable again, run the same command again",
-        refused: (answer) => refused(answer, { doing, hub, hasToken: token !== undefined }),
-      };
-
-      const commit = pinned?.version ?? (await commitOf(options, hub, place));
-      const urlOf = (location?: string): string => fileUrl(options, { ...hub, revision: commit }, location);
-      const file = await cachedOrFetched(cache, {
-        name: uri,
-        place: `${options.endpoint} ${commit}`,
-        stateOf: async (location) => stateOf(await headOf(urlOf(location), place, { crossOrigin: false })),
-        async fetch(path, location) {
-          const state = stateOf(await headOf(urlOf(location), place, { crossOrigin: false }));
-          await downloadTo(urlOf(location), place, path);
-          await refuseOther(path, state, { doing, location: location ?? hub.path });
-          return state ?? "";
-        },
-      });
-      return { file, version: commit };
-    },
-    [Symbol.dispose]() {},
-  };
+  return fetchedModels(cache, async (uri, pinned) => {
+    const named = parseHubUri(uri);
+    const hub = { ...named, revision: pinned?.version ?? named.revision };
+    const doing = `loading ${cache.noun} ${uri}`;
+    const place: HttpEndpoint = {
+      doing,
+      retry,
+      signal,
+      findProxy,
+      headers: token === undefined ? undefined : { authorization: `Bearer ${token}` },
+      hint: "when the Hub is reachable again, run the same command again",
+      refused: (answer) => refused(answer, doing, hub, token !== undefined),
+    };
+    const commit = pinned?.version ?? (await commitOf(options, hub, place));
+    const urlOf = (location?: string): string => fileUrl(options, { ...hub, revision: commit }, location);
+    const stateAt = async (location?: string): Promise<string | undefined> =>
+      stateOf(await headOf(urlOf(location), place, { crossOrigin: false }));
+    const remote: RemoteModel = {
+      place: `${options.endpoint} ${commit}`,
+      stateOf: stateAt,
+      async fetch(path, location) {
+        const state = await stateAt(location);
+        await downloadTo(urlOf(location), place, path);
+        await refuseOther(path, state, `${doing}: ${location ?? hub.path}`);
+        return state ?? "";
+      },
+    };
+    return { remote, version: commit };
+  });
 }
 
 /** Large files redirect to a content network, which has an ETag of its own: the Hub's is on the redirect. */
@@ -94,31 +85,17 @@ function fileUrl({ endpoint }: HubModelOptions, { repo, revision, path }: HubUri
 }
 
 /** Large files have their SHA-256 as ETag. */
-async function refuseOther(
-  path: string,
-  state: string | undefined,
-  { doing, location }: { readonly doing: string; readonly location: string },
-): Promise<void> {
-  if (state === undefined || !/^[0-9a-f]{64}$/.test(state)) {
-    return;
-  }
-  const digest = createHash("sha256");
-  for await (const bytes of createReadStream(path)) {
-    digest.update(bytes as Uint8Array);
-  }
-  const actual = digest.digest("hex");
+async function refuseOther(path: string, state: string | undefined, what: string): Promise<void> {
+  const actual = state !== undefined && /^[0-9a-f]{64}$/.test(state) ? (await digestOfFile(path)).sha256 : state;
   if (actual !== state) {
-    throw new JobError("NETWORK", `${doing}: ${location} came with SHA-256 ${actual}, the Hub has ${state}`, {
+    throw new JobError("NETWORK", `${what} came with SHA-256 ${actual}, the Hub has ${state}`, {
       hint: "it was damaged on the way: run the same command again",
     });
   }
 }
 
 /** Makes the error for an answer; `X-Error-Code` tells what a status leaves open. */
-function refused(
-  { status, headers }: HttpAnswer,
-  { doing, hub, hasToken }: { readonly doing: string; readonly hub: HubUri; readonly hasToken: boolean },
-): JobError {
+function refused({ status, headers }: HttpAnswer, doing: string, hub: HubUri, hasToken: boolean): JobError {
   const { repo, revision = "main", path } = hub;
   const code = headers.get("x-error-code");
   const said = headers.get("x-error-message") ?? "";

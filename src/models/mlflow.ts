@@ -9,7 +9,7 @@ import { isRecord } from "../util/checks.js";
 import { JobError, assertNever, errnoOf, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 import { printable } from "../util/texts.js";
-import { type Artifacts, type RemoteOptions, cachedOrFetched, findPinned } from "./cache.js";
+import { type Artifacts, fetchedModels, type RemoteModel, type RemoteOptions } from "./cache.js";
 import { refuseOutside } from "./model-file.js";
 import type { ModelSource } from "./port.js";
 import {
@@ -38,28 +38,22 @@ interface MlflowModelOptions extends RemoteOptions {
  */
 export function mlflowModels(options: MlflowModelOptions): ModelSource {
   const { cache, retry, signal, findProxy } = options;
-  return {
-    async resolve(uri, pinned) {
-      const cached = await findPinned(cache, uri, pinned);
-      if (cached !== undefined) {
-        return cached;
-      }
-
-      const { url, headers, tls } = await serverOf(uri, options);
-      const doing = `loading model ${uri}`;
-      const place: HttpEndpoint = {
-        doing,
-        retry,
-        signal,
-        headers,
-        tls,
-        findProxy,
-        hint: `when ${url} is reachable again, run the same command again`,
-        refused: (answer) => refusedBy(answer, { doing, url, hasLogin: headers["authorization"] !== undefined }),
-      };
-
-      const located = await locate({ url, place }, parseMlflowUri(uri), pinned?.version);
-      using artifacts = await openArtifacts(options, { url, place }, located, uri);
+  return fetchedModels(cache, async (uri, pinned) => {
+    const { url, headers, tls } = await serverOf(uri, options);
+    const doing = `loading model ${uri}`;
+    const place: HttpEndpoint = {
+      doing,
+      retry,
+      signal,
+      headers,
+      tls,
+      findProxy,
+      hint: `when ${url} is reachable again, run the same command again`,
+      refused: (answer) => refusedBy(answer, doing, url, headers["authorization"] !== undefined),
+    };
+    const { version, origin, ...located } = await locate({ url, place }, parseMlflowUri(uri), pinned?.version);
+    const artifacts = await openArtifacts(options, { url, place }, located, uri);
+    try {
       const text = await artifacts.readText("MLmodel");
       const mlModel = parseMlModel(text);
       if (mlModel?.onnxFile === undefined) {
@@ -67,27 +61,29 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
       }
       refuseOutside(uri, mlModel.onnxFile);
 
-      const { onnxFile } = mlModel;
+      const { onnxFile, signature } = mlModel;
       const pathOf = (location?: string): string =>
         location === undefined ? posix.normalize(onnxFile) : posix.join(posix.dirname(onnxFile), location);
-      const file = await cachedOrFetched(cache, {
-        name: uri,
+      const remote: RemoteModel = {
         // MLmodel contains an id and a time, which change when a model is logged again.
         place: `${artifacts.place} ${sha256Of(text)}`,
         stateOf: (location) => artifacts.stateOf(pathOf(location)),
         fetch: (path, location) => artifacts.fetch(pathOf(location), path),
-      });
-      return { file, version: located.version, signature: mlModel.signature, origin: located.origin };
-    },
-    [Symbol.dispose]() {},
-  };
+        close: () => artifacts.close?.(),
+      };
+      return { remote, version, signature, origin };
+    } catch (error) {
+      artifacts.close?.();
+      throw error;
+    }
+  });
 }
 
 /** Opens the folder of a model's files at the URI that the server returned. */
 async function openArtifacts(
   { openStore }: MlflowModelOptions,
   { url, place }: Registry,
-  { artifactUri, servedAt }: LocatedModel,
+  { artifactUri, servedAt }: Pick<LocatedModel, "artifactUri" | "servedAt">,
   model: string,
 ): Promise<Artifacts> {
   const [, host, root] = /^mlflow-artifacts:(?:\/\/([^/]*))?\/*(.*?)\/*$/.exec(artifactUri) ?? [];
@@ -138,10 +134,7 @@ function notOnnxError(doing: string, uri: string, flavors: readonly string[] | u
   return new JobError("MODEL_INVALID", `${doing}: it has no flavor onnx, but ${has}`, { hint: lines.join("\n    ") });
 }
 
-function refusedBy(
-  { status, said, place }: HttpAnswer,
-  { doing, url, hasLogin }: { readonly doing: string; readonly url: string; readonly hasLogin: boolean },
-): JobError {
+function refusedBy({ status, said, place }: HttpAnswer, doing: string, url: string, hasLogin: boolean): JobError {
   const answer = parseJson(said);
   const message = isRecord(answer) && typeof answer["message"] === "string" ? firstLine(answer["message"]) : undefined;
   if (status === 401) {
@@ -222,7 +215,6 @@ function proxiedArtifacts({ url, place }: Registry, root: string): Artifacts {
       }
       return String(expected);
     },
-    [Symbol.dispose]() {},
   };
 }
 
@@ -247,7 +239,6 @@ function shownArtifacts(urlOf: (path: string) => string, place: HttpEndpoint): A
       await downloadTo(urlOf(path), place, to);
       return "written once";
     },
-    [Symbol.dispose]() {},
   };
 }
 

@@ -1,12 +1,10 @@
 import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, resolve, sep } from "node:path";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
-import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
-import { checkModelFields } from "../onnx/proto.js";
+import { checkModelFields, type OnnxProto, readOnnxProto, readTraits } from "../onnx/proto.js";
 import { findTextTensors } from "../onnx/texts.js";
-import { readTraits } from "../onnx/proto.js";
-import type { ModelFile, ModelSource } from "./port.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { digestOfFile, sha256Of } from "../util/sha256.js";
+import type { ModelFile, ModelSource } from "./port.js";
 
 /**
  * Opens the source of models on disk.
@@ -119,19 +117,26 @@ export function notOnnx(path: string, cause: unknown): JobError {
   });
 }
 
-function unreadable(path: string, cause: unknown): JobError {
+type Noun = "model" | "tokenizer";
+
+const notFileHints = {
+  model: "model.path names one .onnx file",
+  tokenizer: "tokenizer names a tokenizer.json",
+} as const;
+
+/** The error for a file that cannot be read. */
+export function unreadable(path: string, cause: unknown, noun: Noun = "model"): JobError {
   return errnoOf(cause) === "EACCES"
-    ? new JobError("PERMISSION", `loading model ${path}: permission denied`, { hint: "grant read permission", cause })
-    : new JobError("DISK", `loading model ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, { cause });
+    ? new JobError("PERMISSION", `loading ${noun} ${path}: permission denied`, { hint: "grant read permission", cause })
+    : new JobError("DISK", `loading ${noun} ${path}: ${errnoOf(cause) ?? messageOf(cause)}`, { cause });
 }
 
-async function statOf(path: string): Promise<string> {
+/** A text that changes when the file is written to. @throws JobError FILE_MISSING, PERMISSION */
+export async function statOf(path: string, noun: Noun = "model"): Promise<string> {
   try {
     const stats = await stat(path, { bigint: true });
     if (!stats.isFile()) {
-      throw new JobError("FILE_MISSING", `loading model ${path}: it is not a file`, {
-        hint: "model.path names one .onnx file",
-      });
+      throw new JobError("FILE_MISSING", `loading ${noun} ${path}: it is not a file`, { hint: notFileHints[noun] });
     }
     return `${stats.ino}:${stats.size}:${stats.mtimeNs}:${stats.ctimeNs}`;
   } catch (error) {
@@ -139,10 +144,10 @@ async function statOf(path: string): Promise<string> {
       throw error;
     }
     if (errnoOf(error) === "EACCES") {
-      throw unreadable(path, error);
+      throw unreadable(path, error, noun);
     }
-    throw new JobError("FILE_MISSING", `loading model ${path}: there is no such file`, {
-      hint: "model.path is relative to the spec's folder",
+    throw new JobError("FILE_MISSING", `loading ${noun} ${path}: there is no such file`, {
+      hint: `${noun === "model" ? "model.path" : "tokenizer"} is relative to the spec's folder`,
       cause: error,
     });
   }

@@ -4,8 +4,8 @@ import type { ObjectVersion, StoredObject } from "../objects/protocol.js";
 import { type ObjectStore, splitRange, writeAtOffset } from "../objects/store.js";
 import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
-import { type Artifacts, cachedOrFetched, findPinned, type ModelCache } from "./cache.js";
-import type { ModelSource, ResolvedModel } from "./port.js";
+import { type Artifacts, fetchedModels, type ModelCache, type RemoteModel } from "./cache.js";
+import type { ModelPin, ModelSource } from "./port.js";
 
 export interface ObjectModelOptions {
   /** The store, which is closed with the source. */
@@ -18,15 +18,28 @@ export interface ObjectModelOptions {
 type VersionUri = ObjectUri & ObjectVersion;
 
 /** Opens the source of models in a store of objects. Each model is fetched once to this machine, with its external data. */
-export function objectModels(options: ObjectModelOptions): ModelSource {
-  const { cache, store } = options;
-  return {
-    resolve: async (uri, pinned) =>
-      (await findPinned(cache, uri, pinned)) ?? (await findObject(options, uri, pinned?.version)),
-    [Symbol.dispose]() {
-      store[Symbol.dispose]();
-    },
+export function objectModels({ store, endpoint, cache }: ObjectModelOptions): ModelSource {
+  const find = async (
+    uri: string,
+    pinned?: ModelPin,
+  ): Promise<{ remote: RemoteModel; version: string | undefined }> => {
+    const what = `${cache.noun} ${uri}`;
+    const { object, model } = await findVersion(store, uri, what, pinned?.version);
+    const remote: RemoteModel = {
+      place: endpoint,
+      // Missing external data is an error when it is fetched.
+      stateOf: async (location) =>
+        location === undefined ? model.etag : (await store.head(externalDataUri(object, location)))?.etag,
+      async fetch(path, location) {
+        const part = location === undefined ? object : externalDataUri(object, location);
+        const facts = location === undefined ? model : await lookAt(store, part, what);
+        await fetchFile(store, { object: part, ...facts }, path, what);
+        return facts.etag;
+      },
+    };
+    return { remote, version: model.versionId };
   };
+  return fetchedModels(cache, find, () => store[Symbol.dispose]());
 }
 
 /**
@@ -53,34 +66,8 @@ export function objectArtifacts(
       await fetchFile(store, { object, ...facts }, to, what);
       return facts.etag;
     },
-    [Symbol.dispose]() {
-      store[Symbol.dispose]();
-    },
+    close: () => store[Symbol.dispose](),
   };
-}
-
-/** @param planned the version of the object that a plan pins */
-async function findObject(
-  { store, endpoint, cache }: ObjectModelOptions,
-  uri: string,
-  planned: string | undefined,
-): Promise<ResolvedModel> {
-  const what = `${cache.noun} ${uri}`;
-  const { object, model } = await findVersion(store, { uri, what }, planned);
-  const file = await cachedOrFetched(cache, {
-    name: uri,
-    place: endpoint,
-    // Missing external data is an error when it is fetched.
-    stateOf: async (location) =>
-      location === undefined ? model.etag : (await store.head(externalDataUri(object, location)))?.etag,
-    async fetch(path, location) {
-      const part = location === undefined ? object : externalDataUri(object, location);
-      const facts = location === undefined ? model : await lookAt(store, part, what);
-      await fetchFile(store, { object: part, ...facts }, path, what);
-      return facts.etag;
-    },
-  });
-  return { file, version: model.versionId };
 }
 
 /**
@@ -89,7 +76,8 @@ async function findObject(
  */
 async function findVersion(
   store: ObjectStore,
-  { uri, what }: { readonly uri: string; readonly what: string },
+  uri: string,
+  what: string,
   planned: string | undefined,
 ): Promise<{ readonly object: VersionUri; readonly model: StoredObject }> {
   const object = parseObjectUri(uri);

@@ -21,7 +21,6 @@ export interface ModelFile {
   check(): Promise<void>;
 }
 
-/** A tokenizer's file on this machine. */
 export interface TokenizerFile {
   readonly path: string;
   /** The path or URI as the spec has it. */
@@ -41,7 +40,6 @@ export interface FoundModel extends Omit<ResolvedModel, "file"> {
   readonly model: Model;
 }
 
-/** The model file that a URI resolves to. */
 export interface ResolvedModel {
   readonly file: ModelFile;
   /**

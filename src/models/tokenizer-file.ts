@@ -1,12 +1,13 @@
-import { readFile, stat } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { type TokenizerFacts, unknownTraits } from "../binding/model-facts.js";
 import { noTexts } from "../onnx/texts.js";
 import { parseJson } from "../plan/parse-plan.js";
-import { JobError, errnoOf, messageOf } from "../util/errors.js";
+import { JobError } from "../util/errors.js";
+import { sha256Of } from "../util/sha256.js";
 import { z } from "../util/zod.js";
 import type { FileKind } from "./cache.js";
+import { statOf, unreadable } from "./model-file.js";
 import type { ModelFile } from "./port.js";
-import { sha256Of } from "../util/sha256.js";
 
 /** How tokenizers are fetched: as models are. */
 export const tokenizerKind: FileKind = {
@@ -41,26 +42,30 @@ export async function readTokenizerFacts({ path, name, sha256 }: ModelFile): Pro
 }
 
 async function openTokenizer(path: string): Promise<ModelFile> {
+  const before = await statOf(path, "tokenizer");
   const bytes = await read(path);
-  const sha256 = sha256Of(bytes);
   parseTokenizer(bytes, path);
-  const { size, mtimeMs, ino } = await stat(path);
   return {
     path,
     name: path,
-    sha256,
+    sha256: sha256Of(bytes),
     sizeBytes: bytes.length,
     texts: noTexts,
     traits: unknownTraits,
     async check() {
-      const now = await stat(path);
-      if (now.size !== size || now.mtimeMs !== mtimeMs || now.ino !== ino) {
+      if ((await statOf(path, "tokenizer")) !== before) {
         throw new JobError("MODEL_CHANGED", `loading tokenizer ${path}: it was written to while it was being loaded`, {
           hint: "run again when the tokenizer is in place",
         });
       }
     },
   };
+}
+
+async function read(path: string): Promise<Uint8Array> {
+  return await readFile(path).catch((error: unknown) => {
+    throw unreadable(path, error, "tokenizer");
+  });
 }
 
 function parseTokenizer(bytes: Uint8Array, name: string): z.infer<typeof schema> {
@@ -71,25 +76,4 @@ function parseTokenizer(bytes: Uint8Array, name: string): z.infer<typeof schema>
     });
   }
   return parsed.data;
-}
-
-async function read(path: string): Promise<Uint8Array> {
-  try {
-    return await readFile(path);
-  } catch (cause) {
-    const errno = errnoOf(cause);
-    if (errno === "EACCES") {
-      throw new JobError("PERMISSION", `loading tokenizer ${path}: permission denied`, {
-        hint: "grant read permission",
-        cause,
-      });
-    }
-    if (errno === "ENOENT" || errno === "ENOTDIR" || errno === "EISDIR") {
-      throw new JobError("FILE_MISSING", `loading tokenizer ${path}: there is no such file`, {
-        hint: "tokenizer names a tokenizer.json, relative to the spec's folder",
-        cause,
-      });
-    }
-    throw new JobError("DISK", `loading tokenizer ${path}: ${errno ?? messageOf(cause)}`, { cause });
-  }
 }

@@ -27,7 +27,6 @@ export function requestHead(method: string, target: string, headers: Readonly<Re
   return `${lines.join("\r\n")}\r\n\r\n`;
 }
 
-/** An HTTP response. */
 export interface HttpResponse {
   readonly status: number;
   /** Names in lower case. */

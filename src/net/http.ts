@@ -41,7 +41,6 @@ export async function headOf(
   });
 }
 
-/** Reads the JSON at a URL. */
 export async function readJson(url: string, place: HttpEndpoint): Promise<unknown> {
   return await retried(place, async (watch) => {
     const text = await textAt(url, place, watch);
@@ -53,7 +52,6 @@ export async function readJson(url: string, place: HttpEndpoint): Promise<unknow
   });
 }
 
-/** Reads the text at a URL. */
 export async function readText(url: string, place: HttpEndpoint): Promise<string> {
   return await retried(place, (watch) => textAt(url, place, watch));
 }

@@ -8,7 +8,6 @@ import { errnoOf, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import { CredentialsError } from "./protocol.js";
 
-/** Limits of one search for credentials. */
 interface SearchLimits {
   /** The whole search, programs that the SDK runs included: a source that hangs is one that is away. */
   readonly searchMs: number;

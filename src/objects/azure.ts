@@ -403,12 +403,7 @@ async function principalToken(
     client,
     secret,
     file,
-  }: {
-    readonly tenant: string;
-    readonly client: string;
-    readonly secret: string | undefined;
-    readonly file: string | undefined;
-  },
+  }: Readonly<Record<"tenant" | "client", string> & Record<"secret" | "file", string | undefined>>,
   env: Env,
   ask: AskPlainly,
 ): Promise<Token> {

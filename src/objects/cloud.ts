@@ -190,7 +190,7 @@ function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): Obje
       return { kind: "missing" };
     case 304:
     case 412:
-      return call.action === "write" ? { kind: "exists" } : { kind: "changed", found: "it has changed" };
+      return call.action === "write" ? { kind: "exists" } : { kind: "changed", found: "its ETag has changed" };
     case 416:
       return { kind: "changed", found: "it is shorter than planned" };
     case 401:
@@ -201,7 +201,7 @@ function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): Obje
       return { kind: "credentials", expired: /expired/i.test(code), found, error };
     }
     default:
-      return permanent(`${call.act}: ${found}: ${message}`, "check the path and endpoint");
+      return permanent(`${call.act}: ${found}: ${message}`, "check the path, endpoint and region");
   }
 }
 

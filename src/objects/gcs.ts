@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { BrokenTransfer } from "../net/http.js";
+import { fieldsOf } from "../util/checks.js";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import {
@@ -353,10 +354,6 @@ function authorityOf(env: Env): Authority {
 }
 
 type Fields = Readonly<Record<string, unknown>>;
-
-function fieldsOf(value: unknown): Fields {
-  return typeof value === "object" && value !== null ? (value as Fields) : {};
-}
 
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" && value !== "" ? value : undefined;

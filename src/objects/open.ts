@@ -1,8 +1,8 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
 import type { StoreScheme } from "../spec/uri.js";
-import type { S3Settings } from "./s3.js";
 import { assertNever } from "../util/errors.js";
-import { type ObjectStore, type RequestOptions, openObjectStore } from "./store.js";
+import type { S3Settings } from "./s3.js";
+import { type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";
 
 /** A store, and how it is reached. It can be sent to another thread. */
 export interface StorePlace {

@@ -78,7 +78,6 @@ export interface ObjectVersion extends ObjectName {
   readonly versionId?: string | undefined;
 }
 
-/** An object, as a listing reports it. */
 export interface ListedObject {
   readonly key: string;
   /** Another text after each change; conditions name it. */
@@ -92,7 +91,6 @@ export interface Page {
   readonly next: string | undefined;
 }
 
-/** An object, as HEAD reports it. */
 export interface StoredObject {
   readonly etag: string;
   readonly sizeBytes: number;

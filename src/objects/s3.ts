@@ -13,7 +13,12 @@ import {
 } from "@aws-sdk/client-s3";
 import { NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS, loadConfig } from "@smithy/core/config";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
-import { percentEncode } from "./cloud.js";
+import { BrokenTransfer } from "../net/http.js";
+import { objectUriText } from "../spec/uri.js";
+import type { StoreOutputSpec } from "../spec/output-spec.js";
+import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { credentialsFrom, expiredCredentialsNames, isTransientResponse, statusOf } from "./aws-credentials.js";
+import { classifyCloud, percentEncode, Refusal, saidBy } from "./cloud.js";
 import {
   type ObjectCall,
   type ObjectFailure,
@@ -28,11 +33,6 @@ import {
   permanent,
 } from "./protocol.js";
 import { type ObjectStore, type RequestOptions, maxConcurrentRequests, openObjectStore } from "./store.js";
-import { objectUriText } from "../spec/uri.js";
-import type { StoreOutputSpec } from "../spec/output-spec.js";
-import { JobError, errnoOf, messageOf } from "../util/errors.js";
-import { BrokenTransfer } from "../net/http.js";
-import { credentialsFrom, expiredCredentialsNames, isTransientResponse, statusOf } from "./aws-credentials.js";
 
 /** How to reach a store, and how it keeps what is written. What is undefined comes from the environment, as for the AWS command line. */
 export interface S3Settings {
@@ -299,23 +299,69 @@ async function putObject(
 
 /** The actions of calls, as IAM names the permissions for them. */
 const actions = { list: "ListBucket", read: "GetObject", write: "PutObject", remove: "DeleteObject" } as const;
-
 const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|XAdminUserNotFound)$/;
 
-/** Tells what a failed call means, from the SDK's error or the socket's. */
+/**
+ * Tells what a failed call means, from the SDK's error or the socket's.
+ * @public so that tests classify errors of the system
+ */
 export function classify(error: unknown, call: ObjectCall): ObjectFailure {
+  const { act, action, object } = call;
   const name = error instanceof Error ? error.name : "";
   const status = statusOf(error);
-  if (status !== undefined) {
-    return classifyResponse(name, status, { error, call });
-  }
   // The SDK calls lost connections timeouts, too.
-  if (["ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"].includes(errnoOf(error) ?? "")) {
+  if (status === undefined && ["ECONNRESET", "ERR_STREAM_PREMATURE_CLOSE"].includes(errnoOf(error) ?? "")) {
     return { kind: "transient", found: "the connection was lost" };
   }
-  return name === "TimeoutError"
-    ? { kind: "transient", found: timeoutText(messageOf(error)) }
-    : classifyUnanswered(error, call);
+  if (status === undefined) {
+    return name === "TimeoutError"
+      ? { kind: "transient", found: timeoutText(messageOf(error)) }
+      : classifyUnanswered(error, call);
+  }
+  if (status < 300) {
+    return { kind: "transient", found: "the store's response cannot be read" }; // of a proxy, or cut off
+  }
+
+  const code = name === "Unknown" ? "" : name;
+  const refusal = new Refusal(status, code, messageOf(error));
+  const found = saidBy(refusal);
+  const denied = (message: string, hint: string): JobError =>
+    new JobError("PERMISSION", `${act}: ${message}`, { hint });
+  const expired = expiredCredentialsNames.test(code);
+  if (wrongKeyNames.test(code) || expired) {
+    const hint = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint";
+    return { kind: "credentials", expired, found, error: denied(`the credentials are wrong: ${found}`, hint) };
+  }
+  if (status === 501) {
+    const hint = "this store does not support a feature that the job needs";
+    return { kind: "unsupported", error: denied(`${found}: ${messageOf(error)}`, hint) };
+  }
+  if (isTransientResponse(code, status)) {
+    return { kind: "transient", found };
+  }
+  if (code === "NoSuchBucket") {
+    const hint = "check the bucket's name, and endpoint and region, in the spec";
+    return permanent(`${act}: there is no bucket ${object.bucket}`, hint, "FILE_MISSING");
+  }
+  if (code === "InvalidObjectState") {
+    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, "restore it, then run again");
+  }
+  if (status === 401 || status === 403) {
+    const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
+    const also =
+      action === "read" ? "; without s3:ListBucket on the bucket, a missing object is refused in the same way" : "";
+    const needs = `these credentials need s3:${actions[action]} on arn:aws:s3:::${resource}${also}`;
+    const refused = denied(`access denied: ${found}`, needs);
+    // A response to HEAD has no body, so wrong credentials and a missing permission look the same.
+    return code === "AccessDenied"
+      ? { kind: "permanent", error: refused }
+      : { kind: "credentials", expired: false, found, error: refused };
+  }
+  const failure = classifyCloud(refusal, call, "");
+  // The same of credentials that have expired: they look like any other wrong request.
+  return status === 400 && code === "" && failure.kind === "permanent"
+    ? { kind: "credentials", expired: false, found, error: failure.error }
+    : failure;
 }
 
 /** Words what the SDK's own timers call by the names of its options. */
@@ -324,75 +370,4 @@ function timeoutText(message: string): string {
   return silenceMs === undefined
     ? message.replace(/^@smithy.* - /, "")
     : `the store was silent for ${Number(silenceMs) / 1000} s`;
-}
-
-function classifyResponse(
-  name: string,
-  status: number,
-  { error, call }: { error: unknown; call: ObjectCall },
-): ObjectFailure {
-  if (status < 300) {
-    return { kind: "transient", found: "the store's response cannot be read" }; // of a proxy, or cut off
-  }
-  const isNamed = name !== "Unknown" && name !== "";
-  const found = `the store says ${isNamed ? `${name}, ` : ""}${status}`;
-  if (wrongKeyNames.test(name) || expiredCredentialsNames.test(name)) {
-    return {
-      kind: "credentials",
-      expired: expiredCredentialsNames.test(name),
-      found,
-      error: wrongCredentials(call, found),
-    };
-  }
-  if (status === 501) {
-    const hint = "this store does not support a feature that the job needs";
-    return { ...permanent(`${call.act}: ${found}: ${messageOf(error)}`, hint), kind: "unsupported" };
-  }
-  if (isTransientResponse(name, status) || status === 409) {
-    return { kind: "transient", found };
-  }
-  switch (status) {
-    case 304:
-    case 412:
-      return call.action === "write" ? { kind: "exists" } : { kind: "changed", found: "its ETag has changed" };
-    case 416:
-      return { kind: "changed", found: "it is shorter than planned" };
-    case 404:
-      return name === "NoSuchBucket"
-        ? permanent(
-            `${call.act}: there is no bucket ${call.object.bucket}`,
-            "check the bucket's name, and endpoint and region, in the spec",
-            "FILE_MISSING",
-          )
-        : { kind: "missing" };
-    case 401:
-    case 403:
-      return accessDenied(name, call, found);
-    default: {
-      const hint = "check the path, endpoint and region";
-      const refusal = permanent(`${call.act}: ${found}: ${messageOf(error)}`, hint);
-      // A response to HEAD has no body: credentials that have expired look like any other wrong request.
-      return status === 400 && !isNamed ? { ...refusal, kind: "credentials", expired: false, found } : refusal;
-    }
-  }
-}
-
-function accessDenied(name: string, { act, action, object }: ObjectCall, found: string): ObjectFailure {
-  if (name === "InvalidObjectState") {
-    return permanent(`${act}: ${objectUriText({ scheme: "s3", ...object })} is archived`, "restore it, then run again");
-  }
-  const resource = action === "list" ? object.bucket : `${object.bucket}/${object.key}`;
-  const also =
-    action === "read" ? "; without s3:ListBucket on the bucket, a missing object is refused in the same way" : "";
-  const error = new JobError("PERMISSION", `${act}: access denied: ${found}`, {
-    hint: `these credentials need s3:${actions[action]} on arn:aws:s3:::${resource}${also}`,
-  });
-  // A response to HEAD has no body, so wrong credentials and a missing permission look the same.
-  return name === "AccessDenied" ? { kind: "permanent", error } : { kind: "credentials", expired: false, found, error };
-}
-
-function wrongCredentials({ act }: ObjectCall, found: string): JobError {
-  return new JobError("PERMISSION", `${act}: the credentials are wrong: ${found}`, {
-    hint: "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role, and the endpoint",
-  });
 }

@@ -364,7 +364,6 @@ export function writeAtOffset(fd: number): (bytes: Uint8Array, offset: number) =
 
 /** How requests to a store of objects are sent: a bounded number at once, again after transient errors, within their time. */
 
-/** Limits of one HTTP request. */
 export interface RequestLimits {
   readonly connectMs: number;
   /** The longest pause in which no byte of the response arrives or of the request leaves. */

@@ -203,7 +203,6 @@ export function writeModelOf(graph: OnnxGraph, part: Pick<OnnxGraph, "nodes" | "
   return writeMessage(model, modelFields.graph, written.finish()).finish();
 }
 
-/** Writes a message, or bytes, with its tag. */
 export function writeMessage(writer: BinaryWriter, field: number, content: Uint8Array): BinaryWriter {
   return writer.tag(field, WireType.LengthDelimited).bytes(content);
 }
@@ -212,7 +211,6 @@ export function writeText(writer: BinaryWriter, field: number, text: string): Bi
   return writer.tag(field, WireType.LengthDelimited).string(text);
 }
 
-/** A field of a serialized message. */
 interface Field {
   readonly field: number;
   /** The field with its tag. */

@@ -1,5 +1,4 @@
-import { count } from "../util/shown-numbers.js";
-import { showCount } from "./report.js";
+import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import { fitTable, sameValueFirst } from "./table.js";
 import type { DifferentRow, Measures } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columnar/value-text.js";

@@ -422,13 +422,13 @@ interface FileTools {
  * Puts the text of `model.prompt.file` in its place.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
  */
-function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec {
+function withPromptFile(spec: JobSpec, { place: key, readFile }: FileTools): JobSpec {
   const { file, system, ...others } = spec.model.prompt ?? {};
   if (file === undefined || readFile === undefined) {
     return spec;
   }
   const { truncate } = others;
-  const user = readFile(file, place);
+  const user = readFile(file, key);
   const parsed = parseTemplate(user);
   const problem =
     "problem" in parsed
@@ -439,7 +439,7 @@ function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec 
           ? `the prompt has no {{${truncate.column}}}, which model.prompt.truncate names`
           : undefined;
   if (problem !== undefined) {
-    throw new JobError("SPEC_INVALID", `reading ${place}: ${file}: ${problem}`);
+    throw new JobError("SPEC_INVALID", `reading ${key}: ${file}: ${problem}`);
   }
   // In the order of the schema, as a stored plan has them.
   return { ...spec, model: withPromptInputs({ ...spec.model, prompt: { system, user, ...others } }) };

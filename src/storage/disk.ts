@@ -435,6 +435,7 @@ async function walk(request: WalkRequest): Promise<WalkResult> {
     plannedAt: undefined,
     missing: undefined,
   };
+  notePlanned(state, "", real);
   while (state.pending.length > 0) {
     const group = state.pending.splice(-folderConcurrency);
     const entries = await Promise.all(group.map((folder) => readFolder(state, folder)));
@@ -466,22 +467,16 @@ function ancestorsOf(folder: string): string[] {
 }
 
 async function readFolder(state: WalkState, folder: Folder): Promise<readonly FolderEntry[]> {
-  const { base, planned, fileSystem } = state;
-  const path = resolve(base, folder.path); // removes the slash at the end
-  const plannedEntry = planned === undefined ? undefined : entryTowards(folder.real, planned);
+  const path = resolve(state.base, folder.path); // removes the slash at the end
   try {
-    const entries = await fileSystem.readdir(path);
-    return plannedEntry === undefined || entries.some(({ name }) => name === plannedEntry.name)
-      ? entries
-      : [...entries, plannedEntry];
+    return await state.fileSystem.readdir(path);
   } catch (error) {
+    if (isNotFound(error) && folder.path !== "" && !isAbove(folder.real, state.planned)) {
+      throw new VanishedError(path);
+    }
     if (isNotFound(error)) {
-      if (folder.path === "") {
-        state.missing = await missingFolder(path);
-      } else if (plannedEntry === undefined) {
-        throw new VanishedError(path);
-      }
-      return plannedEntry === undefined ? [] : [plannedEntry];
+      state.missing ??= folder.path === "" ? await missingFolder(path) : undefined;
+      return [];
     }
     if (isDenied(error) && basename(path) === diskRepairFolder) {
       return [];
@@ -489,6 +484,20 @@ async function readFolder(state: WalkState, folder: Folder): Promise<readonly Fo
     throw diskError(`listing ${path}`, error, {
       hint: "let this user read and enter the folder, or write a pattern that leaves it out",
     });
+  }
+}
+
+/** Whether a file that will be written is below a folder; both are paths without links. */
+function isAbove(folder: string, planned: string | undefined): boolean {
+  return planned?.startsWith(folder.endsWith(sep) ? folder : `${folder}${sep}`) === true;
+}
+
+/** Finds out whether the pattern will match the planned file by a folder that is listed, or that a link leads to. */
+function notePlanned(state: WalkState, folder: string, real: string): void {
+  const { planned, glob, base } = state;
+  if (planned !== undefined && isAbove(real, planned)) {
+    const path = folder + relative(real, planned).split(sep).join("/");
+    state.plannedAt = glob.matches(path) ? join(base, path) : state.plannedAt;
   }
 }
 
@@ -508,7 +517,7 @@ interface Link {
 
 /** Visits the entries of a folder, and returns the links that may lead to matches. */
 function visitEntries(state: WalkState, folder: Folder, entries: readonly FolderEntry[]): Link[] {
-  const { glob, base, planned } = state;
+  const { glob } = state;
   const links: Link[] = [];
   for (const entry of entries) {
     const { name } = entry;
@@ -516,9 +525,6 @@ function visitEntries(state: WalkState, folder: Folder, entries: readonly Folder
     if (entry.isFile()) {
       if (glob.matches(path)) {
         state.files.push(path);
-        if (planned !== undefined && basename(planned) === name && join(folder.real, name) === planned) {
-          state.plannedAt = join(base, path);
-        }
       }
     } else if (entry.isDirectory()) {
       visitFolder(state, { folder, name }, { real: join(folder.real, name), linked: folder.linked });
@@ -541,8 +547,7 @@ function visitFolder(state: WalkState, { folder, name }: Link, to: Pick<Folder, 
   if (glob.mayMatchBelow(names)) {
     state.pending.push({ path: `${path}/`, names, ...to });
   }
-  const holdsOutput = planned !== undefined && entryTowards(to.real, planned) !== undefined;
-  if (!holdsOutput && matchesFolderOnly(glob, path)) {
+  if (!isAbove(to.real, planned) && matchesFolderOnly(glob, path)) {
     state.unreadable.push(unreadableFolder(join(base, path)));
   }
 }
@@ -571,6 +576,7 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
       const real = await realpath(absolute);
       if (!link.folder.linked.includes(real)) {
         state.linked.add(real);
+        notePlanned(state, `${path}/`, real);
         visitFolder(state, link, { real, linked: [...link.folder.linked, real] });
       }
     } else {
@@ -595,12 +601,10 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
 /** Errors of paths at which nothing can exist. */
 const notFoundErrnos: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
 
-/** Whether an error says that a path does not exist. */
 function isNotFound(error: unknown): boolean {
   return notFoundErrnos.has(errnoOf(error) ?? "");
 }
 
-/** Whether an error says that permission is denied. */
 function isDenied(error: unknown): boolean {
   const errno = errnoOf(error);
   return errno === "EACCES" || errno === "EPERM";
@@ -624,19 +628,4 @@ async function plannedPath(path: string): Promise<string> {
     const parent = dirname(path);
     return errnoOf(error) === "ENOENT" && parent !== path ? join(await plannedPath(parent), basename(path)) : path;
   }
-}
-
-/**
- * The entry of `folder` through which a path leads to `planned`, a file that may not exist yet; undefined when the file
- * is not below `folder`. Both are paths without links. A walk that visits this entry too finds out, by its own rules and
- * through its own links, whether its pattern will match that file.
- */
-function entryTowards(folder: string, planned: string): FolderEntry | undefined {
-  const rest = relative(folder, planned);
-  const [name = "", ...more] = rest.split(sep);
-  if (name === "" || name === ".." || isAbsolute(rest)) {
-    return undefined;
-  }
-  const isFile = more.length === 0;
-  return { name, isFile: () => isFile, isDirectory: () => !isFile, isSymbolicLink: () => false };
 }

@@ -24,9 +24,9 @@ import {
   type Listing,
   type OpenShard,
   type OutputFolder,
+  outputHint,
   type Source,
   type UnreadableMatch,
-  outputHint,
 } from "./port.js";
 import type { ObjectReader } from "./reader.js";
 import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
@@ -129,91 +129,68 @@ async function expandPattern(
   if (hasWildcards(key)) {
     const start = literalPrefix(key);
     const inOneFolder = !key.slice(start.length).includes("/") && !key.includes("**");
-    return await matchesOf(reader, { pattern, glob: compileGlob(key), start, inOneFolder }, output);
+    return await matchesOf(reader, pattern, compileGlob(key), start, output, inOneFolder);
   }
   const stat = key.endsWith("/") ? undefined : await reader.stat(object);
   if (stat !== undefined) {
     return { shards: [shardOf(object, stat)] };
   }
   const start = key.endsWith("/") ? key : `${key}/`;
-  const matches = await matchesOf(reader, { pattern, glob: folderGlob(start), start, inOneFolder: false }, output);
+  const matches = await matchesOf(reader, pattern, folderGlob(start), start, output);
   return matches.shards?.length === 0 && !isFolderName(key) ? { missingFiles: [pattern] } : matches;
 }
 
-interface Search {
-  readonly pattern: string;
-  readonly glob: Glob;
-  /** With which all matching keys start. */
-  readonly start: string;
-  readonly inOneFolder: boolean;
-}
-
+/** What a pattern matches among the keys that start with `start`, as all matching ones do. */
 async function matchesOf(
   reader: ObjectReader,
-  { pattern, glob, start, inOneFolder }: Search,
+  pattern: string,
+  glob: Glob,
+  start: string,
   output: OutputFolder | undefined,
+  inOneFolder = false,
 ): Promise<Partial<Listing>> {
-  const { scheme, bucket, key } = parseObjectUri(pattern);
-  rejectOutput(pattern, glob, output);
-  const uriOf = (one: string): string => objectUriText({ scheme, bucket, key: one });
-  const matched: Matched = { objects: [], folders: new Set(), slashed: [], logged: new Set() };
-  const collect = createCollector(matched, glob);
-  for await (const object of reader.list(bucket, start, { folder: inOneFolder })) {
-    if (object.key === key && hasWildcards(key)) {
-      return { shards: [shardOf({ scheme, bucket, key }, object)] }; // the key itself contains a wildcard
-    }
-    collect(object);
-  }
-  const { objects } = matched;
-  return {
-    shards: objects.map((object) => shardOf({ scheme, bucket, key: object.key }, object)),
-    unmatched: objects.length === 0 ? [pattern] : [],
-    unreadable: unreadableOf(matched, glob, uriOf).map(({ path, finding, hint }) => ({ pattern, path, finding, hint })),
-    tableRoots: tableRootsOf(matched, start).map((root) => ({ pattern, folder: uriOf(root) })),
-  };
-}
+  const place = parseObjectUri(pattern);
+  const uriOf = (key: string): string => objectUriText({ ...place, key });
+  refuseOutput(pattern, place, glob, output);
 
-/** What a pattern matches in a listing, and what it leaves out. */
-interface Matched {
-  readonly objects: ListedObject[];
+  const matched: ListedObject[] = [];
   /** Keys of folders, without the slash at the end. */
-  readonly folders: Set<string>;
+  const folders = new Set<string>();
   /** Keys of objects with bytes that would match without the slash at their end. */
-  readonly slashed: string[];
+  const slashed: string[] = [];
   /** Keys of folders that seem to contain a lakehouse table's log. */
-  readonly logged: Set<string>;
-}
-
-/** Makes a function that sorts listed objects into `matched`. Objects come in the store's order, folder by folder. */
-function createCollector(matched: Matched, glob: Glob): (object: ListedObject) => void {
+  const logged = new Set<string>();
   let folder = "";
-  let log: ReturnType<typeof tableLogAt>;
-  return (object) => {
+  let table: LakeTable | undefined;
+  for await (const object of reader.list(place.bucket, start, { folder: inOneFolder })) {
     const { key, sizeBytes } = object;
+    if (key === place.key && hasWildcards(key)) {
+      return { shards: [shardOf(place, object)] }; // the key itself contains a wildcard
+    }
     const nameAt = key.lastIndexOf("/") + 1;
     if (key.slice(0, nameAt) !== folder) {
-      folder = key.slice(0, nameAt);
+      folder = key.slice(0, nameAt); // objects come folder by folder
       for (let at = folder.indexOf("/"); at >= 0; at = folder.indexOf("/", at + 1)) {
-        matched.folders.add(folder.slice(0, at));
+        folders.add(folder.slice(0, at));
       }
-      log = tableLogAt(folder);
+      table = lakeTables.find(({ log }) => `/${folder}`.endsWith(`/${log}/`));
     }
-    if (nameAt === key.length) {
-      // The AWS console creates such objects, without bytes, to show a folder.
-      if (sizeBytes > 0 && glob.matches(key.slice(0, -1))) {
-        matched.slashed.push(key);
-      }
-    } else if (glob.matches(key)) {
-      matched.objects.push(object);
+    if (nameAt < key.length && glob.matches(key)) {
+      matched.push(object);
+    } else if (nameAt === key.length && sizeBytes > 0 && glob.matches(key.slice(0, -1))) {
+      slashed.push(key); // the AWS console creates such objects, without bytes, to show a folder
     }
-    if (log !== undefined && (nameAt === key.length || log.table.isLogFile(key.slice(nameAt)))) {
-      matched.logged.add(log.root);
+    if (table !== undefined && (nameAt === key.length || table.isLogFile(key.slice(nameAt)))) {
+      logged.add(folder.slice(0, -table.log.length - 1).replace(/\/$/, ""));
     }
-  };
-}
+  }
 
-function unreadableOf({ folders, slashed }: Matched, glob: Glob, uriOf: (key: string) => string): UnreadableMatch[] {
-  return [
+  const holdsMatches = (root: string): boolean => matched.some(({ key }) => root === "" || key.startsWith(`${root}/`));
+  // A whole folder was listed with all logs below it, so only the folders above it are still to be checked.
+  const above = foldersAbove(start).slice(start === "" || start.endsWith("/") ? 1 : 0);
+  const roots = matched.length === 0 ? [] : [...[...logged].filter(holdsMatches), ...above.slice(0, maxRootsAbove)];
+  const unreadableOf = (match: UnreadableMatch) => ({ pattern, ...match });
+  const unreadable = [
     ...slashed.map((key) => ({
       path: uriOf(key),
       finding: "which has bytes under the name of a folder",
@@ -221,23 +198,12 @@ function unreadableOf({ folders, slashed }: Matched, glob: Glob, uriOf: (key: st
     })),
     ...[...folders].filter((key) => matchesFolderOnly(glob, key)).map((key) => unreadableFolder(uriOf(key))),
   ];
-}
-
-/** Keys of folders that may be the roots of tables. `start` is the prefix that was listed. */
-function tableRootsOf({ objects, logged }: Matched, start: string): string[] {
-  if (objects.length === 0) {
-    return [];
-  }
-  const holdsMatches = (root: string): boolean => objects.some(({ key }) => root === "" || key.startsWith(`${root}/`));
-  // A whole folder was listed with all logs below it, so only the folders above it are still to be checked.
-  const unlisted = foldersAbove(start).slice(start === "" || start.endsWith("/") ? 1 : 0);
-  return [...[...logged].filter(holdsMatches), ...unlisted.slice(0, maxRootsAbove)];
-}
-
-/** The table whose log `folder` would be, by its name. `folder` ends in a slash. */
-function tableLogAt(folder: string): { readonly table: LakeTable; readonly root: string } | undefined {
-  const table = lakeTables.find(({ log }) => folder === `${log}/` || folder.endsWith(`/${log}/`));
-  return table === undefined ? undefined : { table, root: folder.slice(0, -table.log.length - 1).replace(/\/$/, "") };
+  return {
+    shards: matched.map((object) => shardOf({ ...place, key: object.key }, object)),
+    unmatched: matched.length === 0 ? [pattern] : [],
+    unreadable: unreadable.map(unreadableOf),
+    tableRoots: roots.map((root) => ({ pattern, folder: uriOf(root) })),
+  };
 }
 
 /** The folder of the keys that start with `start`, and all folders above it; the last is the bucket, as "". */
@@ -247,20 +213,11 @@ function foldersAbove(start: string): string[] {
 }
 
 /** @throws JobError SPEC_INVALID when a pattern will match the parts that the run writes */
-function rejectOutput(pattern: string, glob: Glob, output: OutputFolder | undefined): void {
-  if (output === undefined) {
-    return;
-  }
-  const to = parseObjectUri(`${output.folder}/${output.part}`);
-  const from = parseObjectUri(pattern);
-  if (from.scheme === to.scheme && from.bucket === to.bucket && glob.matches(to.key)) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `${pattern} matches what is written to output.parquet.path: ${objectUriText(to)}`,
-      {
-        hint: outputHint,
-      },
-    );
+function refuseOutput(pattern: string, from: ObjectUri, glob: Glob, output: OutputFolder | undefined): void {
+  const to = output && parseObjectUri(`${output.folder}/${output.part}`);
+  if (to !== undefined && from.scheme === to.scheme && from.bucket === to.bucket && glob.matches(to.key)) {
+    const message = `${pattern} matches what is written to output.parquet.path: ${objectUriText(to)}`;
+    throw new JobError("SPEC_INVALID", message, { hint: outputHint });
   }
 }
 
@@ -421,63 +378,53 @@ interface Tail {
   readonly bytes: Uint8Array;
 }
 
-/** Caches the ends of objects, where their footers are: each file of a shard needs them. */
-interface TailCache {
-  get(shard: ListedShard): Tail | undefined;
-  /** Adds bytes that reach to the end of the object, or to the cached tail; others are ignored. */
-  add(shard: ListedShard, part: Tail): void;
-}
+type TailCache = ReturnType<typeof createTailCache>;
 
-/** Makes a cache of at most `limitBytes`; the tails that were used least recently leave first. */
-function createTailCache(limitBytes: number): TailCache {
-  /** Tails in the order of their last use. */
+const keyOf = ({ uri, fingerprint }: ListedShard): string => `${uri}\n${fingerprint}`;
+
+/**
+ * Caches the ends of objects, where their footers are: each file of a shard needs them. It holds at most `limitBytes`; the
+ * tails that were used least recently leave first.
+ */
+function createTailCache(limitBytes: number) {
   const tails = new Map<string, Tail>();
-  let keptBytes = 0;
+  let heldBytes = 0;
   const remove = (key: string): Tail | undefined => {
     const tail = tails.get(key);
     tails.delete(key);
-    keptBytes -= tail?.bytes.length ?? 0;
+    heldBytes -= tail?.bytes.length ?? 0;
     return tail;
   };
   const put = (key: string, tail: Tail): void => {
     tails.set(key, tail);
-    keptBytes += tail.bytes.length;
+    heldBytes += tail.bytes.length;
   };
   return {
-    get(shard) {
+    get(shard: ListedShard) {
       const tail = remove(keyOf(shard));
       if (tail !== undefined) {
         put(keyOf(shard), tail);
       }
       return tail;
     },
-    add(shard, { start, bytes }) {
+    /** Adds bytes that reach to the end of the object, or to the cached tail; others are ignored. */
+    add(shard: ListedShard, { start, bytes }: Tail) {
       const before = remove(keyOf(shard));
-      const end = start + bytes.length;
-      const joins = end >= (before?.start ?? shard.sizeBytes) && start < (before?.start ?? shard.sizeBytes);
-      const tail = joins ? joinTails({ start, bytes }, before) : before;
+      const due = before?.start ?? shard.sizeBytes;
+      const joins = start < due && start + bytes.length >= due;
+      const whole = before === undefined ? bytes : Buffer.concat([bytes.subarray(0, due - start), before.bytes]);
+      const tail = joins ? { start, bytes: whole } : before;
       if (tail !== undefined && tail.bytes.length <= limitBytes / 4) {
         put(keyOf(shard), tail);
       }
       for (const key of tails.keys()) {
-        if (keptBytes <= limitBytes) {
+        if (heldBytes <= limitBytes) {
           return;
         }
         remove(key);
       }
     },
   };
-}
-
-function keyOf({ uri, fingerprint }: ListedShard): string {
-  return `${uri}\n${fingerprint}`;
-}
-
-function joinTails({ start, bytes }: Tail, after: Tail | undefined): Tail {
-  if (after === undefined) {
-    return { start, bytes };
-  }
-  return { start, bytes: Buffer.concat([bytes.subarray(0, after.start - start), after.bytes]) };
 }
 
 /** The share of unneeded bytes between ranges that may be fetched to save requests. */

@@ -2,7 +2,6 @@ import type { ListedShard } from "../plan/compare.js";
 
 /** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
-  /** How far to read ahead. */
   readonly readAhead: ReadAhead;
   /**
    * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,
@@ -73,7 +72,6 @@ export interface UnreadableMatch {
 export interface OpenShard extends AsyncDisposable {
   /** An absolute path on this machine. */
   readonly path: string;
-  /** The shard's name in messages. */
   readonly name: string;
   /** Present when the local file holds only fetched bytes: `fetch` adds bytes, `forget` frees all of them. */
   readonly remote?:

@@ -102,7 +102,6 @@ export function firstError(thrown: unknown): unknown {
   return first;
 }
 
-/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -19,7 +19,6 @@ export interface RetryTools {
   /** Seconds from the first failure of a call, or the last one that began the time anew, to its last try. */
   readonly maxSeconds: number;
   readonly nowMs: () => number;
-  /** Returns a random number in [0, 1). */
   readonly random: () => number;
   /** Throws early if the job is stopped. */
   readonly sleep: (ms: number) => Promise<void>;

@@ -156,7 +156,7 @@ export function openRpcClient<P extends RpcProtocol>(
           return;
         }
         post({ rpc: "call", id, name, body }, transfer);
-        pending.set(id, { onItem, resolve: resolve as Pending["resolve"], reject });
+        pending.set(id, { onItem, resolve, reject });
       });
       return {
         result,

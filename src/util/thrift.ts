@@ -8,7 +8,6 @@ export interface Cursor {
   at: number;
 }
 
-/** Types of fields and of elements. */
 const types = {
   yes: 1,
   no: 2,

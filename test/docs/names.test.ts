@@ -125,7 +125,7 @@ test.skipIf(status !== 0)("the tables of docs/architecture.md have each folder o
 test("names that do not exist are found", () => {
   expect(
     missingModules(
-      "```\nrun/\n  run, runs      what\n  conclude, wat  why\n         more\nplan/partitions    partitions\n```\n",
+      "```\nrun/\n  run, runs      what\n  score-and-finish, wat  why\n         more\nplan/spans    spans\n```\n",
     ),
   ).toEqual(["run/runs", "run/wat"]);
   expect(missingFiles("`run/run.ts`, `run/runs.ts`, `src/run/run.ts`, run.ts and no-such.ts")).toEqual([

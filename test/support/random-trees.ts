@@ -28,8 +28,8 @@ interface TreeNode {
 }
 
 const modes = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"];
-const transforms = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
-const aggregates = ["SUM", "AVERAGE", "MIN", "MAX"];
+const transforms = ["NONE", "LOGISTIC", "SOFTMAX"];
+const aggregates = ["SUM", "AVERAGE"];
 
 export function randomTrees(seed: number): RandomTrees {
   const draw = randomOf(seed);

@@ -92,7 +92,6 @@ export const directionUnit = 2 ** 20;
 /** Longer texts, in bytes, have no name. */
 const namedBytes = 64;
 
-/** Which kind of profile a column has. */
 export function profileKind({ type, isKey = false }: Pick<ColumnToProfile, "type" | "isKey">): ColumnProfile["kind"] {
   if (isKey) {
     return "rows";
@@ -152,7 +151,6 @@ function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
   };
 }
 
-/** The profile of numbers. */
 function profileNumbers(next: NextNumbers, bins: number): NumberColumn {
   const { sum, rest, ...counted } = countNumbers(next, bins);
   return { kind: "numbers", type: "float64", nulls: 0, ...counted, sum: addSums([sum, 0], [rest, 0]) };
@@ -322,7 +320,6 @@ export function mergeColumns(first: ColumnProfile, second: ColumnProfile, bins: 
   };
 }
 
-/** The names of the values that have one. */
 export function namesOf(profile: ColumnProfile): ReadonlyMap<number, string> {
   return profile.kind === "values" ? profile.names : new Map();
 }

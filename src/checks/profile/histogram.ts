@@ -20,14 +20,12 @@ const single = new Float64Array(1);
 const words = new Int32Array(single.buffer);
 const upper = new Uint32Array(BigUint64Array.of(1n).buffer)[0] === 1 ? 1 : 0;
 
-/** The key of a finite number. */
 export function keyOfNumber(value: number): number {
   single[0] = value + 0; // -0 is 0
   const word = words[upper] as number;
   return (word ^ ((word >> 31) | 0x80000000)) >>> 0;
 }
 
-/** The upper word of an infinite float64. */
 const infiniteWord = 0x7ff00000;
 
 /** The number of a key that is next to zero in its bin of shift 0. */

@@ -45,7 +45,6 @@ interface ProfileLoops {
   readonly countBlock: (from: number, to: number, shift: number, bins: number) => number;
   /** The values of a column in a block of rows. */
   readonly words: Int32Array;
-  /** A hash of each row. */
   readonly hashes: Uint32Array;
   /** Mixes the words of rows, so many each, into their hashes. */
   readonly mixWords: (rows: number, width: number) => void;

@@ -25,7 +25,6 @@ import { takeRows } from "../../columnar/columns.js";
 
 /** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {
-  /** Rows of the output. */
   readonly rows: number;
   /** The most bins of a column's histogram: spans of one run share it. */
   readonly bins: number;

@@ -11,7 +11,6 @@ export interface RunProfile {
   readonly modelSha256: string;
   /** The model as the plan names it, and its version. */
   readonly model: { readonly uri: string; readonly version?: string | undefined };
-  /** Rows that were scored. */
   readonly rows: number;
   readonly rejected: number;
   /** Rows that `input.where` left out; undefined: it is not known. */

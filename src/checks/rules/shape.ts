@@ -28,7 +28,6 @@ interface Shares {
   readonly logs: readonly number[];
 }
 
-/** Puts the values of a column into bins. */
 interface Bins {
   readonly count: number;
   place(column: ColumnProfile): Shares;

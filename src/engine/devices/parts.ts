@@ -46,13 +46,12 @@ export async function providersOn(machine: Machine): Promise<readonly Provider[]
 
 function platformPart(name: string, system: string, { platform, runtime }: Machine): Part {
   return platform.startsWith(`${system}/`)
-    ? { name, state: "ok", found: `in onnxruntime-node ${runtime.version}` }
-    : {
+    ? ok(name, `in onnxruntime-node ${runtime.version}`)
+    : missing(
         name,
-        state: "missing",
-        found: `onnxruntime-node has none for ${platform.replace("/", " ")}`,
-        remedy: `score on ${system === "darwin" ? "macOS" : "Windows"}, or list another provider`,
-      };
+        `onnxruntime-node has none for ${platform.replace("/", " ")}`,
+        `score on ${system === "darwin" ? "macOS" : "Windows"}, or list another provider`,
+      );
 }
 
 async function webGpuParts(machine: Machine): Promise<readonly Part[]> {
@@ -71,13 +70,12 @@ const platforms: ReadonlySet<string> = new Set(["linux/x64", "darwin/arm64", "da
 function webGpuLibrary({ platform, runtime }: Machine): Part {
   const name = "WebGPU";
   return platforms.has(platform)
-    ? { name, state: "ok", found: `in onnxruntime-node ${runtime.version}` }
-    : {
+    ? ok(name, `in onnxruntime-node ${runtime.version}`)
+    : missing(
         name,
-        state: "missing",
-        found: `onnxruntime-node ${runtime.version} has none for ${platform.replace("/", " ")}`,
-        remedy: "score on Linux x64, macOS or Windows",
-      };
+        `onnxruntime-node ${runtime.version} has none for ${platform.replace("/", " ")}`,
+        "score on Linux x64, macOS or Windows",
+      );
 }
 
 const driverAdvice =
@@ -88,13 +86,8 @@ async function vulkanLoader(machine: Machine): Promise<Part> {
   const library = "libvulkan.so.1";
   const found = await findLibrary(machine, library);
   return found === undefined
-    ? {
-        name,
-        state: "missing",
-        found: `${library} is nowhere`,
-        remedy: `install it and a Vulkan driver: ${driverAdvice}`,
-      }
-    : { name, state: "ok", found };
+    ? missing(name, `${library} is nowhere`, `install it and a Vulkan driver: ${driverAdvice}`)
+    : ok(name, found);
 }
 
 /** Finds the drivers as the Vulkan loader does (its LoaderDriverInterface.md, "Driver Discovery"). */
@@ -105,13 +98,12 @@ function vulkanDrivers(machine: Machine): Part {
   if (given !== undefined && given !== "") {
     const present = given.split(":").filter((path) => machine.readText(path) !== undefined);
     return present.length > 0
-      ? { name, state: "ok", found: present.join(", ") }
-      : {
+      ? ok(name, present.join(", "))
+      : missing(
           name,
-          state: "missing",
-          found: `VK_DRIVER_FILES or VK_ICD_FILENAMES is ${given}, where nothing can be read`,
-          remedy: "unset the variable, or let it name the manifest of a driver",
-        };
+          `VK_DRIVER_FILES or VK_ICD_FILENAMES is ${given}, where nothing can be read`,
+          "unset the variable, or let it name the manifest of a driver",
+        );
   }
   const roots = ["/etc", "/usr/local/share", "/usr/share", "/usr/local/etc", join(home, ".local/share")];
   const manifests = roots
@@ -119,8 +111,8 @@ function vulkanDrivers(machine: Machine): Part {
     .flatMap((folder) => machine.list(folder).map((file) => join(folder, file)))
     .filter((path) => path.endsWith(".json"));
   return manifests.length > 0
-    ? { name, state: "ok", found: manifests.join(", ") }
-    : { name, state: "missing", found: "none in /etc, /usr/share or /usr/local (vulkan/icd.d)", remedy: driverAdvice };
+    ? ok(name, manifests.join(", "))
+    : missing(name, "none in /etc, /usr/share or /usr/local (vulkan/icd.d)", driverAdvice);
 }
 
 /** NVIDIA's Vulkan driver is a library of its OpenGL driver, and has no `vkCreateInstance` if both loaders are missing. */
@@ -131,13 +123,12 @@ async function openGlLoaders(machine: Machine): Promise<Part> {
     (path) => path !== undefined,
   );
   return found.length > 0
-    ? { name, state: "ok", found: found.join(", ") }
-    : {
+    ? ok(name, found.join(", "))
+    : missing(
         name,
-        state: "missing",
-        found: `${libraries.join(" and ")} are nowhere; NVIDIA's Vulkan driver needs them`,
-        remedy: "apt-get install libegl1 libgl1 libgles2 libopengl0",
-      };
+        `${libraries.join(" and ")} are nowhere; NVIDIA's Vulkan driver needs them`,
+        "apt-get install libegl1 libgl1 libgles2 libopengl0",
+      );
 }
 
 /** A driver may compute on the CPU, so that a machine without a GPU is no fault. */
@@ -146,7 +137,7 @@ async function graphics(machine: Machine): Promise<Part> {
   const gpus = (await listGpus(machine)).map((gpu) => gpu.name);
   const found = [...gpus, ...nodes.map((node) => `/dev/dri/${node}`)];
   return found.length > 0
-    ? { name: "GPUs", state: "ok", found: found.join(", ") }
+    ? ok("GPUs", found.join(", "))
     : { name: "GPUs", state: "unknown", found: "neither nvidia-smi nor /dev/dri shows one" };
 }
 
@@ -178,12 +169,12 @@ const lasting = /\bCUDA failure (35|101|209|222|803|804): /;
  * @param message of ONNX Runtime
  */
 export function signsOfFailedGpu(parts: readonly Part[], message: string, machine: Machine): readonly string[] {
-  const missing = parts.filter(({ state }) => state === "missing");
-  const failed = missing.length > 0 ? missing.every(({ cause }) => cause === "device") : / failure /.test(message);
+  const absent = parts.filter(({ state }) => state === "missing");
+  const failed = absent.length > 0 ? absent.every(({ cause }) => cause === "device") : / failure /.test(message);
   if (!failed || lasting.test(message)) {
     return [];
   }
-  const hasLibrary = !missing.some(({ name }) => name === driverName);
+  const hasLibrary = !absent.some(({ name }) => name === driverName);
   return signsOfGpu(machine, { hasLibrary });
 }
 
@@ -212,7 +203,7 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
   const name = "provider library";
   if (machine.platform !== "linux/x64") {
     const found = `onnxruntime-node has CUDA for Linux on x64 only; this is ${machine.platform.replace("/", " ")}`;
-    return { name, state: "missing", found, remedy: "score on a Linux machine with an x64 processor" };
+    return missing(name, found, "score on a Linux machine with an x64 processor");
   }
   const folder = libraryFolder(machine);
   const there = machine.list(folder);
@@ -225,17 +216,16 @@ function providerLibrary(provider: GpuProvider, machine: Machine): Part {
     .find((found) => found !== undefined);
   if (version !== undefined && version !== machine.runtime.version) {
     const found = `${folder} is for onnxruntime-node ${version}, not ${machine.runtime.version}`;
-    return { name, state: "missing", found, remedy: `make the folder again: ${install}` };
+    return missing(name, found, `make the folder again: ${install}`);
   }
   if (absent.length === 0) {
     return { name, state: "ok", found: join(folder, `libonnxruntime_providers_${provider}.so`) };
   }
-  return {
+  return missing(
     name,
-    state: "missing",
-    found: `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
-    remedy: `${install}; or the image of the target gpu`,
-  };
+    `${absent.join(", ")} not in ${folder} (the npm package does not have them)`,
+    `${install}; or the image of the target gpu`,
+  );
 }
 
 /** The oldest driver for each major version of CUDA. See CUDA's release notes, "minor version compatibility". */
@@ -252,7 +242,7 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
   if (library === undefined) {
     const kernel =
       version === undefined ? "" : `; the kernel has driver ${version}, but the container was not given it`;
-    return { name, state: "missing", found: `libcuda.so.1 is nowhere${kernel}`, remedy, cause: "device" };
+    return missing(name, `libcuda.so.1 is nowhere${kernel}`, remedy, "device");
   }
   if (version === undefined) {
     return { name, state: "unknown", found: `${library}; there is no /proc/driver/nvidia/version`, remedy };
@@ -260,13 +250,8 @@ async function driver(machine: Machine, needs: Needs | undefined): Promise<Part>
   const major = cudaMajor(needs);
   const least = major === undefined ? undefined : leastDriver[major];
   return least !== undefined && Number.parseInt(version, 10) < least
-    ? {
-        name,
-        state: "missing",
-        found: `${version} is too old for CUDA ${major}`,
-        remedy: `install driver ${least} or later`,
-      }
-    : { name, state: "ok", found: `${version}, ${library}` };
+    ? missing(name, `${version} is too old for CUDA ${major}`, `install driver ${least} or later`)
+    : ok(name, `${version}, ${library}`);
 }
 
 function cudaMajor(needs: Needs | undefined): string | undefined {
@@ -294,15 +279,14 @@ function cudaParts(machine: Machine, needs: Needs | undefined): Part[] {
   const search = machine.env["LD_LIBRARY_PATH"];
   return [
     absent.length === 0
-      ? { name, state: "ok", found: wanted.map(([, where]) => where).join(", ") }
-      : {
+      ? ok(name, wanted.map(([, where]) => where).join(", "))
+      : missing(
           name,
-          state: "missing",
-          found: `${absent.join(", ")} nowhere (LD_LIBRARY_PATH ${search === undefined ? "is not set" : `is ${search}`})`,
-          remedy: `install CUDA ${major}'s runtime libraries, or name their folder in LD_LIBRARY_PATH before the start`,
-        },
+          `${absent.join(", ")} nowhere (LD_LIBRARY_PATH ${search === undefined ? "is not set" : `is ${search}`})`,
+          `install CUDA ${major}'s runtime libraries, or name their folder in LD_LIBRARY_PATH before the start`,
+        ),
     ...others.map(([library]): Part => {
-      return { name: library, state: "missing", found: "nowhere", remedy: "install the package that has it" };
+      return missing(library, "nowhere", "install the package that has it");
     }),
   ];
 }
@@ -316,7 +300,7 @@ async function cudnn(machine: Machine, needs: Needs | undefined): Promise<Part> 
   const library = needed ?? "libcudnn.so.9";
   const where = needs?.get(library) ?? (await findLibrary(machine, library));
   if (where !== undefined) {
-    return { name: "cuDNN", state: "ok", found: where };
+    return ok("cuDNN", where);
   }
   return {
     name: "cuDNN",
@@ -340,12 +324,11 @@ function tensorRt(needs: Needs | undefined): Part {
           .flatMap(([library, where]) => (library.startsWith("libnvinfer") && where !== undefined ? [where] : []))
           .join(", "),
       }
-    : {
+    : missing(
         name,
-        state: "missing",
-        found: `${absent.map(([library]) => library).join(", ")} nowhere`,
-        remedy: "install TensorRT 10 for this CUDA; `cuda` does without",
-      };
+        `${absent.map(([library]) => library).join(", ")} nowhere`,
+        "install TensorRT 10 for this CUDA; `cuda` does without",
+      );
 }
 
 async function device(machine: Machine, deviceId: number): Promise<Part> {
@@ -357,20 +340,26 @@ async function device(machine: Machine, deviceId: number): Promise<Part> {
   const found = [listed, chosen === undefined ? "" : `CUDA_VISIBLE_DEVICES=${chosen}`].filter((text) => text !== "");
   if (visible === 0) {
     const none = gpus.length > 0 ? "the process sees none of them" : "none";
-    return {
+    return missing(
       name,
-      state: "missing",
-      found: [none, ...found].join("; "),
-      remedy: "give the container a GPU, or unset CUDA_VISIBLE_DEVICES",
-      cause: "device",
-    };
+      [none, ...found].join("; "),
+      "give the container a GPU, or unset CUDA_VISIBLE_DEVICES",
+      "device",
+    );
   }
   return deviceId < visible
-    ? { name, state: "ok", found: found.join("; ") }
-    : {
+    ? ok(name, found.join("; "))
+    : missing(
         name,
-        state: "missing",
-        found: [`there is no device ${deviceId}: ${visible} can be seen, from 0`, ...found].join("; "),
-        remedy: `take engine.device_id from 0 to ${visible - 1}`,
-      };
+        [`there is no device ${deviceId}: ${visible} can be seen, from 0`, ...found].join("; "),
+        `take engine.device_id from 0 to ${visible - 1}`,
+      );
+}
+
+function ok(name: string, found: string): Part {
+  return { name, state: "ok", found };
+}
+
+function missing(name: string, found: string, remedy: string, cause?: Part["cause"]): Part {
+  return { name, state: "missing", found, remedy, ...(cause && { cause }) };
 }

@@ -1,12 +1,12 @@
 import { getSystemErrorName } from "node:util";
 import { MessageChannel, type MessagePort } from "node:worker_threads";
-import { type ModelSignature, numericBuffers, type TextTensors } from "../../columnar/tensor.js";
+import { numericBuffers, type TextTensors } from "../../columnar/tensor.js";
 import { noTexts } from "../../onnx/texts.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { JobError } from "../../util/errors.js";
 import { ifOpened } from "../../util/promises.js";
 import { openRpcClient, untilExit, type WorkerPort } from "../../util/rpc.js";
-import type { Engine, EngineRequest, EngineResponse, LocalEngine, Operators, TreesState } from "../port.js";
+import type { Engine, EngineRequest, EngineResponse, LocalEngine, TreesState } from "../port.js";
 import { refusedTokenizer, type TokenizerPlace } from "../tokens.js";
 import { openingFault, ProviderFault, refusalOf, runningFault, shortFault, withoutSource } from "./faults.js";
 import type { SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
@@ -46,13 +46,14 @@ interface OnnxEngineOptions {
   readonly profileFolder?: string | undefined;
 }
 
-/** An engine that computes on this machine. */
 export interface OnnxEngine extends Engine {
   readonly local: LocalEngine;
 }
 
 /** A batch at work and one waiting, so that a session never waits for the main thread. */
 const batchesPerSession = 2;
+
+const numbered: ReadonlySet<Provider> = new Set(["cuda", "tensorrt", "dml"]);
 
 /**
  * Loads a model into ONNX Runtime. The engine is open when its first session is open. If another session cannot be
@@ -64,8 +65,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
   const { providers, deviceId = 0, missing = [], sessions } = options;
   const [provider = "cpu"] = providers;
   const device = numbered.has(provider) ? `${provider}:${deviceId}` : provider;
-  const open = (): Promise<Sessions> => openSessions(options, { providers, deviceId, device });
-  const first = await open();
+  const first = await openSessions(options, device);
   let sessionsNow = Promise.resolve(first);
   return {
     signature: first.signature,
@@ -77,7 +77,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
       missing,
       operators: first.operators,
       sessions,
-      opened: async () => {
+      async opened() {
         await (await sessionsNow).opened();
       },
       trees: () => first.trees(),
@@ -89,7 +89,7 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
         const before = sessionsNow;
         sessionsNow = before.then(async (old) => {
           await old.close();
-          return await open();
+          return await openSessions(options, device);
         });
         await sessionsNow;
       },
@@ -100,34 +100,20 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
   };
 }
 
-/** Providers that take the number of a device. */
-const numbered: ReadonlySet<Provider> = new Set(["cuda", "tensorrt", "dml"]);
-
-/** Sessions, of which some may still be opened. */
-interface Sessions {
-  readonly signature: ModelSignature;
-  readonly operators: Operators;
-  opened(): Promise<unknown>;
-  /**
-   * Returns the open session with the fewest waiting batches. @throws the error of a session that could not be opened
-   */
-  leastBusy(): SessionClient;
-  /** To all workers; each answers as soon as its session is open. */
-  readonly unitPorts: () => WorkerPort[];
-  expect(rows: number, rowMs: number): Promise<void>;
-  readonly trees: () => TreesState;
-  close(): Promise<void>;
-}
-
-type Where = Pick<WorkerSettings, "providers" | "deviceId" | "device">;
-
-async function openSessions(options: OnnxEngineOptions, where: Where): Promise<Sessions> {
+/** Opens the sessions of an engine, of which some may still be opened afterwards. */
+async function openSessions(options: OnnxEngineOptions, device: string) {
   const open: SessionClient[] = [];
+  const ports: MessagePort[] = [];
   let refused: { readonly error: unknown } | undefined;
-  const trees = keepTreesState(options);
+  /** The last report of a session on its trees counts, unless one found a mismatch. */
+  let trees: TreesState = { kind: "none" };
+  const onTrees = (state: TreesState): void => {
+    trees = trees.kind === "mismatch" ? trees : state;
+    options.onTrees?.(state);
+  };
   const opening = Array.from({ length: options.sessions }, async (_, session) => {
     try {
-      const client = await openChecked(options, where, { session, onTrees: trees.take });
+      const client = await openSession(options, device, session, onTrees);
       open.push(client);
       return client;
     } catch (error) {
@@ -135,14 +121,16 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
       throw error;
     }
   });
-  const { close: closePorts, ...ports } = portsTo(opening);
   const close = async (): Promise<void> => {
     await Promise.allSettled(opening);
-    closePorts();
+    for (const port of ports) {
+      port.close();
+    }
     await Promise.all(open.map((client) => client.close()));
   };
+
   try {
-    if (where.device !== "cpu") {
+    if (device !== "cpu") {
       await Promise.all(opening); // they share its memory: all are there, or it is another provider's turn
     }
     const first = await Promise.race(opening);
@@ -150,76 +138,28 @@ async function openSessions(options: OnnxEngineOptions, where: Where): Promise<S
       signature: first.signature,
       operators: first.operators,
       opened: () => Promise.all(opening),
+      /** The open session with the fewest waiting batches. @throws the error of a session that could not be opened */
       leastBusy() {
         if (refused !== undefined) {
           throw refused.error;
         }
         return open.reduce((best, client) => (client.waiting < best.waiting ? client : best), first);
       },
-      ...ports,
-      async expect(rows, rowMs) {
+      /** Ports to all workers; each answers as soon as its session is open. */
+      unitPorts: (): WorkerPort[] => {
+        const opened = opening.map(portTo);
+        ports.push(...opened);
+        return opened;
+      },
+      async expect(rows: number, rowMs: number) {
         await Promise.allSettled(opening); // the next call reports why one cannot be opened
         await Promise.all(open.map((client) => client.expect(rows, rowMs)));
       },
-      trees: trees.now,
+      trees: () => trees,
       close,
     };
   } catch (error) {
     await close();
-    throw error;
-  }
-}
-
-function portsTo(
-  opening: readonly Promise<SessionClient>[],
-): Pick<Sessions, "unitPorts"> & { readonly close: () => void } {
-  const ports: MessagePort[] = [];
-  return {
-    unitPorts() {
-      const opened = opening.map(portTo);
-      ports.push(...opened);
-      return opened;
-    },
-    close() {
-      for (const port of ports) {
-        port.close();
-      }
-    },
-  };
-}
-
-/** Combines the sessions' reports on their trees: the last report counts, unless a session found a mismatch. */
-function keepTreesState({ onTrees }: Pick<OnnxEngineOptions, "onTrees">): {
-  readonly take: (state: TreesState) => void;
-  readonly now: () => TreesState;
-} {
-  let last: TreesState = { kind: "none" };
-  return {
-    take(state) {
-      last = last.kind === "mismatch" ? last : state;
-      onTrees?.(state);
-    },
-    now: () => last,
-  };
-}
-
-/** Opens a session, and checks that it has loaded the pinned model. */
-async function openChecked(
-  { model, texts = noTexts, tokenizers = [], trees, intraOpThreads, profileFolder, startWorker }: OnnxEngineOptions,
-  where: Where,
-  { session, onTrees }: { readonly session: number; readonly onTrees: (state: TreesState) => void },
-): Promise<SessionClient> {
-  const profile = profileFolder === undefined ? undefined : { folder: profileFolder, session };
-  const known = trees && { sha256: trees.sha256, sizeBytes: trees.sizeBytes };
-  const places = tokenizers.map(({ path, uri, sha256 }) => ({ path, uri, sha256 }));
-  const loaded = { modelPath: model.path, texts, tokenizers: places, trees: known };
-  const settings: WorkerSettings = { ...loaded, intraOpThreads, ...where, profile };
-  const client = await openSessionClient(startWorker(session), settings, { name: model.name, onTrees });
-  try {
-    await model.check();
-    return client;
-  } catch (error) {
-    await client.close();
     throw error;
   }
 }
@@ -238,65 +178,71 @@ function portTo(opening: Promise<SessionClient>): MessagePort {
   return port1;
 }
 
-/** A session in a worker of its own. */
-interface SessionClient {
-  readonly signature: ModelSignature;
-  readonly operators: Operators;
-  readonly waiting: number;
-  run(request: EngineRequest): Promise<EngineResponse>;
-  /** Tells how many rows will come to it, see `LocalEngine.expect`. */
-  expect(rows: number, rowMs: number): Promise<void>;
-  /** Has the worker read and score units, see `Engine.unitPorts`. */
-  serveUnits(port: MessagePort): void;
-  /** Closes the session once it has answered all earlier calls. */
-  close(): Promise<void>;
-}
-
-interface ClientOptions {
-  /** The model as messages name it. */
-  readonly name: string;
-  /** Called when the session has compiled its trees, or has found why it will not. */
-  readonly onTrees: (state: TreesState) => void;
-}
+type SessionClient = Awaited<ReturnType<typeof openSession>>;
 
 /**
- * Loads the model in a thread that waits for one. `worker`: the thread, or a port that it serves sessions on.
- * @throws ProviderFault, JobError MODEL_INVALID, MEMORY
+ * Loads the model in a thread that waits for one, and checks that it is the pinned one.
+ * @throws ProviderFault, JobError MODEL_INVALID, MEMORY, MODEL_CHANGED
  */
-async function openSessionClient(
-  worker: WorkerPort,
-  settings: WorkerSettings,
-  { name, onTrees }: ClientOptions,
-): Promise<SessionClient> {
+async function openSession(
+  options: OnnxEngineOptions,
+  device: string,
+  session: number,
+  onTrees: (state: TreesState) => void,
+) {
+  const { model, texts = noTexts, tokenizers = [], trees, providers, deviceId = 0, intraOpThreads } = options;
+  const { profileFolder, startWorker } = options;
+  const { name } = model;
+  const settings: WorkerSettings = {
+    modelPath: model.path,
+    texts,
+    tokenizers: tokenizers.map(({ path, uri, sha256 }) => ({ path, uri, sha256 })),
+    trees: trees && { sha256: trees.sha256, sizeBytes: trees.sizeBytes },
+    intraOpThreads,
+    providers,
+    deviceId,
+    device,
+    profile: profileFolder === undefined ? undefined : { folder: profileFolder, session },
+  };
+  const worker = startWorker(session);
   const ended = untilExit(worker);
   const client = openRpcClient<SessionProtocol>(worker, {
     doing: `scoring with ${name}`,
     onNotice: { trees: onTrees },
   });
+  /** Closes the session once it has answered all earlier calls. */
   const close = async (): Promise<void> => {
     client.notify("close", { body: undefined });
     await ended;
   };
+
   const opened = await client.call("open", { body: settings }).result;
-  if (opened.kind === "refused") {
+  try {
+    if (opened.kind === "refused") {
+      const { tokenizer, message } = opened;
+      throw tokenizer === undefined ? refusedModel(settings, name, message) : refusedTokenizer(tokenizer, message);
+    }
+    await model.check();
+  } catch (error) {
     await close();
-    const { tokenizer, message } = opened;
-    throw tokenizer === undefined ? refusedModel({ settings, name }, message) : refusedTokenizer(tokenizer, message);
+    throw error;
   }
+
   return {
     signature: opened.signature,
     operators: opened.operators,
     get waiting() {
       return client.broken === undefined ? client.pending : Number.POSITIVE_INFINITY; // it would never answer
     },
-    async run(request) {
+    async run(request: EngineRequest): Promise<EngineResponse> {
       const call = client.call("run", { body: request, transfer: [...new Set(numericBuffers(request.inputs))] });
-      return responseOf({ settings, name }, await call.result);
+      return responseOf(await call.result, `scoring with ${name} on ${device}`);
     },
-    async expect(rows, rowMs) {
+    async expect(rows: number, rowMs: number) {
       await client.call("expect", { body: { rows, rowMs } }).result;
     },
-    serveUnits(port) {
+    /** Has the worker read and score units. */
+    serveUnits(port: MessagePort) {
       if (client.broken !== undefined) {
         port.close(); // a thread that has ended would never answer
         return;
@@ -307,8 +253,8 @@ async function openSessionClient(
   };
 }
 
-/** Tells failures of the device from those of the model. @throws JobError DEVICE */
-function responseOf(model: LoadedModel, response: SessionResponse): EngineResponse {
+/** Tells failures of the device from those of the model. @throws JobError DEVICE: no row caused it, so none is rejected */
+function responseOf(response: SessionResponse, doing: string): EngineResponse {
   if (response.kind !== "failed") {
     return response;
   }
@@ -319,15 +265,12 @@ function responseOf(model: LoadedModel, response: SessionResponse): EngineRespon
   if (fault.kind === "memory") {
     return { ...response, kind: "exhausted", message: shortFault(response.message) };
   }
-  throw brokenDevice(model, response.message);
+  throw new JobError("DEVICE", `${doing}: ${shortFault(response.message)}`, {
+    hint: "run the same command again; if it fails again, see `infer-batch doctor` and the kernel's log (dmesg)",
+  });
 }
 
-interface LoadedModel {
-  readonly name: string;
-  readonly settings: WorkerSettings;
-}
-
-function refusedModel({ settings: { modelPath, providers, device }, name }: LoadedModel, message: string): Error {
+function refusedModel({ modelPath, providers, device }: WorkerSettings, name: string, message: string): Error {
   const fault = openingFault(message, providers);
   if (fault?.kind === "missing") {
     return new ProviderFault(fault.provider, shortFault(message));
@@ -343,15 +286,7 @@ function refusedModel({ settings: { modelPath, providers, device }, name }: Load
     return new JobError("DISK", `loading model ${name}: ${cause.code}`, { hint: "run the same command again", cause });
   }
   // "Load model from x.onnx failed:Protobuf parsing failed."
-  const { found, hint } = refusalOf(
-    message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name),
-  );
+  const said = message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name);
+  const { found, hint } = refusalOf(said);
   return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
-}
-
-/** Makes the error for a device that fails. It is no fault of a row, so that no row is rejected. */
-function brokenDevice({ settings: { device }, name }: LoadedModel, message: string): JobError {
-  return new JobError("DEVICE", `scoring with ${name} on ${device}: ${shortFault(message)}`, {
-    hint: "run the same command again; if it fails again, see `infer-batch doctor` and the kernel's log (dmesg)",
-  });
 }

@@ -15,7 +15,6 @@ export interface WorkerSettings {
   /** Where the first provider computes: "cpu", "cuda:0". */
   readonly device: string;
   readonly intraOpThreads: number;
-  /** The tokenizers of the model's inputs. */
   readonly tokenizers: readonly TokenizerPlace[];
   /** The model has trees that may be compiled: the digest of its file, and its size. */
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;

@@ -16,34 +16,13 @@ import {
 } from "../port.js";
 import { keptText, type ModelAnswer, type PaidAnswer, parseKept } from "./task.js";
 
-/** The answers of a run that this attempt knows: those that attempts have kept, and its own. */
-interface KeptAnswers extends Disposable {
-  /** Answers that were kept before this attempt, and what they took. */
-  readonly earlier: Spent;
-  /** What a budget must count of earlier attempts: that, and the most that requests may have taken whose answers were lost. */
-  readonly before: { readonly all: TokenCount; readonly byWorker: TokenCount };
-  find(request: string): ModelAnswer | undefined;
-  /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
-  add(request: string, answer: ModelAnswer): void;
-  /** Adds a request whose answer was lost, for the budgets of later attempts. @param worst the most that it may have taken */
-  addLost(worst: TokenCount): void;
-  /**
-   * Counts all answers that are kept now. undefined: no answers are kept
-   * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
-   */
-  recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined>;
-  /** Takes over what is kept. @param worker index of this worker; @param onAnswer called with each answer */
-  begin(store: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void): Promise<void>;
-  /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
-  keep(): Promise<void>;
-  /** @throws the error of the store if answers could not be kept */
-  requireKept(): void;
-}
-
-/** @param flushMs how long an answer waits before it is written; undefined: the store says it */
-export function createKeptAnswers(flushMs?: number): KeptAnswers {
+/**
+ * The answers of a run that this attempt knows: those that attempts have kept, and its own.
+ * @param flushMs how long an answer waits before it is written; undefined: the store says it
+ */
+export function createKeptAnswers(flushMs?: number) {
   const texts = createAnswerTexts();
-  const earlier = nothingSpent();
+  const earlier: Sum = nothingSpent();
   const before = { all: nothingSpent(), byWorker: nothingSpent() };
   /** undefined: a pipe keeps none. */
   let store: AnswerStore | undefined;
@@ -85,27 +64,37 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
   };
 
   return {
+    /** Answers that were kept before this attempt, and what they took. */
     earlier,
-    before,
+    /** What a budget must count of earlier attempts: that, and the most that requests may have taken whose answers were lost. */
+    before: before as { readonly all: TokenCount; readonly byWorker: TokenCount },
+    /** Makes all answers so far durable. @throws the error of the store, from then on in each call */
     keep,
+    /** @throws the error of the store if answers could not be kept */
     requireKept() {
       if (failure !== undefined) {
         throw failure.error;
       }
     },
-    find(request) {
+    find(request: string): ModelAnswer | undefined {
       const text = texts.get(request);
       return text === undefined ? undefined : parseKept(text);
     },
-    add(request, answer) {
+    /** Adds an answer, whose write begins `flushMs` later, or when the write before has ended. */
+    add(request: string, answer: ModelAnswer) {
       const text = keptText(answer, workerIndex);
       texts.set(request, text);
       addRecord(request, text);
     },
-    addLost(tokens) {
+    /** Adds a request whose answer was lost, for the budgets of later attempts. @param tokens the most that it may have taken */
+    addLost(tokens: TokenCount) {
       addRecord(keyOfNoRow(), keptText({ ...emptyAnswer, finish: lostFinish, tokens }, workerIndex));
     },
-    async recount(own, onAnswer) {
+    /**
+     * Counts all answers that are kept now. undefined: no answers are kept
+     * @param own what this attempt paid for. If fewer are kept, another worker has finished the run and removed them
+     */
+    async recount(own: Spent, onAnswer: (answer: ModelAnswer) => void): Promise<Spent | undefined> {
       await keep();
       if (store === undefined) {
         return undefined;
@@ -118,7 +107,8 @@ export function createKeptAnswers(flushMs?: number): KeptAnswers {
       const known = sumOfSpent(own, earlier);
       return kept.answers < known.answers ? known : kept;
     },
-    async begin(from, worker, onAnswer) {
+    /** Takes over what is kept. @param onAnswer called with each answer */
+    async begin(from: AnswerStore, worker: number, onAnswer: (answer: ModelAnswer) => void) {
       workerIndex = worker;
       for await (const { answer, request, text } of readKept(from.read())) {
         addAnswer(earlier, answer);
@@ -206,7 +196,10 @@ const inMemoryBytes = 16 * 1024 ** 2;
 /** Bytes that an entry takes besides its text. */
 const entryBytes = 300;
 
-/** @throws JobError DISK, from `set` and `get`, if the folder for temporary files is full or fails @public so that tests hold few bytes in memory */
+/**
+ * @throws JobError DISK, from `set` and `get`, if the folder for temporary files is full or fails
+ * @public so that tests hold few bytes in memory
+ */
 export function createAnswerTexts(memoryBytes = inMemoryBytes): AnswerTexts {
   const held = new Map<string, Buffer>();
   let bytes = 0;
@@ -216,12 +209,14 @@ export function createAnswerTexts(memoryBytes = inMemoryBytes): AnswerTexts {
       const text = held.get(request) ?? (file && onDisk(() => file?.read(request)));
       return text?.toString("utf8");
     },
+
     set(request, text) {
       const encoded = Buffer.from(text, "utf8");
       if (file !== undefined) {
         onDisk(() => file?.write(request, encoded));
         return;
       }
+
       held.set(request, encoded);
       bytes += encoded.length + entryBytes;
       if (bytes > memoryBytes) {
@@ -232,6 +227,7 @@ export function createAnswerTexts(memoryBytes = inMemoryBytes): AnswerTexts {
         held.clear();
       }
     },
+
     [Symbol.dispose]() {
       file?.close();
       file = undefined;
@@ -249,43 +245,69 @@ interface TextFile {
 const digestBytes = 32;
 /** A record: the digest, the length of the text, the text. */
 const headBytes = digestBytes + 4;
+/** Where records begin, in bytes: a place of 32 bits reaches 64 GiB. */
+const alignment = 16;
 
+/** A file of texts, and a table of their places in memory, which takes 11 to 21 bytes a text. */
 function openTextFile(): TextFile {
-  const [texts, pages] = [openNameless("answers"), openNameless("index")];
-  const index = createDigestIndex(pages);
-  let end = 0;
-  return {
-    read(request) {
-      const digest = Buffer.from(request, "hex");
-      let found: Buffer | undefined;
-      for (const place of index.find(digest)) {
-        const head = readAt(texts, place, headBytes);
-        if (head.compare(digest, 0, digestBytes, 0, digestBytes) === 0) {
-          found = readAt(texts, place + headBytes, head.readUInt32LE(digestBytes)); // the last one holds
-        }
-      }
-      return found;
-    },
-    write(request, text) {
-      const record = Buffer.concat([Buffer.from(request, "hex"), Buffer.alloc(4), text]);
-      record.writeUInt32LE(text.length, digestBytes);
-      writeAllSync(texts, record, end);
-      index.add(record, end);
-      end += record.length;
-    },
-    close() {
-      closeSync(texts);
-      closeSync(pages);
-    },
-  };
-}
-
-/** Opens a file without a name: it disappears when the process ends, also by SIGKILL, and no other process can open it. */
-function openNameless(use: string): number {
-  const path = join(tmpdir(), `infer-batch-${use}-${randomUUID()}`);
+  // A file without a name disappears when the process ends, also by SIGKILL, and no other process can open it.
+  const path = join(tmpdir(), `infer-batch-answers-${randomUUID()}`);
   const file = openSync(path, "wx+", 0o600);
   unlinkSync(path);
-  return file;
+
+  /** Two words a slot: the beginning of the digest, and the place of the record; 0: the slot is free. */
+  let slots = new Uint32Array(2 * 4096);
+  let [used, end] = [0, 1];
+  const slotFrom = (hash: number, isMeant: (place: number) => boolean): number => {
+    const mask = slots.length / 2 - 1;
+    let slot = hash & mask;
+    for (let place = slots[2 * slot + 1]; place !== 0; place = slots[2 * slot + 1]) {
+      if (slots[2 * slot] === hash && isMeant(place as number)) {
+        return slot;
+      }
+      slot = (slot + 1) & mask;
+    }
+    return slot;
+  };
+  const slotOf = (digest: Buffer): number =>
+    slotFrom(digest.readUInt32LE(0), (place) => readAt(file, place * alignment, digestBytes).equals(digest));
+  const grow = (): void => {
+    const before = slots;
+    slots = new Uint32Array(before.length * 2);
+    for (let at = 0; at < before.length; at += 2) {
+      if (before[at + 1] !== 0) {
+        slots.set(before.subarray(at, at + 2), 2 * slotFrom(before[at] as number, () => false));
+      }
+    }
+  };
+
+  return {
+    read(request) {
+      const place = slots[2 * slotOf(Buffer.from(request, "hex")) + 1] as number;
+      if (place === 0) {
+        return undefined;
+      }
+      const at = place * alignment;
+      return readAt(file, at + headBytes, readAt(file, at + digestBytes, 4).readUInt32LE(0));
+    },
+
+    write(request, text) {
+      const digest = Buffer.from(request, "hex");
+      const record = Buffer.concat([digest, Buffer.alloc(4), text]);
+      record.writeUInt32LE(text.length, digestBytes);
+      writeAllSync(file, record, end * alignment);
+
+      const slot = slotOf(digest);
+      used += slots[2 * slot + 1] === 0 ? 1 : 0;
+      slots.set([digest.readUInt32LE(0), end], 2 * slot);
+      end += Math.ceil(record.length / alignment);
+      if (used > slots.length * (3 / 8)) {
+        grow();
+      }
+    },
+
+    close: () => closeSync(file),
+  };
 }
 
 function readAt(file: number, place: number, bytes: number): Buffer {
@@ -312,123 +334,6 @@ function onDisk<T>(work: () => T): T {
       cause: error,
     });
   }
-}
-
-/** Places of digests in a file. Memory holds four bytes for about 180 digests. */
-interface DigestIndex {
-  /** Places whose digests begin with the same eight bytes: the caller compares the rest. */
-  find(digest: Buffer): readonly number[];
-  add(digest: Buffer, place: number): void;
-}
-
-const pageBytes = 4096;
-/** Of a page: how many digests it has, and how many bits of their hash these share. */
-const headerBytes = 8;
-const prefixBytes = 8;
-const slotBytes = 16;
-const slotsPerPage = Math.floor((pageBytes - headerBytes) / slotBytes);
-
-/**
- * Extendible hashing (Fagin and others, 1979): a page that is full is divided by one more bit of the hash, so that adding
- * never stops to write the whole index again.
- * @param file an empty file, opened to be read and written
- */
-function createDigestIndex(file: number): DigestIndex {
-  /** The page for each value of the last `depth` bits of a hash. */
-  let directory = new Uint32Array(1);
-  let [depth, pages] = [0, 1];
-
-  const pageOf = (digest: Buffer): number => directory[hashOf(digest) & (2 ** depth - 1)] as number;
-
-  const readPage = (number: number): Buffer => {
-    const page = Buffer.allocUnsafe(pageBytes);
-    if (readSync(file, page, 0, pageBytes, number * pageBytes) !== pageBytes) {
-      throw new Error(`page ${number} of the index of answers is not there`);
-    }
-    return page;
-  };
-
-  const writePage = (number: number, page: Buffer): void => writeAllSync(file, page, number * pageBytes);
-
-  /** Divides a full page by the next bit of the hash. */
-  const divide = (number: number, full: Buffer): void => {
-    const shared = full.readUInt32LE(4);
-    if (shared === depth) {
-      const doubled = new Uint32Array(directory.length * 2);
-      doubled.set(directory);
-      doubled.set(directory, directory.length);
-      directory = doubled;
-      depth += 1;
-    }
-
-    const added = pages;
-    pages += 1;
-    const [stays, goes] = [emptyPage(shared + 1), emptyPage(shared + 1)];
-    const bit = 2 ** shared;
-    for (let at = headerBytes; at < pageBytes - (slotBytes - 1); at += slotBytes) {
-      addEntry((hashOf(full, at) & bit) === 0 ? stays : goes, full.subarray(at, at + slotBytes));
-    }
-    for (let index = 0; index < directory.length; index += 1) {
-      if (directory[index] === number && (index & bit) !== 0) {
-        directory[index] = added;
-      }
-    }
-    writePage(number, stays);
-    writePage(added, goes);
-  };
-
-  writePage(0, emptyPage(0));
-  return {
-    find(digest) {
-      const page = readPage(pageOf(digest));
-      const places: number[] = [];
-      for (let at = headerBytes; at < endOf(page); at += slotBytes) {
-        if (digest.compare(page, at, at + prefixBytes, 0, prefixBytes) === 0) {
-          places.push(page.readUIntLE(at + prefixBytes, 6));
-        }
-      }
-      return places;
-    },
-    add(digest, place) {
-      const entry = Buffer.alloc(slotBytes);
-      digest.copy(entry, 0, 0, prefixBytes);
-      entry.writeUIntLE(place, prefixBytes, 6);
-      for (;;) {
-        const number = pageOf(digest);
-        const page = readPage(number);
-        if (addEntry(page, entry)) {
-          writePage(number, page);
-          return;
-        }
-        divide(number, page);
-      }
-    },
-  };
-}
-
-/** Digests are as good as random. */
-function hashOf(digest: Buffer, at = 0): number {
-  return digest.readUInt32LE(at);
-}
-
-function emptyPage(sharedBits: number): Buffer {
-  const page = Buffer.alloc(pageBytes);
-  page.writeUInt32LE(sharedBits, 4);
-  return page;
-}
-
-function endOf(page: Buffer): number {
-  return headerBytes + page.readUInt32LE(0) * slotBytes;
-}
-
-function addEntry(page: Buffer, entry: Buffer): boolean {
-  const count = page.readUInt32LE(0);
-  if (count === slotsPerPage) {
-    return false;
-  }
-  entry.copy(page, endOf(page));
-  page.writeUInt32LE(count + 1, 0);
-  return true;
 }
 
 /**

@@ -302,19 +302,19 @@ export async function findServedModel(
   { version: wanted, isPlanned }: WantedModel,
 ): Promise<ServedModel> {
   const [first, ...others] = await untilLoaded(isPlanned, servers, () => findAll(protocol, servers, wanted));
-  const identity = identityOf(protocol, first);
-  for (const other of others.filter((one) => identityOf(protocol, one) !== identity)) {
-    const { version = "unknown" } = first.served;
-    const isOther = other.served.version !== first.served.version;
+  const { server, served } = first as Found;
+  const identity = identityOf(protocol, first as Found);
+  for (const other of others.filter((found) => identityOf(protocol, found) !== identity)) {
+    const { version = "unknown" } = served;
+    const isOther = other.served.version !== served.version;
     const what = isOther ? `version ${other.served.version ?? "unknown"}` : "other inputs or outputs";
     throw new JobError(
       "MODEL_INVALID",
-      `asking for ${serverText(other.server)}: it has ${what}, and ${first.server.url} has version ${version}`,
+      `asking for ${serverText(other.server)}: it has ${what}, and ${server.url} has version ${version}`,
       { hint: "serve the same model at each URL, or name the version in model.server.version" },
     );
   }
-  const sha256 = sha256Of(identity);
-  return { name: serversText(servers), sha256, traits: unknownTraits, served: first.served, isPlanned };
+  return { name: serversText(servers), sha256: sha256Of(identity), traits: unknownTraits, served, isPlanned };
 }
 
 interface Found {
@@ -323,16 +323,11 @@ interface Found {
 }
 
 /** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
-async function findAll(
-  protocol: Protocol,
-  servers: ModelServers,
-  wanted: string | undefined,
-): Promise<readonly [Found, ...Found[]]> {
+async function findAll(protocol: Protocol, servers: ModelServers, wanted: string | undefined): Promise<Found[]> {
   const [first, ...others] = servers;
   if (others.length === 0) {
     return [{ server: first, served: await factsOf(protocol, first, wanted) }];
   }
-
   return await untilReady(first, `asking for ${serversText(servers)}`, async () => {
     const found: Found[] = [];
     const away: string[] = [];
@@ -346,15 +341,13 @@ async function findAll(
         away.push(`${error.message}; it is left out for now`);
       }
     }
-
-    const [answering, ...more] = found;
-    if (answering === undefined) {
+    if (found.length === 0) {
       throw new BrokenTransfer("no server answers");
     }
     for (const message of away) {
       first.retry.warn(message);
     }
-    return [answering, ...more];
+    return found;
   });
 }
 
@@ -378,53 +371,41 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
   return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
 }
 
+const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
+const againIfMissing = (error: unknown): Verdict =>
+  isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
+
 /**
  * Repeats `work` while servers lack a model that they had when the run was planned.
  * @throws the last error of `work`
  */
 async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: () => Promise<T>): Promise<T> {
-  const [first] = servers;
   if (!isPlanned) {
     return await work();
   }
-  const retry = { ...first.retry, maxSeconds: loadingSeconds(first.retry) };
-  const doing = "waiting for a model that may be loading";
+  const [{ retry }] = servers;
+  const tools = { ...retry, maxSeconds: loadingSeconds(retry) };
   try {
-    return await tryAgain(doing, retry, { judge: judgeMissing, code: "FILE_MISSING", hint: "" }, work);
+    return await tryAgain(
+      "waiting for a model that may be loading",
+      tools,
+      { judge: againIfMissing, code: "FILE_MISSING", hint: "" },
+      work,
+    );
   } catch (error) {
     throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
   }
 }
 
-function judgeMissing(error: unknown): Verdict {
-  return isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
-}
-
-function isMissing(error: unknown): error is JobError {
-  return error instanceof JobError && error.code === "FILE_MISSING";
-}
-
-/** The time of requests with so many rows. */
-interface BatchTime {
-  readonly rows: number;
-  readonly ms: number;
-  readonly rowsPerSecond: number;
-}
-
-/** The throughput with so many requests in flight. */
-interface InFlightRate {
-  readonly inFlight: number;
-  readonly rowsPerSecond: number;
-}
-
-interface Measured {
+export interface Measured {
   /** From small batches to large ones; none: the model refuses blank rows. */
-  readonly batches: readonly BatchTime[];
+  readonly batches: readonly { readonly rows: number; readonly ms: number; readonly rowsPerSecond: number }[];
   /** Why no larger batch was measured; undefined: it was the largest. */
   readonly stopped: string | undefined;
   /** Rows of the batches that `inFlight` was measured with. */
   readonly bestRows: number;
-  readonly inFlight: readonly InFlightRate[];
+  /** The throughput with so many requests in flight. */
+  readonly inFlight: readonly { readonly inFlight: number; readonly rowsPerSecond: number }[];
 }
 
 const batchSizes = [1, 16, 64, 256, 1024, 4096];
@@ -439,64 +420,56 @@ const gain = 0.15;
 
 /** Measures a server with blank rows, for some seconds: how long batches take, and what requests at once are worth. */
 export async function measureServer(engine: Engine, { served }: ServedModel, nowMs: () => number): Promise<Measured> {
-  const outputs = served.signature.outputs.map(({ name }) => name);
+  const { inputs: wanted, outputs: given } = served.signature;
+  const outputs = given.map(({ name }) => name);
   const send = async (rows: number): Promise<string | undefined> => {
-    const inputs = blankRows(served.signature.inputs, rows);
+    const inputs = blankRows(wanted, rows);
     if (inputs === undefined) {
       return "an input has a type that is not supported";
     }
     const response = await engine.run({ inputs, outputs, isBlank: true });
     return response.kind === "done" ? undefined : response.message;
   };
-  const fixedRows = served.signature.inputs[0]?.shape[0];
+  const fixedRows = wanted[0]?.shape[0];
   const sizes =
     typeof fixedRows === "number" ? [fixedRows] : batchSizes.filter((rows) => rows <= (engine.mostRows ?? rows));
-  const batches: BatchTime[] = [];
+
+  const batches: Measured["batches"][number][] = [];
   let stopped: string | undefined;
   for (const rows of sizes) {
-    const times: number[] = [];
+    let ms = Number.POSITIVE_INFINITY;
     for (let round = 0; round < rounds && stopped === undefined; round += 1) {
       const startMs = nowMs();
       stopped = await send(rows);
-      times.push(nowMs() - startMs);
+      ms = Math.min(ms, nowMs() - startMs);
     }
     if (stopped !== undefined) {
       break;
     }
-    const ms = Math.min(...times);
     batches.push({ rows, ms, rowsPerSecond: (rows / Math.max(ms, 0.001)) * 1000 });
     stopped = ms > slowMs ? `${rows} rows take ${Math.round(ms)} ms` : undefined;
   }
+
   const [best] = batches.toSorted((one, other) => other.rowsPerSecond - one.rowsPerSecond);
   const bestRows = best?.rows ?? 0;
-  const inFlight =
-    best === undefined ? [] : await measureInFlight(() => send(bestRows), bestRows, engine.concurrency, nowMs);
-  return { batches, stopped, bestRows, inFlight };
-}
-
-async function measureInFlight(
-  send: () => Promise<unknown>,
-  rows: number,
-  concurrency: number,
-  nowMs: () => number,
-): Promise<InFlightRate[]> {
-  const rates: InFlightRate[] = [];
+  const rates: Measured["inFlight"][number][] = [];
   const beganMs = nowMs();
-  for (let inFlight = 1; inFlight <= concurrency && nowMs() - beganMs < mostMs; inFlight *= 2) {
+  const most = bestRows === 0 ? 0 : engine.concurrency;
+  for (let inFlight = 1; inFlight <= most && nowMs() - beganMs < mostMs; inFlight *= 2) {
     const startMs = nowMs();
     const sendSome = async (): Promise<void> => {
       for (let request = 0; request < requestsEach; request += 1) {
-        await send();
+        await send(bestRows);
       }
     };
     await Promise.all(Array.from({ length: inFlight }, sendSome));
     const seconds = Math.max(nowMs() - startMs, 0.001) / 1000;
-    const rowsPerSecond = (inFlight * requestsEach * rows) / seconds;
+    const rowsPerSecond = (inFlight * requestsEach * bestRows) / seconds;
     const before = rates.at(-1)?.rowsPerSecond ?? 0;
     rates.push({ inFlight, rowsPerSecond });
     if (rowsPerSecond < before * (1 + gain)) {
       break;
     }
   }
-  return rates;
+  return { batches, stopped, bestRows, inFlight: rates };
 }

@@ -22,7 +22,6 @@ export type SignRequest = (request: {
   readonly body: readonly Uint8Array[];
 }) => Promise<Readonly<Record<string, string>>>;
 
-/** A server, and the model there. */
 export interface ModelServer {
   /** As messages, logs and reports show it: path and query may have a secret. */
   readonly url: string;
@@ -49,7 +48,6 @@ export interface ModelServer {
   readonly tls: TlsSettings;
 }
 
-/** The servers that have a model. */
 export type ModelServers = readonly [ModelServer, ...ModelServer[]];
 
 /** Parts of paths that are not hidden. */

@@ -2,7 +2,7 @@ import { Readable } from "node:stream";
 import type { AnswerFault } from "../../columnar/types.js";
 import { originOf, requestHead } from "../../net/connections.js";
 import { BrokenTransfer, headersNow, startTimeout, tookTooLong, verdictOf, withoutValues } from "../../net/http.js";
-import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
+import { decompressed, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
@@ -42,22 +42,6 @@ export interface Turn {
   end(end: RequestEnd): void;
 }
 
-/** Says which server gets the next request, and when. */
-export interface Turns {
-  readonly traffic: ServerTraffic;
-  /** Answers with predictions so far. */
-  readonly answers: number;
-  /**
-   * Waits for a turn.
-   * @param tokens of the request, as servers count them before they answer
-   * @param failed the server that the request was sent to before; it is used only if there is no other
-   * @throws JobError NETWORK if all servers have been unavailable for `retry.maxSeconds`; the error of `stop`
-   */
-  begin(tokens: number, failed: ModelServer | undefined): Promise<Turn>;
-  /** No request begins any more: those that wait, and later ones, end with this error, unless there was one before. */
-  stop(this: void, error: unknown): void;
-}
-
 interface Waiting {
   readonly tokens: number;
   readonly failed: ModelServer | undefined;
@@ -74,13 +58,13 @@ interface Waiting {
  * - After five failures in a row without any answer, a server counts as unavailable. Then it gets one request at a time,
  *   after pauses that double from 0.1 s to 5 s; the first answer ends this. When all servers have been unavailable for
  *   `retry.maxSeconds`, the attempt ends.
- * - A pause that a server asks for is kept, and so is the rate that its headers name (`pace.ts`).
+ * - A pause that a server asks for is kept, and so is the rate that its headers name (`createHeaderPace`).
  *
  * @param doing the act that messages begin with
  * @param isEager whether limits grow until the server is overloaded; otherwise, while the throughput grows
  * @public so that tests count turns
  */
-export function openTurns(servers: ModelServers, doing: string, isEager: boolean): Turns {
+export function openTurns(servers: ModelServers, doing: string, isEager: boolean) {
   const [{ retry, most }] = servers;
   const endpoints = servers.map((server) => openEndpoint(server, isEager, servers.length > 1));
   const waiting: Waiting[] = [];
@@ -189,12 +173,42 @@ export function openTurns(servers: ModelServers, doing: string, isEager: boolean
     };
   };
 
+  const traffic: ServerTraffic = {
+    get requests() {
+      return sumOf(endpoints, ({ requests }) => requests);
+    },
+    get retries() {
+      return sumOf(endpoints, ({ retries }) => retries);
+    },
+    get inFlight() {
+      return highest;
+    },
+    latencyMs: (share) => latencyOf(endpoints, share),
+    get servers() {
+      return (endpoints.length === 1 ? [] : endpoints).map((endpoint) => ({
+        url: endpoint.server.url,
+        requests: endpoint.requests,
+        failures: endpoint.failures,
+        inFlight: endpoint.highest,
+        latencyMs: (share: number) => latencyOf([endpoint], share),
+      }));
+    },
+  };
+
   return {
-    traffic: trafficOf(endpoints, () => highest),
+    traffic,
+    /** Answers with predictions so far. */
     get answers() {
       return answers;
     },
-    async begin(tokens, failed) {
+
+    /**
+     * Waits for a turn.
+     * @param tokens of the request, as servers count them before they answer
+     * @param failed the server that the request was sent to before; it is used only if there is no other
+     * @throws JobError NETWORK if all servers have been unavailable for `retry.maxSeconds`; the error of `stop`
+     */
+    async begin(tokens: number, failed: ModelServer | undefined): Promise<Turn> {
       requireOpen();
       const turn = await new Promise<Turn>((resolve, reject) => {
         waiting.push({ tokens, failed, resolve, reject });
@@ -203,6 +217,7 @@ export function openTurns(servers: ModelServers, doing: string, isEager: boolean
       requireOpen();
       return turn;
     },
+    /** No request begins any more: those that wait, and later ones, end with the first such error. */
     stop,
   };
 }
@@ -313,30 +328,6 @@ function awayError(endpoints: readonly Endpoint[], doing: string): JobError | un
 
 function sumOf(endpoints: readonly Endpoint[], count: (endpoint: Endpoint) => number): number {
   return endpoints.reduce((sum, endpoint) => sum + count(endpoint), 0);
-}
-
-function trafficOf(endpoints: readonly Endpoint[], highest: () => number): ServerTraffic {
-  return {
-    get requests() {
-      return sumOf(endpoints, ({ requests }) => requests);
-    },
-    get retries() {
-      return sumOf(endpoints, ({ retries }) => retries);
-    },
-    get inFlight() {
-      return highest();
-    },
-    latencyMs: (share) => latencyOf(endpoints, share),
-    get servers() {
-      return (endpoints.length === 1 ? [] : endpoints).map((endpoint) => ({
-        url: endpoint.server.url,
-        requests: endpoint.requests,
-        failures: endpoint.failures,
-        inFlight: endpoint.highest,
-        latencyMs: (share: number) => latencyOf([endpoint], share),
-      }));
-    },
-  };
 }
 
 /** Latencies are counted in buckets, whose number does not grow with the requests: eight for each doubling, up to 2^22 ms. */
@@ -485,22 +476,20 @@ function createEagerLimit(most: number): Limit {
   };
 }
 
-/** Spreads requests as a server's headers say, so that it need not refuse any. */
-interface HeaderPace {
-  /** The time from which on a request of so many tokens may be sent. */
-  readyMs(tokens: number): number;
-  /** Counts a request that is sent. Returns what learns from the headers of its answer, or of a refusal. */
-  sent(tokens: number): (headers: ResponseHeaders) => void;
-}
-
-/** @param nowMs milliseconds of a clock that only grows @public so that tests count turns */
-export function createHeaderPace(nowMs: () => number): HeaderPace {
+/**
+ * Spreads requests as a server's headers say, so that it need not refuse any.
+ * @param nowMs milliseconds of a clock that only grows
+ * @public so that tests count turns
+ */
+export function createHeaderPace(nowMs: () => number) {
   const [requests, tokens] = [createBucket("requests", nowMs), createBucket("tokens", nowMs)];
   return {
-    readyMs: (count) => Math.max(requests.readyMs(1), tokens.readyMs(count)),
-    sent(count) {
+    /** The time from which on a request of so many tokens may be sent. */
+    readyMs: (count: number) => Math.max(requests.readyMs(1), tokens.readyMs(count)),
+    /** Counts a request that is sent. Returns what learns from the headers of its answer, or of a refusal. */
+    sent(count: number) {
       const learn = [requests.take(1), tokens.take(count)];
-      return (headers) => {
+      return (headers: ResponseHeaders): void => {
         for (const one of learn) {
           one(headers);
         }
@@ -581,7 +570,6 @@ function durationMs(text: string | null): number | undefined {
 
 /** A request to servers, until one of them has answered or refused it. */
 interface Question<T> {
-  /** The rows that it has. */
   readonly rows: number;
   /** The tokens that it takes, as servers count them before they answer. */
   readonly tokens: number;
@@ -601,31 +589,11 @@ interface Question<T> {
   works(this: void, turn: Turn, answered: boolean): Promise<boolean | undefined>;
 }
 
-/** The rows of a request are refused. */
 export interface RefusedRows {
   readonly kind: "refused";
   /** undefined: the server does not take them, or fails on them. */
   readonly reason: AnswerFault | undefined;
   readonly message: string;
-}
-
-/** An outcome, and how long it took to send the request and to read the answer. */
-type Timed<T> = (T | RefusedRows) & { readonly ms: number };
-
-/** Asks the servers that have a model. */
-interface Asking {
-  readonly traffic: ServerTraffic;
-  /** Answers so far. */
-  readonly answers: number;
-  /**
-   * Asks until a server has answered or refused: a server that does not answer, fails, or takes no requests now is asked
-   * again, or another one.
-   * @returns the outcome of `send`, and how long that took; an outcome of the kind "answered" is one with predictions
-   * @throws JobError NETWORK (75) after all retries; what `send` throws
-   */
-  ask<T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>>;
-  /** Ends all requests with the first error that ends the attempt: each of them could cost money. */
-  stop(this: void, error: unknown): void;
 }
 
 /** A server works, and was sent too many requests in a time. */
@@ -675,99 +643,100 @@ export function wasUnsent(error: unknown): boolean {
 }
 
 /**
+ * Asks the servers that have a model.
  * @param doing what messages begin with, before the names of servers: "scoring with"
  * @param isEager as for `openTurns`
  */
-export function openAsking(servers: ModelServers, doing: string, isEager: boolean): Asking {
+export function openAsking(servers: ModelServers, doing: string, isEager: boolean) {
   const all = `${doing} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
-
+  const [{ retry }] = servers;
   const judge = ({ server }: Turn, error: unknown): Verdict =>
     error instanceof ServerFault
       ? { kind: "again", found: error.message }
       : verdictOf(placeOf(server, `${doing} ${serverText(server)}`), error);
 
-  const ask = async <T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>> => {
-    let last: ModelServer | undefined;
-    /** The last failure of `send`. What is thrown elsewhere ends the request. */
-    let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
-    /** Failures of servers on this request; answers of others before the first one, and before the last try. */
-    let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
-    const [{ retry }] = servers;
-
-    const tryOnce = async (): Promise<Timed<T>> => {
-      await (waitMs > 0 ? retry.sleep(waitMs) : undefined);
-      await question.ready();
-      const turn = await turns.begin(question.tokens, last);
-      last = turn.server;
-      const startedMs = retry.nowMs();
-      let end: RequestEnd = { kind: "works" };
-
-      try {
-        const outcome = await question.send(turn);
-        const ms = retry.nowMs() - startedMs;
-        end = outcome.kind === "answered" ? { kind: "answered", rows: question.rows, ms } : end;
-        return { ...outcome, ms };
-      } catch (error) {
-        const verdict = judge(turn, error);
-        if (verdict.kind === "end") {
-          turns.stop(verdict.error);
-          failure = { error, verdict };
-          throw error;
-        }
-
-        const { found } = verdict;
-        // Requests may wait longer for their turn than for a server that is away: it is there if others were answered.
-        const isNew = error instanceof RateLimited && turns.answers > answersAtFailure;
-        failure = { error, verdict: { ...verdict, isNew } };
-        answersAtFailure = turns.answers;
-        waitMs = error instanceof RateLimited ? error.waitMs : 0;
-        if (!(error instanceof ServerFault)) {
-          end = { kind: endOf(error), found };
-          throw error;
-        }
-
-        end = { kind: "failed", found };
-        answersBefore = faults === 0 ? turns.answers : answersBefore;
-        faults += 1;
-        const works =
-          faults >= question.mostFaults ? await question.works(turn, turns.answers > answersBefore) : undefined;
-        if (works === true) {
-          end = { kind: "works" };
-          return { kind: "refused", reason: undefined, message: found, ms: 0 };
-        }
-        end = works === false ? { kind: "unavailable", found } : end;
-        throw error;
-      } finally {
-        turn.end(end);
-      }
-    };
-
-    const rules = {
-      judge: (error: unknown): Verdict =>
-        failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
-      code: "NETWORK",
-      hint: serverAway,
-    } as const;
-    return await tryAgain(all, retry, rules, tryOnce);
-  };
-
   return {
     traffic: turns.traffic,
+    /** Answers so far. */
     get answers() {
       return turns.answers;
     },
-    ask,
+    /** Ends all requests with the first error that ends the attempt: each of them could cost money. */
     stop: turns.stop,
-  };
-}
 
-/** What a request without answer says of its server. */
-function endOf(error: unknown): "unavailable" | "overloaded" | "failed" {
-  if (error instanceof UnknownModel) {
-    return "failed"; // the server is there
-  }
-  return error instanceof RateLimited ? (error.waitMs > 0 ? "failed" : "overloaded") : "unavailable";
+    /**
+     * Asks until a server has answered or refused: a server that does not answer, fails, or takes no requests now is asked
+     * again, or another one.
+     * @returns the outcome of `send`, and how long that took; an outcome of the kind "answered" is one with predictions
+     * @throws JobError NETWORK (75) after all retries; what `send` throws
+     */
+    async ask<T extends { readonly kind: string }>(question: Question<T>) {
+      let last: ModelServer | undefined;
+      /** The last failure of `send`. What is thrown elsewhere ends the request. */
+      let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+      /** Failures of servers on this request; answers of others before the first one, and before the last try. */
+      let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
+
+      const tryOnce = async (): Promise<(T | RefusedRows) & { readonly ms: number }> => {
+        await (waitMs > 0 ? retry.sleep(waitMs) : undefined);
+        await question.ready();
+        const turn = await turns.begin(question.tokens, last);
+        last = turn.server;
+        const startedMs = retry.nowMs();
+        let end: RequestEnd = { kind: "works" };
+        try {
+          const outcome = await question.send(turn);
+          const ms = retry.nowMs() - startedMs;
+          end = outcome.kind === "answered" ? { kind: "answered", rows: question.rows, ms } : end;
+          return { ...outcome, ms };
+        } catch (error) {
+          const verdict = judge(turn, error);
+          if (verdict.kind === "end") {
+            turns.stop(verdict.error);
+            failure = { error, verdict };
+            throw error;
+          }
+
+          const { found } = verdict;
+          const limited = error instanceof RateLimited ? error : undefined;
+          // Requests may wait longer for their turn than for a server that is away: it is there if others were answered.
+          const isNew = limited !== undefined && turns.answers > answersAtFailure;
+          failure = { error, verdict: { ...verdict, isNew } };
+          answersAtFailure = turns.answers;
+          waitMs = limited?.waitMs ?? 0;
+          if (!(error instanceof ServerFault)) {
+            // A server that does not know its model, or that asks this request alone to wait, is there.
+            const isThere = error instanceof UnknownModel || waitMs > 0;
+            end = { kind: isThere ? "failed" : limited === undefined ? "unavailable" : "overloaded", found };
+            throw error;
+          }
+
+          end = { kind: "failed", found };
+          answersBefore = faults === 0 ? turns.answers : answersBefore;
+          faults += 1;
+          const works =
+            faults >= question.mostFaults ? await question.works(turn, turns.answers > answersBefore) : undefined;
+          if (works === true) {
+            end = { kind: "works" };
+            return { kind: "refused", reason: undefined, message: found, ms: 0 };
+          }
+          end = works === false ? { kind: "unavailable", found } : end;
+          throw error;
+        } finally {
+          turn.end(end);
+        }
+      };
+
+      const rules = {
+        judge: (error: unknown): Verdict =>
+          failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
+        code: "NETWORK",
+        hint: serverAway,
+      } as const;
+      return await tryAgain(all, retry, rules, tryOnce);
+    },
+  };
 }
 
 /** A response that was read to its end. */
@@ -791,83 +760,62 @@ interface PostOptions {
 }
 
 /**
- * Asks for predictions.
+ * Asks for predictions: over a connection of the pool, since Node's HTTP client takes several times as long, unless there
+ * is a proxy.
  * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `connections` and `sendRequest` throw
  */
 export async function post(
   server: ModelServer,
   inferUrl: string,
-  encoded: EncodedRequest,
-  options: PostOptions,
+  { body, headers: ofBody }: EncodedRequest,
+  { mayResend, mostBytes }: PostOptions,
 ): Promise<Received> {
-  const { body } = encoded;
+  const { signal, timeoutMs, tls, connections } = server;
   const url = new URL(inferUrl);
   const own = await headersNow(server.headers);
-  const plain = { ...own, ...encoded.headers };
+  const plain = { ...own, ...ofBody };
   const headers = (await server.sign?.({ method: "POST", url, headers: plain, body })) ?? plain;
-
-  const proxy = server.findProxy(url);
-  const answer =
-    proxy === undefined
-      ? await postDirectly(server, url, { headers, body }, options)
-      : await postThrough(server, url, { headers, body, proxy }, options.mostBytes);
-
   // AWS quotes these headers of a signature when it refuses one.
   const signed = { login: headers["authorization"] ?? "", token: headers["x-amz-security-token"] ?? "" };
   const credentials = { ...own, ...server.hidden, ...signed };
-  return { ...answer, said: () => withoutValues(Buffer.from(answer.body).toString("utf8"), credentials) };
-}
+  const receivedAs = (answer: Omit<Received, "said">): Received => ({
+    ...answer,
+    said: () => withoutValues(Buffer.from(answer.body).toString("utf8"), credentials),
+  });
 
-/** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
-async function postDirectly(
-  { connections, signal, timeoutMs }: ModelServer,
-  url: URL,
-  { headers, body }: Pick<HttpRequest, "headers" | "body">,
-  { mayResend, mostBytes }: PostOptions,
-): Promise<Omit<Received, "said">> {
+  const proxy = server.findProxy(url);
+  if (proxy !== undefined) {
+    using watch = startTimeout(signal, timeoutMs, tookTooLong);
+    const response = await sendRequest(url, { method: "POST", headers, body, proxy, signal: watch.signal, tls });
+    const { status, headers: received } = response;
+    return receivedAs({ status, headers: received, body: await readAll(readBody(response, watch.signal), mostBytes) });
+  }
   const head = requestHead("POST", `${url.pathname}${url.search}`, { host: url.host, ...headers });
-  const { collect, collected } = createCollector(mostBytes);
-  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => collect(new Uint8Array(chunk)); // it is overwritten
+  const pieces = createCollector(mostBytes);
+  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => pieces.collect(new Uint8Array(chunk)); // it is overwritten
   const exchange = { head, body, signal, timeoutMs, mayResend, onHeaders };
   const { status, headers: received } = await connections.exchange(originOf(url), exchange);
-
-  const get = (name: string): string | null => received[name] ?? null;
-  const encoding = get("content-encoding");
-  const sent = collected();
+  const encoding = received["content-encoding"];
+  const sent = pieces.collected();
   // The request asks for no compression, but a proxy in front of the server may compress anyway.
-  const plain = encoding === null ? sent : await readAll(decompressed(Readable.from([sent]), encoding), mostBytes);
-  return { status, headers: { get }, body: plain };
-}
-
-async function postThrough(
-  { signal, timeoutMs, tls }: ModelServer,
-  url: URL,
-  request: Pick<HttpRequest, "headers" | "body" | "proxy">,
-  mostBytes: number,
-): Promise<Omit<Received, "said">> {
-  using watch = startTimeout(signal, timeoutMs, tookTooLong);
-  const response = await sendRequest(url, { method: "POST", ...request, signal: watch.signal, tls });
-  const { status, headers } = response;
-  return { status, headers, body: await readAll(readBody(response, watch.signal), mostBytes) };
+  const whole = encoding === undefined ? sent : await readAll(decompressed(Readable.from([sent]), encoding), mostBytes);
+  return receivedAs({ status, headers: { get: (name) => received[name] ?? null }, body: whole });
 }
 
 async function readAll(pieces: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Uint8Array<ArrayBuffer>> {
-  const { collect, collected } = createCollector(mostBytes);
+  const collector = createCollector(mostBytes);
   for await (const piece of pieces) {
-    collect(piece);
+    collector.collect(piece);
   }
-  return collected();
+  return collector.collected();
 }
 
 /** Collects pieces as one array. `collect` throws ServerFault beyond `mostBytes`. */
-function createCollector(mostBytes: number): {
-  readonly collect: (piece: Uint8Array) => void;
-  readonly collected: () => Uint8Array<ArrayBuffer>;
-} {
+function createCollector(mostBytes: number) {
   const pieces: Uint8Array[] = [];
   let size = 0;
   return {
-    collect(piece) {
+    collect(piece: Uint8Array) {
       size += piece.length;
       if (size > mostBytes) {
         const mebibytes = Math.floor(mostBytes / 2 ** 20);
@@ -875,7 +823,7 @@ function createCollector(mostBytes: number): {
       }
       pieces.push(piece);
     },
-    collected() {
+    collected(): Uint8Array<ArrayBuffer> {
       const [first] = pieces;
       if (pieces.length === 1 && first?.constructor === Uint8Array) {
         return first as Uint8Array<ArrayBuffer>;

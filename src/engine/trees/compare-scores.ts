@@ -7,7 +7,7 @@ import type { Transform } from "./ensemble.js";
  * round otherwise on other machines; scores of those are probabilities.
  */
 export function boundOf(transform: Transform): number {
-  return transform === "NONE" ? 0 : transform === "PROBIT" ? 2 ** -16 : 2 ** -21;
+  return transform === "NONE" ? 0 : 2 ** -21;
 }
 
 /** How two tensors of the same rows differ; undefined: by no more than `bound`. */

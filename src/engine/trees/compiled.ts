@@ -1,7 +1,6 @@
 import { encodeTexts, type Tensor } from "../../columnar/tensor.js";
-import { assertNever } from "../../util/errors.js";
-import { type Classes, type Ensemble, Unsupported } from "./ensemble.js";
-import { type Floats, neutralOf, openTreeScorer } from "./scorer.js";
+import { type Classes, type Ensemble, type Transform, Unsupported } from "./ensemble.js";
+import { type Floats, openTreeScorer } from "./scorer.js";
 
 /** A node of trees that scores rows by itself. */
 export interface CompiledTrees extends Disposable {
@@ -174,17 +173,16 @@ function roundingOf(isDouble: boolean): Round {
   return isDouble ? (value) => value : Math.fround;
 }
 
-/** TreeAggregator*::FinalizeScores1. Of the post transforms, it knows probit alone. */
+/** TreeAggregator*::FinalizeScores1, which knows none of these post transforms. */
 function oneTarget(ensemble: Ensemble, isDouble: boolean): Finish {
-  const { aggregate, transform } = ensemble;
+  const { aggregate } = ensemble;
   const round = roundingOf(isDouble);
   const base = ensemble.base[0] ?? 0;
   const trees = ensemble.roots.length;
   return (from, to, [scores = new Float32Array()], { values }) => {
     for (let row = from; row < to; row += 1) {
       const sum = scores[row - from] ?? 0;
-      const score = round((aggregate === "AVERAGE" ? round(sum / trees) : sum) + base);
-      values[row] = transform === "PROBIT" ? probit(Math.fround(score)) : score;
+      values[row] = round((aggregate === "AVERAGE" ? round(sum / trees) : sum) + base);
     }
   };
 }
@@ -195,8 +193,7 @@ function severalTargets(ensemble: Ensemble, isDouble: boolean): Finish {
   const round = roundingOf(isDouble);
   const base = ensemble.base.length === targets ? ensemble.base : new Float64Array(targets);
   const trees = ensemble.roots.length;
-  const neutral = neutralOf(ensemble);
-  const write = transformer(ensemble);
+  const write = transforms[ensemble.transform];
   const row = isDouble ? new Float64Array(targets) : new Float32Array(targets);
   return (from, to, scores, { values }) => {
     for (let at = from; at < to; at += 1) {
@@ -204,7 +201,7 @@ function severalTargets(ensemble: Ensemble, isDouble: boolean): Finish {
         const sum = scores[target]?.[at - from] ?? 0;
         const score = aggregate === "AVERAGE" ? round(sum / trees) : sum;
         // ONNX Runtime writes 0 for a target that none of the row's leaves has, even if it has a base value.
-        row[target] = Object.is(sum, neutral) ? 0 : round(score + (base[target] ?? 0));
+        row[target] = Object.is(sum, -0) ? 0 : round(score + (base[target] ?? 0));
       }
       write(row);
       values.set(row, at * targets);
@@ -216,7 +213,7 @@ function severalTargets(ensemble: Ensemble, isDouble: boolean): Finish {
 function severalClasses(ensemble: Ensemble, isDouble: boolean): Finish {
   const { targets, base } = ensemble;
   const round = roundingOf(isDouble);
-  const write = transformer(ensemble);
+  const write = transforms[ensemble.transform];
   const row = isDouble ? new Float64Array(targets) : new Float32Array(targets);
   return (from, to, scores, { values, labels }) => {
     for (let at = from; at < to; at += 1) {
@@ -240,39 +237,24 @@ function severalClasses(ensemble: Ensemble, isDouble: boolean): Finish {
 }
 
 /** write_scores of two or more values, in place. */
-function transformer({ transform }: Pick<Ensemble, "transform">): (values: Float32Array | Float64Array) => void {
-  switch (transform) {
-    case "LOGISTIC":
-      return each(logistic);
-    case "PROBIT":
-      return each(probit);
-    case "SOFTMAX":
-      return softmax;
-    case "SOFTMAX_ZERO":
-      return softmaxZero;
-    case "NONE":
-      return () => undefined;
-    default:
-      return assertNever(transform);
-  }
-}
-
-function each(change: (x: number) => number): (values: Float32Array | Float64Array) => void {
-  return (values) => {
+const transforms: Readonly<Record<Transform, (values: Float32Array | Float64Array) => void>> = {
+  NONE: () => undefined,
+  LOGISTIC(values) {
     for (let index = 0; index < values.length; index += 1) {
-      values[index] = change(Math.fround(values[index] ?? 0));
+      values[index] = logistic(Math.fround(values[index] ?? 0));
     }
-  };
-}
+  },
+  SOFTMAX: softmax,
+};
 
 /** Finishes the scores of two classes, where one score may determine both. */
 function twoClasses(ensemble: Ensemble, classes: Classes, isDouble: boolean): Finish {
-  const { base, transform } = ensemble;
-  if ((base.length === 1 && !classes.binary) || transform === "PROBIT") {
+  const { base } = ensemble;
+  if (base.length === 1 && !classes.binary) {
     throw new Unsupported("of one score, ONNX Runtime writes one class alone");
   }
   const round = roundingOf(isDouble);
-  const write = transformer(ensemble);
+  const write = transforms[ensemble.transform];
   const both = isDouble ? new Float64Array(2) : new Float32Array(2);
   const pair = pairWriter(ensemble, classes, round);
   return (from, to, [first = both, second = both], { values, labels }) => {
@@ -371,20 +353,6 @@ function logistic(x: number): number {
   return x < 0 ? fround(1 - value) : value;
 }
 
-const factor = fround(0.147);
-const rootOfTwo = fround(Math.SQRT2);
-const scale = fround(2 / fround(fround(Math.PI) * factor));
-const inverse = fround(1 / factor);
-
-/** ComputeProbit of ONNX Runtime's ml_common.h. */
-function probit(x: number): number {
-  const y = fround(fround(2 * x) - 1);
-  const log = fround(Math.log(fround(fround(1 - y) * fround(1 + y))));
-  const v = fround(scale + fround(0.5 * log));
-  const root = fround(Math.sqrt(fround(fround(v * v) - fround(inverse * log))));
-  return fround(rootOfTwo * fround((y < 0 ? -1 : 1) * fround(Math.sqrt(fround(root - v)))));
-}
-
 /** ComputeSoftmax, in place. */
 function softmax(values: Float32Array | Float64Array): void {
   const top = largest(values);
@@ -398,28 +366,6 @@ function softmax(values: Float32Array | Float64Array): void {
     values[index] = fround((values[index] ?? 0) / sum);
   }
 }
-
-/** ComputeSoftmaxZero, in place: values near 0 stay near it. */
-function softmaxZero(values: Float32Array | Float64Array): void {
-  const top = largest(values);
-  const factorOfZeros = expOfFloat(-top);
-  let sum = 0;
-  for (let index = 0; index < values.length; index += 1) {
-    const value = fround(values[index] ?? 0);
-    if (value > nearZero || value < -nearZero) {
-      const power = expOfFloat(fround(value - top));
-      values[index] = power;
-      sum = fround(sum + power);
-    } else {
-      values[index] = (values[index] ?? 0) * factorOfZeros;
-    }
-  }
-  for (let index = 0; index < values.length; index += 1) {
-    values[index] = (values[index] ?? 0) / sum;
-  }
-}
-
-const nearZero = fround(0.0000001);
 
 function largest(values: Float32Array | Float64Array): number {
   let top = -fround(3.4028234663852886e38);

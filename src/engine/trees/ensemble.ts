@@ -22,12 +22,12 @@ export interface Ensemble {
   readonly transform: Transform;
   /** Base values that are added to the scores: none, or one for each target; one also for two classes. */
   readonly base: Float64Array;
-  /** The classes of a classifier. */
   readonly classes: Classes | undefined;
 }
 
-export type Aggregate = "SUM" | "AVERAGE" | "MIN" | "MAX";
-export type Transform = "NONE" | "LOGISTIC" | "SOFTMAX" | "SOFTMAX_ZERO" | "PROBIT";
+export type Aggregate = "SUM" | "AVERAGE";
+/** Those that exporters write: of the others, ONNX Runtime computes the trees. */
+export type Transform = "NONE" | "LOGISTIC" | "SOFTMAX";
 
 /** The nodes of all trees, by their place in the model. Where a node's condition holds, its true child comes next. */
 export interface TreeNodes {
@@ -68,8 +68,8 @@ const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeE
 
 /** In the order of the numbers that TreeEnsemble has for them. */
 const numberedModes: readonly NodeMode[] = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"];
-const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM", "MIN", "MAX"];
-const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
+const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM"];
+const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX"];
 
 export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
   return domain === "ai.onnx.ml" && (treeOperators as readonly string[]).includes(operator);
@@ -237,7 +237,6 @@ function placesOf(attributes: Attributes, prefix: "class" | "target", placeOf: P
 }
 
 interface WeightList {
-  /** The node of each weight. */
   readonly nodeOf: Int32Array;
   readonly targets: Float64Array;
   readonly values: Float64Array;

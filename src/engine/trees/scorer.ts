@@ -1,13 +1,12 @@
 import { areHere, loopsSharingMemory, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
 import { assertNever } from "../../util/errors.js";
-import { type Aggregate, type Ensemble, type TreeNodes, Unsupported } from "./ensemble.js";
+import { type Ensemble, type TreeNodes, Unsupported } from "./ensemble.js";
 import { treeLoopsCode } from "./tree-loops-code.js";
 
 export type Floats = Float32Array<ArrayBuffer> | Float64Array<ArrayBuffer>;
 
 /** The trees of an ensemble in this thread's WebAssembly memory. */
 interface TreeScorer extends Disposable {
-  /** Features that a row must have. */
   readonly features: number;
   /**
    * Adds up the leaves of rows, block after block.
@@ -73,8 +72,6 @@ function createScorer(ensemble: Ensemble, isDouble: boolean, memory: TreeMemory)
   const exits = memory.take(rowStep * 4);
   const fill = columnFiller(columns, block);
   const table = writeTables(ensemble, columns, block);
-  const neutral = neutralOf(ensemble);
-  const how = hows[ensemble.aggregate] + (isDouble ? 4 : 0);
   const copy = rowCopier(block);
   return {
     features: ensemble.nodes.features.reduce((most, feature) => Math.max(most, feature + 1), 0),
@@ -87,9 +84,9 @@ function createScorer(ensemble: Ensemble, isDouble: boolean, memory: TreeMemory)
         const padded = Math.ceil((to - from) / rowStep) * rowStep;
         fill(at, width * size, padded);
         for (const sums of scores) {
-          sums.fill(neutral, 0, padded);
+          sums.fill(-0, 0, padded);
         }
-        loops.scoreBlock(table.start, table.end, padded, how, exits);
+        loops.scoreBlock(table.start, table.end, padded, Number(isDouble), exits);
         take(from, to, scores);
       }
     },
@@ -114,9 +111,6 @@ function rowCopier(block: Block): (rows: Floats, width: number) => number {
     return copy.at;
   };
 }
-
-/** Aggregations by the number that `scoreBlock` takes. */
-const hows: Readonly<Record<Aggregate, number>> = { SUM: 0, AVERAGE: 0, MIN: 1, MAX: 2 };
 
 /** Makes the columns of rows at an address, so many bytes apart. */
 function columnFiller({ ranked, sets }: Columns, block: Block): (x: number, stride: number, rows: number) => void {
@@ -313,16 +307,11 @@ function targetsOf({ weights, targets }: Ensemble, leaves: readonly number[]): n
   return [...used].toSorted((a, b) => a - b);
 }
 
-/** Returns the weight that changes no score. It marks leaves without a weight for a target. */
-export function neutralOf({ aggregate }: Pick<Ensemble, "aggregate">): number {
-  return aggregate === "MIN" ? Number.POSITIVE_INFINITY : aggregate === "MAX" ? Number.NEGATIVE_INFINITY : -0;
-}
-
 function writeLeaves(ensemble: Ensemble, block: Block, leaves: readonly number[], target: number): number {
   const { weights } = ensemble;
   const start = block.memory.take(leaves.length * (block.isDouble ? 8 : 4));
   const values = floatsAt(block, start, leaves.length);
-  values.fill(neutralOf(ensemble));
+  values.fill(-0); // it changes no score, and marks leaves without a weight for the target
   for (const [place, leaf] of leaves.entries()) {
     for (let index = weights.starts[leaf] ?? 0; index < (weights.starts[leaf + 1] ?? 0); index += 1) {
       if (weights.targets[index] === target) {
@@ -344,7 +333,7 @@ interface TreeLoops {
   readonly rankBytes: (ranks: number, rows: number, base: number, nan: number, out: number) => void;
   readonly memberFloats: MarkMembers;
   readonly memberDoubles: MarkMembers;
-  readonly scoreBlock: (tree: number, end: number, rows: number, how: number, exits: number) => void;
+  readonly scoreBlock: (tree: number, end: number, rows: number, isDouble: number, exits: number) => void;
 }
 
 type RankValues = (x: number, stride: number, rows: number, thresholds: number, firstHalf: number, out: number) => void;
@@ -414,7 +403,6 @@ interface Columns {
   readonly ranked: readonly RankedFeature[];
   readonly sets: readonly SetColumn[];
   readonly count: number;
-  /** The condition of each node that is no leaf. */
   readonly conditions: ReadonlyMap<number, Condition>;
 }
 

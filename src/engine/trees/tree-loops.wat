@@ -215,27 +215,12 @@
       (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
   ;; end
 
-  ;; each T Kind size shift: f32 Floats 4 2, f64 Doubles 8 3
-  ;; each which is: min lt, max gt
-  (func ${which}{Kind} (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32) (local $value {T}) (local $sum {T})
-    (local.set $end (i32.add (local.get $exits) (i32.const 256)))
-    (loop $next
-      (local.set $value ({T}.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const {shift})))))
-      (local.set $sum ({T}.load offset=0 (local.get $scores)))
-      ({T}.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) ({T}.{is} (local.get $value) (local.get $sum))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const {size})))
-      (local.set $exits (i32.add (local.get $exits) (i32.const 4)))
-      (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  ;; end
-  ;; end
-
   ;; Runs trees over a block of rows, a multiple of 64. A tree: groups of leaves (0: it is walked), depth, where its entries or its root
-  ;; lie, how many targets it has; for each of them: where its scores lie, and its leaves. `how`: 0 to 2: add, min, max; with 4: doubles.
+  ;; lie, how many targets it has; for each of them: where its scores lie, and its leaves. `double`: 1 if they are float64.
   (func (export "scoreBlock")
-    (param $tree i32) (param $end i32) (param $rows i32) (param $how i32) (param $exits i32)
+    (param $tree i32) (param $end i32) (param $rows i32) (param $double i32) (param $exits i32)
     (local $row i32) (local $target i32) (local $lastTarget i32) (local $scores i32) (local $leaves i32) (local $rowBytes i32)
-    (local.set $rowBytes (select (i32.const 3) (i32.const 2) (i32.ge_u (local.get $how) (i32.const 4))))
+    (local.set $rowBytes (i32.add (i32.const 2) (local.get $double)))
     (block $through
       (loop $nextTree
         (br_if $through (i32.eq (local.get $tree) (local.get $end)))
@@ -265,26 +250,9 @@
               (local.set $scores
                 (i32.add (i32.load (local.get $target)) (i32.shl (local.get $row) (local.get $rowBytes))))
               (local.set $leaves (i32.load offset=4 (local.get $target)))
-              (block $done
-                (block $maxDoubles
-                  (block $minDoubles
-                    (block $addDoubles
-                      (block $maxFloats
-                        (block $minFloats
-                          (block $addFloats
-                            (br_table $addFloats $minFloats $maxFloats $addFloats $addDoubles $minDoubles $maxDoubles
-                              (local.get $how)))
-                          (call $addFloats (local.get $scores) (local.get $leaves) (local.get $exits))
-                          (br $done))
-                        (call $minFloats (local.get $scores) (local.get $leaves) (local.get $exits))
-                        (br $done))
-                      (call $maxFloats (local.get $scores) (local.get $leaves) (local.get $exits))
-                      (br $done))
-                    (call $addDoubles (local.get $scores) (local.get $leaves) (local.get $exits))
-                    (br $done))
-                  (call $minDoubles (local.get $scores) (local.get $leaves) (local.get $exits))
-                  (br $done))
-                (call $maxDoubles (local.get $scores) (local.get $leaves) (local.get $exits)))
+              (if (local.get $double)
+                (then (call $addDoubles (local.get $scores) (local.get $leaves) (local.get $exits)))
+                (else (call $addFloats (local.get $scores) (local.get $leaves) (local.get $exits))))
               (local.set $target (i32.add (local.get $target) (i32.const 8)))
               (br $nextTarget)))
           (local.set $row (i32.add (local.get $row) (i32.const 64)))

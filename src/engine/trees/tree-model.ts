@@ -344,7 +344,6 @@ interface OwnOutput {
 }
 
 interface ModelPart {
-  /** The model's inputs that this part takes. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly model: Uint8Array;

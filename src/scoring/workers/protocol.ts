@@ -80,5 +80,5 @@ export interface UnitProtocol extends RpcProtocol {
     read: { request: ReadCall; item: SentRows; result: UnitFailure | undefined };
   };
   toServer: { released: ReleasedRows };
-  toClient: Record<never, unknown>;
+  toClient: Record<string, never>;
 }

@@ -60,6 +60,12 @@ export async function refuseOlderNewRun(session: Session, control: Control, plan
   }
 }
 
+/** Finds the newer run whose rows publishing this run would replace. */
+async function findNewer(session: Session, control: Control, plan: Plan): Promise<string | undefined> {
+  const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, plan, new Set());
+  return newer?.run_id;
+}
+
 /**
  * Finds the runs whose rows this run's would replace: those for a later date, or, where either run has no date or the
  * dates are equal, those planned later, that have published rows in the same table, without `passed`. Adds those that do not concern it to `passed`.

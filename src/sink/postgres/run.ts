@@ -93,6 +93,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   }
 
   return {
+    ...stored,
     state,
     spans: known,
     read: (key) => readTable(tools, plan, key),
@@ -170,94 +171,6 @@ async function countRows(tools: RunTools, plan: Plan, files: string): Promise<vo
       throw error;
     }
   }
-}
-
-function runSink(
-  tools: RunTools,
-  stored: StoredPlan,
-  { known, state }: { readonly known: Map<number, CommittedSpan> } & Pick<RunSink, "state">,
-): RunSink {
-  const { connections, control, target } = tools;
-  const { plan } = stored;
-  const remembering: Remembering = async (work) => {
-    try {
-      return await work();
-    } catch (error) {
-      if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
-        await recordSpansGone(tools, plan.runId, known.keys());
-      }
-      throw error;
-    }
-  };
-  const decisions = runDecisions(tools, plan);
-  return {
-    ...stored,
-    state,
-    ...decisions,
-    profile: () => remembering(decisions.profile),
-    create: (kind, value) => remembering(() => decisions.create(kind, value)),
-    answers: () => openAnswers(tools, plan),
-    read: (key) => readTable(tools, plan, key),
-    spans: known,
-    rejects: () => readRejects(connections, control, plan.runId),
-    refresh: () =>
-      remembering(async () => {
-        const spans = await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored));
-        bySpan(spans, known);
-      }),
-    async begin(attempt) {
-      const begun = await remembering(() =>
-        retriedWrite(tools, `preparing ${target}`, (session) => beginRun(session, tools, stored.plan, known, attempt)),
-      );
-      return runWriter(tools, stored, { known, begun, remembering });
-    },
-  };
-}
-
-/** Adds committed spans to what is known of a run. */
-function bySpan(spans: readonly CommittedSpan[], known = new Map<number, CommittedSpan>()): Map<number, CommittedSpan> {
-  spans.forEach((row) => known.set(row.span, row));
-  return known;
-}
-
-/** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
-type Remembering = <T>(work: () => Promise<T>) => Promise<T>;
-
-function runWriter(
-  tools: RunTools,
-  stored: StoredPlan,
-  {
-    known,
-    begun,
-    remembering,
-  }: { readonly known: Map<number, CommittedSpan>; readonly begun: Begun; readonly remembering: Remembering },
-): RunWriter {
-  const { charset } = begun;
-  return {
-    unfit: async (rows) =>
-      charset === undefined
-        ? unfitRows(rows, begun.columns)
-        : await retrying(`reading ${tools.target}`, tools.retry, () =>
-            knowing(charset, (unknown) => unfitRows(rows, begun.columns, (text) => charset.lacking(text, unknown))),
-          ),
-    spill: (span, rows) => spillRows(tools.spilled, begun, span, rows),
-    async commit(span, { rejects: rejected, ...rows }) {
-      const rejects =
-        charset === undefined
-          ? rejected
-          : await retrying(`reading ${tools.target}`, tools.retry, () => storableRejects(charset, rejected));
-      const commit = spanCommit(tools, stored, begun, span, { ...rows, rejects });
-      const { outcome, committed } = await remembering(() =>
-        retrying(`writing span ${span.index} to ${tools.target}`, tools.retry, (last) =>
-          commitSpan(tools, commit, last),
-        ),
-      );
-      bySpan([committed], known);
-      await tools.spilled.drop(span);
-      return outcome;
-    },
-    finish: (attempt) => remembering(() => finishAndClear(tools, stored, attempt)),
-  };
 }
 
 /** What this attempt writes to, and how its spans are labelled. */

@@ -10,15 +10,15 @@ test("texts that went to a file are found like those in memory, and later ones r
   const random = randomOf(3);
   using texts = createAnswerTexts(20_000);
   const due = new Map<string, string>();
-  // Pages of 255 entries are divided several times; a third of the requests comes again.
-  for (let step = 0; step < 6000; step += 1) {
-    const request = requestOf(Math.floor(random() * 4000));
+  // The table grows; a third of the requests comes again.
+  for (let step = 0; step < 9000; step += 1) {
+    const request = requestOf(Math.floor(random() * 6000));
     const text = `é ${step} ${"x".repeat(Math.floor(random() * 100))}`;
     texts.set(request, text);
     due.set(request, text);
   }
-  expect(due.size).toBeGreaterThan(2500);
-  for (let number = 0; number < 4000; number += 1) {
+  expect(due.size).toBeGreaterThan(4000);
+  for (let number = 0; number < 6000; number += 1) {
     const request = requestOf(number);
     expect(texts.get(request), String(number)).toBe(due.get(request));
   }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { ModelServer, ModelServers } from "#src/engine/served/server.js";
-import { openTurns, type RequestEnd, type Turn, type Turns } from "#src/engine/served/turns.js";
+import { openTurns, type RequestEnd, type Turn } from "#src/engine/served/turns.js";
 
 const answered = { kind: "answered", rows: 100, ms: 1 } as const;
 const overloaded = { kind: "overloaded", found: "503" } as const;
@@ -32,6 +32,8 @@ async function settle(): Promise<void> {
 }
 
 /** Requests that always wait. `inFlight` are the turns that they were given, the oldest first. */
+type Turns = ReturnType<typeof openTurns>;
+
 function askAlways(turns: Turns, count: number): Turn[] {
   const inFlight: Turn[] = [];
   const wait = async (): Promise<never> => {
