@@ -55,7 +55,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   const { document, lines } = parseYaml(yamlText, context.file);
   const placeOf: PlaceOf = (path, offset) =>
-    context.optionOf?.(path) ?? place(context.file, lines.linePos(offset), path);
+    context.optionOf?.(path) ?? lineOf(context.file, lines.linePos(offset), path);
   const fail = failure(placeOf, document, context.file);
   if (!isMap(document.contents)) {
     throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
@@ -167,7 +167,7 @@ function positionOf(document: YamlDocument, problem: Problem): number {
   return isNode(document.contents) ? (document.contents.range?.[0] ?? 0) : 0;
 }
 
-function place(file: string, { line, col }: { line: number; col: number }, path: Path): string {
+function lineOf(file: string, { line, col }: { line: number; col: number }, path: Path): string {
   return `${file}:${line}:${col}${path.length === 0 ? "" : `: ${dotted(path)}`}`;
 }
 
