@@ -8,8 +8,7 @@ import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
 import { isDeadWriter, newWriter } from "../util/writers.js";
 
-/** What the adapters of an attempt share. */
-interface AttemptServices {
+export interface AttemptServices {
   /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;

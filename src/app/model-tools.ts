@@ -47,25 +47,17 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
   return {
     ...lookingAtPaid(model),
     async resolveModel(planned) {
-      if (server?.protocol === "openai") {
-        const { findPrompted } = await import("./served-models.js");
-        return await findPrompted({ ...model, server }, options, planned);
-      }
       if (server !== undefined) {
         const { findServed } = await import("./served-models.js");
-        return await findServed(server, options, planned);
+        return await findServed({ ...model, server }, options, planned);
       }
       const { file, ...facts } = await resolveModel({ ...model, path }, options, planned);
       return { ...facts, model: file };
     },
     async openEngine(resolved, need) {
-      if (server?.protocol === "openai" && "served" in resolved) {
-        const { openPrompted } = await import("./served-models.js");
-        return await openPrompted({ ...model, server }, options, resolved.served.version);
-      }
       if (server !== undefined && "served" in resolved) {
         const { openServed } = await import("./served-models.js");
-        return await openServed(server, options, resolved);
+        return await openServed({ ...model, server }, options, resolved);
       }
       if ("served" in resolved) {
         throw new Error(`the spec has no server for ${resolved.name}`);

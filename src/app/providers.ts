@@ -47,12 +47,10 @@ export function providerMissing(missing: MissingProvider): JobError {
       });
 }
 
-/** The file that runs in a process which tries a provider. */
 const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 /** A driver that takes longer hangs: creating a device takes a second at most. */
 const longestMs = 60_000;
 
-/** What a provider that works says of itself. */
 interface Probed {
   /** The name of the GPU that it has chosen; undefined: unknown. */
   readonly adapter: string | undefined;

@@ -48,7 +48,6 @@ interface Explained {
   readonly remedy: string;
 }
 
-/** @param hints what to do if the name is wrong, and if the error is unknown */
 function explained(errno: string, { hint, unknown }: { readonly hint: string; readonly unknown: string }): Explained {
   const known = ofGivenNames[errno] ?? diskErrors[errno];
   if (known === undefined) {
@@ -141,7 +140,6 @@ export interface JobOptions {
   readonly param: readonly string[];
 }
 
-/** The longest spec that is accepted has fewer bytes in UTF-8. */
 const specLimitBytes = 1024 * 1024;
 
 /** Ids of runs, which some people give in place of a spec. */

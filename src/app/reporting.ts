@@ -49,7 +49,6 @@ import { alone } from "./job-context.js";
 import { finalError } from "./machine.js";
 import { failureText, readSecret } from "./reading.js";
 
-/** An attempt to report on. It is known as soon as its spec is read. */
 interface ReportingContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
   /** The folder of the spec. */
@@ -191,7 +190,6 @@ export function failedBy(thrown: unknown): FailedOutcome {
   };
 }
 
-/** The attempt whose deadline is watched. */
 interface DeadlineContext extends CallContext {
   /** Milliseconds since 1970. */
   readonly dateMs: () => number;
@@ -251,7 +249,6 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-/** A call of `report.on_late`. */
 interface LateCall {
   readonly text: string;
   readonly lateness: Lateness;
@@ -279,9 +276,7 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
   return call === undefined || (await makeCall(context, call)) ? undefined : call;
 }
 
-/** The longest time in milliseconds that the call waits for the target. */
 const recordMs = 5000;
-/** A call that no target records. */
 const unrecorded: DueCall = { done: () => Promise.resolve() };
 
 /**
@@ -312,7 +307,6 @@ export interface CallContext {
   readonly signal: AbortSignal;
 }
 
-/** The keys of `report` that hold a URL to call. */
 type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";
 
 /** The time limit of calls after a signal. It is short, because the process may be killed soon. */
@@ -338,7 +332,6 @@ function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): "on_success"
   return succeeded(outcome) ? "on_success" : exitCodeOfOutcome(outcome) === 0 ? undefined : "on_failure";
 }
 
-/** Calls the URL that the spec names for this outcome, if it names one. */
 async function callFor(context: CallContext, outcome: Outcome): Promise<void> {
   const key = callOf(context.loaded.spec.report, outcome);
   if (key !== undefined) {
@@ -357,7 +350,6 @@ async function callHeld(context: CallContext, report: RunReport): Promise<void> 
   }
 }
 
-/** Calls the URL of the attempt's deadline, if the spec names one. Returns whether it was called. */
 async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<boolean> {
   const { record } = context;
   const { deadlineMs, expectedEndMs } = lateness;
@@ -437,7 +429,6 @@ function pingText(report: RunReport): string {
   return lines.join("\n");
 }
 
-/** Sends the OpenLineage events of an attempt. */
 interface LineageEvents {
   /** Sends the last event. Never fails. */
   end(ended: { readonly outcome: Outcome; readonly endedMs: number }): Promise<void>;
@@ -658,7 +649,6 @@ async function rewrite(
   return files.length > 0 ? [] : [`report.${key}`];
 }
 
-/** Absolute paths. */
 interface ReportFiles {
   readonly html?: string | undefined;
   readonly metrics?: string | undefined;
@@ -737,7 +727,6 @@ async function writeReport(path: string, text: string): Promise<string | undefin
   }
 }
 
-/** A file that is kept up to date during an attempt. */
 const writeMs = 15_000;
 
 /** Writes a text at once, at intervals and at the end. A failure is logged once, and writing is retried. */

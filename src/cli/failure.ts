@@ -133,7 +133,6 @@ export function endOnSignalsAsFirstProcess(): void {
   }
 }
 
-/** What a message says about a stop. */
 interface StopText {
   readonly kept: string;
   readonly hint: string;

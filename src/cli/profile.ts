@@ -88,7 +88,6 @@ function stageTable({ ms }: StageTimes): string[] {
 /** Larger profiles of sessions are left out: parsing them would take more memory than the job. */
 const maxProfileBytes = 64 * 1024 * 1024;
 
-/** Events of ONNX Runtime's profile, in the Trace Event Format. */
 const runtimeEvents = z.array(
   z.object({
     name: z.string(),
@@ -174,7 +173,6 @@ const tracks: Readonly<Record<Stage, string>> = {
   commit: "publish",
 };
 
-/** The process id in all events. */
 const tracePid = 1;
 /** The first thread id that is free for `others`. */
 const otherTids = 1000;
@@ -239,7 +237,6 @@ function createLines(): TrackLines {
   };
 }
 
-/** The metadata event that names a line. */
 function trackName(tid: number, name: string): TraceEvent {
   return { name: "thread_name", ph: "M", pid: tracePid, tid, args: { name } };
 }

@@ -211,7 +211,6 @@ function numberLines(
   ];
 }
 
-/** The number of pairs of labels that are shown. */
 const shownFlips = 10;
 
 function labelLines(
@@ -284,7 +283,6 @@ function showShift(seconds: number): string {
 const secondsPerDay = 86_400;
 const nanosPerDay = 86_400_000_000_000n;
 
-/** The rows that differ most in a column. */
 function differentLines(
   { names, width, keysOf }: Pick<ShownAgreement, "names" | "width" | "keysOf">,
   column: string,
@@ -361,7 +359,6 @@ export function comparisonTables(result: RunComparison, width?: number): string[
   ];
 }
 
-/** The agreement as tables show it. */
 function shownAgreement({ columns, tolerance }: RunComparison): ShownAgreement {
   return { columns: new Map(columns), tolerance, names: modelNames, keysOf: ({ keys }) => keys };
 }

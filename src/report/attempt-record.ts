@@ -149,7 +149,6 @@ export interface NullFeatures {
   readonly rows: number;
 }
 
-/** A span that this attempt committed. */
 interface CommittedSpan {
   readonly rowCount: number;
   readonly profile: SpanProfile;
@@ -161,7 +160,6 @@ interface CommittedSpan {
   readonly byTrees: number;
 }
 
-/** Totals over the spans that this attempt committed. */
 interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
@@ -416,7 +414,6 @@ export function idleReport(
   };
 }
 
-/** Seconds that are worth a word. */
 const mentionedSeconds = 1;
 
 /**
@@ -455,7 +452,6 @@ function between(file: string, stem: string, extension: string): string {
   return file.endsWith(extension) ? file.slice(stem.length, file.length - extension.length) : "";
 }
 
-/** Splits a path as Node's `path.parse` splits its base name. */
 function splitAtExtension(path: string): readonly [string, string] {
   const extension = /[^/.][^/]*?(\.[^./]*)$/.exec(path)?.[1] ?? "";
   return [path.slice(0, path.length - extension.length), extension];

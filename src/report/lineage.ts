@@ -81,7 +81,6 @@ interface Moment {
   readonly end?: End;
 }
 
-/** The fields that only the last event of an attempt has. */
 interface End {
   readonly facts: Json;
   readonly message: string | undefined;
@@ -261,7 +260,6 @@ function measuredIn({ check, measured }: Finding): number | undefined {
   return typeof measured === "number" && check !== "range" ? measured : undefined;
 }
 
-/** The limit of findings in a message. */
 const mostFindings = 5;
 
 /** Names the checks that hold a run, without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
@@ -346,7 +344,6 @@ export function tableDataset(
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The run of a scheduler that started this attempt. */
 interface ParentRun {
   readonly run: { readonly runId: string };
   readonly job: { readonly namespace: string; readonly name: string };

@@ -16,13 +16,9 @@ export interface MetricsState {
   readonly endedMs: number | undefined;
 }
 
-/** The gauge with the last success of a job. */
 const lastSuccess = "infer_batch_last_success_timestamp_seconds";
-/** What it means. */
 const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
-/** The gauge with the exit code of an attempt. */
 const exitCodeMetric = "infer_batch_exit_code";
-/** The gauge with the start of an attempt, which all metrics have. */
 const startedMetric = "infer_batch_started_timestamp_seconds";
 const infoMetric = "infer_batch_info";
 
@@ -212,7 +208,6 @@ function escapeLabel(value: string): string {
   return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 }
 
-/** The labels that tell the metrics of one job and worker from those of others. */
 type AttemptLabels = Pick<AttemptInfo, "job" | "worker">;
 
 /** Metrics of an earlier attempt that this attempt repeats. */
@@ -249,16 +244,13 @@ interface Gauge {
 type Labels = Readonly<Record<string, string>>;
 
 const checkMetric = "infer_batch_check";
-/** The gauge that each check of a run has. */
 const checkResultMetric = `${checkMetric}_result`;
 
 /** The limit of results that have gauges. The worst results come first. */
 const mostChecks = 300;
 
-/** The values of `infer_batch_check_result`. Higher is worse. */
 const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 
-/** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
 function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
   const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
@@ -295,13 +287,10 @@ function worstByColumn(results: readonly Finding[]): Finding[] {
   return sorted.slice(0, mostChecks);
 }
 
-/** The gauge with the state of a run. */
 const stateMetric = "infer_batch_run_state";
 const states = ["unfinished", "held", "published", "discarded"] as const;
-/** The state of a run in its metrics. */
 type MetricsRunState = (typeof states)[number];
 
-/** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
 function stateGauge(outcome: Outcome | undefined): Gauge {
   const state = stateAfter(outcome);
   return {

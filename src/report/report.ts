@@ -224,7 +224,6 @@ export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
 }
 
-/** Rows for each second. */
 function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
@@ -304,7 +303,6 @@ export function reportText(report: RunReport): string {
   return `${runId}: ${status}, ${attemptText(report)}${endText(report)}`;
 }
 
-/** What an attempt that scored rows has made of them, and how fast. */
 function attemptText(report: RunReport): string {
   const { rowsRejected, rowsFiltered, rowsReused, spansResumed } = report;
   const reused = rowsReused === 0 ? "" : `, ${showCount(rowsReused)} of them reused`;
@@ -315,7 +313,6 @@ function attemptText(report: RunReport): string {
   return `${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${reused}${rejected}${filtered}${resumed}`;
 }
 
-/** What the run has spent, what its checks say, and where its rows are. */
 function endText({ status, output, spending, verdict }: RunReport): string {
   const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
   const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
@@ -368,7 +365,6 @@ export interface ServerReport {
   readonly urls: readonly UrlReport[];
 }
 
-/** The requests of an attempt to one of several servers. */
 interface UrlReport {
   readonly url: string;
   readonly requests: number;
@@ -483,7 +479,6 @@ export function spendingText({ attempt, run, rowsReused, requestsLost }: Spendin
   return `${spentText(run)}${own}${reused}${lostText(requestsLost)}`;
 }
 
-/** The part of a line about spending that says how many answers were lost. */
 function lostText(requestsLost: number): string {
   return requestsLost === 0 ? "" : `; ${count(requestsLost, "request")} got no answer, and may have been paid for`;
 }

@@ -31,7 +31,6 @@ function columnWidths(rows: Rows): number[] {
   return widths;
 }
 
-/** How a table is fitted into a terminal. */
 interface FitOptions {
   readonly right?: readonly number[];
   /** Columns in a line of the terminal; undefined: there is none, and the table is as wide as its cells. */

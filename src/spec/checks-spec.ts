@@ -73,7 +73,6 @@ function percentage(most: number): z.ZodType<number> {
 
 const number = z.number({ error: "expected a number" });
 
-/** A list of different columns. */
 function columnsSuchAs(example: string): z.ZodArray<typeof name> {
   return z
     .array(name, { error: `expected a list of columns, such as [${example}]` })

@@ -40,7 +40,6 @@ export function cpuListedLast(providers: readonly Provider[]): string {
 const mostDevices = 128;
 const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 
-/** `auto`, or a list of providers. */
 const autoOrProviders = z
   .union([z.literal("auto"), z.array(z.enum(providerNames)).min(1).superRefine(checkOrder)], {
     error: `expected auto or a list of ${providerNames.join(", ")}`,

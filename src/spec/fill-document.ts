@@ -263,7 +263,6 @@ function fileProblems(template: string, path: Path): Problem[] {
     : [];
 }
 
-/** The type of a param. */
 type ParamType = { readonly type: "date" | "integer" } | { readonly type: "enum"; readonly values: readonly string[] };
 
 const paramForms =
@@ -286,7 +285,6 @@ function isFromToday(value: unknown): boolean {
   return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
 }
 
-/** Returns the name of the param whose value comes from `${hour}`; undefined: there is none. */
 function hourParamOf(document: YamlDocument): string | undefined {
   const params = document.get("params", true);
   const found = (isMap(params) ? params.items : []).find(({ value }) => {
@@ -358,7 +356,6 @@ function textOf({ value, source }: Scalar): string {
   return typeof value === "string" ? value : (source ?? "");
 }
 
-/** Checks the value of a param against its type. */
 function paramProblems(name: string, text: string, type: ParamType): Problem[] {
   const expected = expectedOf(text, type);
   return expected === undefined
@@ -406,7 +403,6 @@ function dateProblems(name: string, text: string): Problem[] {
   return [{ path: ["params", name], text: `found ${text}, expected a date written YYYY-MM-DD: ${meant}` }];
 }
 
-/** Makes the problem for a param without a default and without a value. */
 function missingProblem(name: string, type: ParamType): Problem {
   return { path: ["params", name], text: `it has no default; set it with --param ${name}=${exampleOf(type)}` };
 }
@@ -439,7 +435,6 @@ const someDate = "1970-01-01";
 /** The value of a param that has none, or a wrong one. What is wrong with the param is reported, and once is enough. */
 const valueInRefusedSpec = someDate;
 
-/** Keeps account of stand-ins and of what is made from them. */
 interface StandInAccount {
   /** The value of a param without one; undefined: none may stand in, and the command needs it. */
   readonly take: (name: string, type: ParamType) => string | undefined;

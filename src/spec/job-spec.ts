@@ -31,7 +31,6 @@ const reuse = z.strictObject({
     .describe("Columns of output.columns, by their names in the output, that together name a row."),
 }) satisfies z.ZodType<ReuseSpec>;
 
-/** The part of a spec that `reuse` must fit. */
 interface AroundReuse {
   readonly reuse?: ReuseSpec | undefined;
   readonly output: {
@@ -75,7 +74,6 @@ function problemsOf(
 
 const plainParam = { type: ["string", "number", "boolean"] };
 
-/** Makes the JSON Schema of a param with a type. */
 function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
   return {
     type: "object",

@@ -206,7 +206,6 @@ function explain(error: YAMLError, text: string): { found: string; hint: string 
   return { found: error.message, hint: quoted };
 }
 
-/** Returns what the parser accepted with a warning. */
 function parserWarnings(document: YamlDocument): Problem[] {
   return document.warnings.map((warning) => ({ path: [], text: warning.message, offset: warning.pos[0] }));
 }
@@ -234,7 +233,6 @@ function shapeProblems(document: YamlDocument): Problem[] {
   return problems;
 }
 
-/** The keys that the schema knows at `path`. */
 function keysAt(path: readonly (string | number)[]): string[] {
   let node: unknown = specJsonSchema();
   for (const part of path) {
@@ -244,7 +242,6 @@ function keysAt(path: readonly (string | number)[]): string[] {
   return Object.keys(property(mappingForm(node), "properties") ?? {});
 }
 
-/** Returns the mapping form of a schema that allows several forms. */
 function mappingForm(node: unknown): unknown {
   const forms = property(node, "anyOf");
   return Array.isArray(forms) ? forms.find((form) => property(form, "properties") !== undefined) : node;
@@ -255,7 +252,6 @@ function property(value: unknown, key: string): object | undefined {
   return typeof found === "object" && found !== null ? found : undefined;
 }
 
-/** The spec that an issue is about. */
 interface Described {
   /** The text at a path, before variables were filled in. */
   readonly valueAt: (path: readonly (string | number)[]) => unknown;
@@ -409,7 +405,6 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
   return { ...loaded, spec, outputPattern: folder };
 }
 
-/** The key that names a file with a prompt. */
 const promptFile = ["model", "prompt", "file"];
 
 interface FileTools {

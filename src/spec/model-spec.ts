@@ -159,7 +159,6 @@ const inputSource = z.union([z.array(text).min(1), filled], {
   error: "expected a list of columns, { column, pad }, { tokenize, tokenizer }, { mask_of } or { types_of }",
 }) satisfies z.ZodType<InputSource>;
 
-/** A model's path or URI. */
 const modelPath = text.superRefine((path, context) => {
   const message = modelUriProblem(path);
   if (message !== undefined) {
@@ -167,7 +166,6 @@ const modelPath = text.superRefine((path, context) => {
   }
 });
 
-/** The keys that bind a model to columns. */
 const bindingKeys = {
   inputs: z
     .record(z.string(), inputSource)
@@ -197,7 +195,6 @@ const bindingKeys = {
     .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
 };
 
-/** Hex digest of a model. */
 const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
 
 export const model = z

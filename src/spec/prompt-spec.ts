@@ -28,7 +28,6 @@ interface TruncateSpec {
   readonly side: "start" | "end";
 }
 
-/** Facts about an answer other than its content. */
 const answerColumns = ["prompt_tokens", "completion_tokens", "finish_reason", "model"] as const;
 
 type AnswerColumn = (typeof answerColumns)[number];
@@ -258,7 +257,6 @@ interface GivenKeys extends PromptKeys {
   readonly outputs?: unknown;
 }
 
-/** A key that is missing, or does not go with other keys. */
 interface KeyProblem {
   readonly path: readonly string[];
   readonly message: string;

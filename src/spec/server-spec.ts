@@ -10,7 +10,6 @@ type RequestTemplate = Readonly<Record<string, unknown>>;
 const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
 const requestError = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
 
-/** A layout by its name, or a template. */
 const requestForm = z.union([z.enum(["instances", "inputs", "dataframe_split"]), z.record(z.string(), z.unknown())], {
   error: requestError,
 });

@@ -74,7 +74,7 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
     return end;
   });
   const runs = jobs.jobs.map(
-    ({ value, runId }, index): EndedRun => ends[index] ?? { value, runId, status: "not_started", exitCode: 0 },
+    ({ value, runId }, index): BackfillRun => ends[index] ?? { value, runId, status: "not_started", exitCode: 0 },
   );
 
   const backfill = { param, first, last, runs, model };
@@ -98,10 +98,8 @@ function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): 
   return order;
 }
 
-type EndedBackfill = Backfill & { readonly runs: readonly EndedRun[] };
-
 /** The error that a backfill ends with: that of the worst run; undefined: every run is complete. */
-function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillOptions): unknown {
+function failureOf(backfill: Backfill, specPath: string, options: BackfillOptions): unknown {
   const { param, first, last, runs } = backfill;
   const worst = worstOf(runs);
   if (worst === undefined) {
@@ -116,7 +114,7 @@ function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillO
   });
 }
 
-function continuing({ param, last, runs }: EndedBackfill, specPath: string, options: BackfillOptions): string[] {
+function continuing({ param, last, runs }: Backfill, specPath: string, options: BackfillOptions): string[] {
   if (options.reprocess !== "completed") {
     const changed = runs.some(({ status }) => status === "failed" || status === "held" || status === "discarded");
     const again =
@@ -137,8 +135,7 @@ function continuing({ param, last, runs }: EndedBackfill, specPath: string, opti
   ];
 }
 
-/** Lines that name the values whose runs need a person. */
-function findings(runs: readonly EndedRun[]): string[] {
+function findings(runs: readonly BackfillRun[]): string[] {
   const named = (status: ValueStatus, text: string): string[] => {
     const values = valuesText(runs, status, 10);
     return values === "" ? [] : [`${text}: ${values}`];
@@ -151,7 +148,6 @@ function findings(runs: readonly EndedRun[]): string[] {
   ];
 }
 
-/** What all runs of a backfill share. */
 interface Shared {
   readonly specPath: string;
   readonly options: BackfillOptions;
@@ -166,13 +162,7 @@ interface Shared {
   readonly signal: AbortSignal;
 }
 
-/** The run of one value, with the error that it ended with. */
-interface EndedRun extends BackfillRun {
-  readonly error?: unknown;
-}
-
-/** Carries out the run of one value, and logs how it ended. Never throws. */
-async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
+async function runValue(shared: Shared, job: BackfillJob): Promise<BackfillRun> {
   const { jobs, options } = shared;
   const { value, runId } = job;
   const log = logOfValue(shared.log, `${jobs.range.param}=${value}`, shared.warned);
@@ -186,11 +176,11 @@ async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
   const run = { value, runId, ...(again ? await attempted(shared, job, log, true) : end) };
 
   const place = `(${jobs.jobs.findIndex((other) => other.value === value) + 1} of ${jobs.jobs.length})`;
-  if (run.failure === undefined) {
+  if (run.error === undefined) {
     log.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
   } else if (run.status !== "stopped") {
-    const hint = run.failure.hint === undefined ? "" : `\n  hint: ${run.failure.hint}`;
-    log.warn(`${run.failure.message} ${place}${hint}`);
+    const hint = run.error instanceof JobError && run.error.hint !== undefined ? `\n  hint: ${run.error.hint}` : "";
+    log.warn(`${messageOf(run.error)} ${place}${hint}`);
   }
   return run;
 }
@@ -203,7 +193,7 @@ function isFinal({ error, report }: Attempted): boolean {
     : !report.decided.isOwnVerdict;
 }
 
-type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "modelSha256" | "error">;
+type Attempted = Omit<BackfillRun, "value" | "runId">;
 
 async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, newRun: boolean): Promise<Attempted> {
   const { specPath, options, order, sharedModels, runsOfCommand, progress, signal } = shared;
@@ -230,21 +220,11 @@ async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, n
 
     const error = report.decided?.error;
     const modelSha256 = record.run?.modelSha256;
-    return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, ...(error && failed(error)) };
+    return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, error };
   } catch (thrown) {
     const error = finalError(thrown);
-    return {
-      status: statusOf(error),
-      exitCode: exitCodeOf(error),
-      modelSha256: record?.run?.modelSha256,
-      ...failed(error),
-    };
+    return { status: statusOf(error), exitCode: exitCodeOf(error), modelSha256: record?.run?.modelSha256, error };
   }
-}
-
-function failed(error: unknown): Pick<EndedRun, "failure" | "error"> {
-  const known = error instanceof JobError ? error : undefined;
-  return { error, failure: { code: known?.code ?? "BUG", message: messageOf(error), hint: known?.hint } };
 }
 
 function statusOf(error: unknown): ValueStatus {
@@ -279,7 +259,6 @@ function logOfValue(log: Log, label: string, warned: Set<string>): ValueLog {
   };
 }
 
-/** The job with one value of the range. */
 interface BackfillJob {
   /** The text of the value in reports. */
   readonly value: string;
@@ -394,16 +373,10 @@ interface BackfillRun extends ValueEnd {
   readonly runId: string;
   /** The report of the attempt; undefined: it failed or was not started. */
   readonly report?: RunReport | undefined;
-  readonly failure?: BackfillFailure | undefined;
+  /** What it ended with, if it needs a person or another attempt. */
+  readonly error?: unknown;
   /** The digest of the model that the run's plan pins; undefined: there is no plan. */
   readonly modelSha256?: string | undefined;
-}
-
-interface BackfillFailure {
-  /** The code of a JobError, or BUG. */
-  readonly code: string;
-  readonly message: string;
-  readonly hint: string | undefined;
 }
 
 interface Backfill {
@@ -434,9 +407,12 @@ const words: Readonly<Record<ValueStatus, string>> = {
  */
 const mostShown = 400;
 
-/** Lists the values with a status, at most the first `most`. */
+function valuesOf(runs: readonly BackfillRun[], status: ValueStatus): readonly string[] {
+  return runs.filter((run) => run.status === status).map(({ value }) => value);
+}
+
 function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40): string {
-  const values = runs.filter((run) => run.status === status).map(({ value }) => value);
+  const values = valuesOf(runs, status);
   const more = values.length > most ? [`and ${count(values.length - most, "more value")}`] : [];
   return [...values.slice(0, most), ...more].join(", ");
 }
@@ -444,7 +420,7 @@ function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40
 /** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
 function totalsText(runs: readonly BackfillRun[]): string {
   const parts = valueStatuses.flatMap((status) => {
-    const number = runs.filter((run) => run.status === status).length;
+    const number = valuesOf(runs, status).length;
     return number === 0 ? [] : [`${showCount(number)} ${words[status]}`];
   });
   const warned = runs.filter(hasWarnings).length;
@@ -463,13 +439,13 @@ function hasWarnings({ report }: BackfillRun): boolean {
  */
 function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
   const shown = runs.length <= mostShown ? runs : runs.filter((run) => !isComplete(run.status) || hasWarnings(run));
-  const rows = shown.map(({ value, status, report, failure }) => [
+  const rows = shown.map(({ value, status, report, error }) => [
     value,
     words[status],
     shownCount(writtenRows(report)?.output),
     shownCount(writtenRows(report)?.rejected),
     report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
-    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? failure?.message ?? ""),
+    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? (error === undefined ? "" : messageOf(error))),
   ]);
   const missing = valuesText(runs, "no_input");
   const others = model === undefined ? 0 : otherModels(runs, model.sha256);
@@ -513,9 +489,9 @@ function firstLine(text: string): string {
   return line;
 }
 
-/** One value as a line of JSON. */
 function backfillRunJson(param: string, run: BackfillRun): string {
-  const { value, runId, status, exitCode, report, failure, modelSha256 } = run;
+  const { value, runId, status, exitCode, report, error, modelSha256 } = run;
+  const known = error instanceof JobError ? error : undefined;
   return JSON.stringify({
     param,
     value,
@@ -524,24 +500,21 @@ function backfillRunJson(param: string, run: BackfillRun): string {
     exit_code: exitCode,
     rows: writtenRows(report)?.output ?? null,
     model_sha256: modelSha256 ?? null,
-    ...(failure === undefined ? {} : { code: failure.code, message: failure.message, hint: failure.hint ?? null }),
+    ...(error !== undefined && { code: known?.code ?? "BUG", message: messageOf(error), hint: known?.hint ?? null }),
   });
 }
 
-/** The whole backfill as a line of JSON. */
 function backfillJson({ param, first, last, runs, model }: Backfill, exitCode: ExitCode): string {
-  const valuesOf = (status: ValueStatus): string[] =>
-    runs.filter((run) => run.status === status).map(({ value }) => value);
-  const counts = valueStatuses.map((status) => [status, valuesOf(status).length]);
+  const counts = valueStatuses.map((status) => [status, valuesOf(runs, status).length]);
   return JSON.stringify({
     param,
     first,
     last,
     runs: runs.length,
     ...(Object.fromEntries(counts) as Record<ValueStatus, number>),
-    values_failed: valuesOf("failed"),
-    values_held: valuesOf("held"),
-    values_no_input: valuesOf("no_input"),
+    values_failed: valuesOf(runs, "failed"),
+    values_held: valuesOf(runs, "held"),
+    values_no_input: valuesOf(runs, "no_input"),
     values_warned: runs.filter(hasWarnings).map(({ value }) => value),
     model: model === undefined ? null : { uri: model.uri, version: model.version ?? null, sha256: model.sha256 },
     exit_code: exitCode,

@@ -98,7 +98,6 @@ async function resolveGiven(job: JobContext, path: string): Promise<ComparedMode
   return { ...found, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
 }
 
-/** Shows a comparison as tables. `width`: characters in a line of the terminal; undefined: there is none. */
 function comparisonText(
   comparison: Comparison,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
@@ -154,7 +153,6 @@ function showNumber(value: number): string {
   return value.toLocaleString("en-US");
 }
 
-/** Shows a comparison as one line of JSON; figures that cannot be computed are null. */
 function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
   const fieldsOf = (found: Measures): object =>
     agreementFields(found, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys }));

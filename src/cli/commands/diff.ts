@@ -153,10 +153,8 @@ function hasNoKeyInCommon({ rows: { rowsA, rowsB, onlyA, onlyB } }: Difference):
   return rowsA > 0 && rowsB > 0 && onlyA === rowsA && onlyB === rowsB;
 }
 
-/** The number of columns that are shown for people. */
 const shownColumns = 10;
 
-/** Shows how two sets of rows differ, as tables: the columns that differ in most rows. */
 function differenceText(
   difference: Difference,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
@@ -200,7 +198,6 @@ function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, wid
   ];
 }
 
-/** The number of rows that differ in a column. */
 function differing(found: Measures): number {
   switch (found.kind) {
     case "numbers":
@@ -215,7 +212,6 @@ function differing(found: Measures): number {
   }
 }
 
-/** Shows a difference as one line of JSON; figures that cannot be computed are null. */
 function differenceJson(difference: Difference): string {
   const { a, b, key, rows, columns, apart } = difference;
   return `${JSON.stringify({

@@ -54,16 +54,15 @@ export async function doctorCommand(
     await doctorServer(server, loaded, { specPath, json: options.json === true }, io);
     return;
   }
-  await doctorMachine({ loaded, specPath, json: options.json === true }, io);
+  await doctorMachine(loaded, specPath, options.json === true, io);
 }
 
-interface MachineOptions {
-  readonly loaded: LoadedSpec | undefined;
-  readonly specPath: string | undefined;
-  readonly json: boolean;
-}
-
-async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
+async function doctorMachine(
+  loaded: LoadedSpec | undefined,
+  specPath: string | undefined,
+  json: boolean,
+  io: SafeIo,
+): Promise<void> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
   const { providers = ["cpu"] } = engine ?? {};
@@ -91,15 +90,6 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
       ? cannotRun(asked, { parts, trials, machine })
       : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
   const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ provider, state, device, operators, ms, fault, trees }) => ({
-    provider,
-    state,
-    device,
-    operators,
-    ms,
-    fault,
-    trees,
-  }));
   const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
     speeds:
@@ -115,7 +105,7 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     platform,
     asked,
     parts,
-    trials: shown,
+    trials,
     model: model.name,
     outcome,
   };
@@ -289,48 +279,18 @@ export interface Diagnosis {
   readonly platform: string;
   /** Providers of the spec; without a spec, all that are checked. */
   readonly asked: readonly string[];
-  readonly parts: readonly DiagnosisPart[];
+  readonly parts: readonly Part[];
   /** A trial batch on each provider. */
-  readonly trials: readonly DiagnosisTrial[];
+  readonly trials: readonly Trial[];
   readonly model: string;
   /** The speed of the spec's model on blank rows, by batch size and layout; empty: it was not measured. */
-  readonly speeds: readonly DiagnosisSpeed[];
+  readonly speeds: readonly Speed[];
   /** The provider on which a run would score, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
 
-/** A library, driver or device that a provider needs. */
-interface DiagnosisPart {
-  readonly name: string;
-  readonly state: string;
-  readonly found: string;
-  readonly remedy?: string | undefined;
-}
-
-/** A batch on one provider. */
-interface DiagnosisTrial {
-  readonly provider: string;
-  readonly state: string;
-  /** The processor or GPU, as its driver names it; undefined: the driver does not say. */
-  readonly device?: string | undefined;
-  readonly operators: Readonly<Record<string, number>>;
-  readonly ms: number | undefined;
-  readonly fault: string | undefined;
-  /** What computes the model's trees in long runs. */
-  readonly trees?: string | null | undefined;
-}
-
-/** Rows per second with sessions of so many threads each. */
-interface DiagnosisSpeed {
-  readonly sessions: number;
-  readonly threads: number;
-  readonly batchRows: number;
-  readonly rowsPerSecond: number;
-}
-
-/** The findings as one line of JSON. */
 function doctorJson({ program, outcome, ...found }: Diagnosis): string {
-  const trials = found.trials.map((trial) => ({
+  const trials = found.trials.map(({ driverFailed: _driverFailed, error: _error, ...trial }) => ({
     ...trial,
     device: trial.device ?? null,
     ms: trial.ms ?? null,
@@ -372,9 +332,8 @@ export function doctorText({ program, platform, asked, parts, trials, model, spe
   ].join("\n");
 }
 
-/** A table with a line for each batch size and a column for each layout. */
-function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
-  const layoutOf = ({ sessions, threads }: DiagnosisSpeed): string => `${sessions} x ${threads}`;
+function speedLines(speeds: readonly Speed[]): string[] {
+  const layoutOf = ({ sessions, threads }: Speed): string => `${sessions} x ${threads}`;
   const layouts = [...new Set(speeds.map(layoutOf))];
   const rateOf = (batchRows: number, layout: string): string =>
     speeds
@@ -396,7 +355,7 @@ function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
       ];
 }
 
-function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly DiagnosisTrial[]): string {
+function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly Trial[]): string {
   if (typeof outcome === "number") {
     return `A run with providers [${asked.join(", ")}] would end with ${outcome}.`;
   }
@@ -405,7 +364,7 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;
 }
 
-function trialText({ device, operators, ms, fault, trees }: DiagnosisTrial): string {
+function trialText({ device, operators, ms, fault, trees }: Trial): string {
   const counts = Object.entries(operators).map(([provider, count]) => `${count} on ${provider}`);
   const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
   const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];

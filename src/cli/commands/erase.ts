@@ -110,7 +110,6 @@ function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
 
 const isRetained = ({ retained }: ErasedRun): boolean => retained !== undefined;
 
-/** @throws JobError NOT_ERASED if rows may be left in a run */
 function refuseRetained({ dryRun, runs }: EraseReport): void {
   const left = runs.filter(isRetained);
   if (left.length > 0 && !dryRun) {
@@ -195,7 +194,6 @@ async function readKeys(
   return list;
 }
 
-/** Reads the lines of a text; empty ones are no keys. */
 async function readLines(path: string, key: readonly string[]): Promise<KeyList> {
   const [column, ...more] = key;
   if (column === undefined || more.length > 0) {

@@ -182,7 +182,6 @@ interface Report {
 
 const called: Readonly<Record<string, string>> = { auc: "AUC", log_loss: "log loss", mae: "MAE", rmse: "RMSE" };
 
-/** Shows how right the predictions were, a line for each night, model and slice, and what changed. */
 function evaluationText({ labels, label, threshold, nights }: Report, width: number | undefined): string {
   const judged = nights.flatMap(({ night, models }) => models.map((model) => ({ night, model })));
   const hasSeveral = nights.some(({ models }) => models.length > 1);
@@ -253,7 +252,6 @@ function changes(
   });
 }
 
-/** Shows the same as one line of JSON; figures that cannot be computed are null. */
 function evaluationJson({ labels, label, threshold, nights }: Report): string {
   const judged = nights.map(({ night, models }) => ({ night, models: models.map(modelOf) }));
   return `${JSON.stringify({ labels, label, threshold, nights: judged, changed: changes(nights) })}\n`;

@@ -85,7 +85,6 @@ const headings = ["run", "params", "status", "rows", "rejected", "duration", "mo
 /** A narrow terminal may do without these columns, the least important first. */
 const dispensable = ["duration", "model", "since", "rejected", "params"].map((name) => headings.indexOf(name));
 
-/** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {
   const { runId, plan, rows, rejected, seconds, at } = run;
   const params = paramTexts(plan?.params ?? {});

@@ -147,7 +147,6 @@ function neither(path: string, head: string, cause: unknown): JobError {
   });
 }
 
-/** A model file, and its signature. */
 interface InspectedModel extends OnnxFile {
   /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;

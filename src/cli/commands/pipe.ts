@@ -61,7 +61,6 @@ const readerLeft: unique symbol = Symbol("the reader of stdout has left");
 
 const noBytes = new Uint8Array(0);
 
-/** Opens stdin and stdout of a pipe. @throws JobError USAGE when either is a terminal */
 function openStdio(stop: AbortSignal): Stdio {
   const { stdin, stdout } = process;
   if (stdin.isTTY || stdout.isTTY) {
@@ -154,7 +153,6 @@ async function openRejectsFile(
   };
 }
 
-/** stdin and stdout of a pipe. */
 interface Stdio extends Disposable {
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Stops reading: `chunks` ends. */

@@ -48,7 +48,6 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   }
 }
 
-/** @throws JobError USAGE */
 function refuseRun({ run }: StatusOptions): void {
   if (run !== undefined) {
     throw new JobError(
@@ -98,7 +97,6 @@ interface JobState {
   readonly expected?: Expected;
 }
 
-/** A run that should be published by a time of day. */
 interface Expected {
   readonly by: string;
   readonly timezone: string;
@@ -263,7 +261,6 @@ function commandsText({ commands, purpose }: RunState): string[] {
   return commands.map((command) => `  ${purpose === undefined ? "" : `${purpose}: `}${command}`);
 }
 
-/** The lines of the error that stopped the last attempt which failed. */
 function failureText({ lastFailure }: RunState): string[] {
   if (lastFailure === null) {
     return [];

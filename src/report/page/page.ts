@@ -169,7 +169,6 @@ function predictionSections(record: AttemptRecord): Html {
   return html`${outputCards(columns, review)}${comparisonSection(review)}${compared}`;
 }
 
-/** The state of a run at the top of the page. */
 interface PageState {
   readonly word: "HELD" | "PUBLISHED" | "ROLLED BACK" | "DISCARDED" | "UNFINISHED" | "FAILED";
   readonly sentence: string;
@@ -178,7 +177,6 @@ interface PageState {
 
 const nothingPublished = "Nothing of this run is published.";
 
-/** Returns the state of the run after an attempt. */
 function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
     const [text = outcome.code] = outcome.message.split("\n");
@@ -285,14 +283,12 @@ function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
   return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
 }
 
-/** Renders the first failed check of a held run, and what was not compared. */
 function reasons({ verdict }: RunReport): Html {
   const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
   const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
 }
 
-/** Makes a text a sentence. */
 function asSentence(text: string): string {
   return `${capitalized(text)}.`;
 }
@@ -332,12 +328,10 @@ function findings({ verdict, decided, scoreAgain }: RunReport): Html {
   return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
-/** Renders the command that scores a published or discarded run again. */
 function scoringAgain({ text, command }: ScoreAgain): Html {
   return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
 }
 
-/** The findings that are not folded away. */
 const openFindings = 5;
 
 function list(title: string, name: string, lines: readonly string[]): Html {
@@ -368,7 +362,6 @@ function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   return html`<section class="deciding"><h2>Commands</h2>${warning}${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }
 
-/** Renders the work of the attempt, its engine and its inputs, folded away because few readers need them. */
 function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
   const { info, timeline, rejectReasons, counts } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;

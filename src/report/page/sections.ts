@@ -24,7 +24,6 @@ import { breakable, html, type Html, nothing, showDay, showNumber, showShare, ti
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
 
-/** The number of features that failed or warn and are not folded away. */
 const openFeatures = 4;
 
 /**
@@ -128,17 +127,14 @@ function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind
   return Math.min(now.min, before?.min ?? now.min) < low || Math.max(now.max, before?.max ?? now.max) > high;
 }
 
-/** Renders the name of a column, and says if it is a feature. */
 function columnName({ name, role }: Pick<PageColumn, "name" | "role">): Html {
   return html`${breakable(name)}${role === "feature" ? html` <small>feature</small>` : nothing}`;
 }
 
-/** Renders a number of this run, with those of the earlier runs in small print. */
 function pair(now: string, before: string | undefined): Html {
   return html`${now} <span class="before">${before ?? "–"}</span>`;
 }
 
-/** The number of columns that are not folded away, unless more of them fail or warn. */
 const openRows = 12;
 
 /** Renders the columns by how far they are from the nearest earlier night, the farthest first. */
@@ -177,9 +173,7 @@ function driftRows(lines: readonly Html[]): Html {
   return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>how far</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
-/** The number of columns whose charts are not folded away. */
 const openColumns = 4;
-/** The number of features that failed and have charts. */
 const chartedFeatures = 2;
 
 /**
@@ -270,7 +264,6 @@ function output(name: string, measures: Measures, tolerance: number): Html {
 `;
 }
 
-/** The number of pairs of labels that are shown. */
 const shownFlips = 10;
 
 function flips(measures: Measures): Html {
@@ -347,10 +340,8 @@ function valueAxis([low, high]: readonly [number, number]): Html[] {
   });
 }
 
-/** The width of a digit below the axis, in units of the view box. */
 const digitWidth = 6;
 
-/** Round numbers of the axis, as many as there is room for. */
 function ticksWithRoom(low: number, high: number): number[] {
   const ticks = ticksBetween(low, high);
   const longest = Math.max(...ticks.map((tick) => showNumber(tick).length)) + 1;
@@ -359,7 +350,6 @@ function ticksWithRoom(low: number, high: number): number[] {
   return ticks.filter((_, index) => index % every === 0);
 }
 
-/** A share of the rows without a value, now and in an earlier run. */
 interface EmptyShare {
   readonly name: "NULL" | "NaN";
   readonly rows: number;
@@ -368,7 +358,6 @@ interface EmptyShare {
   readonly before: number | undefined;
 }
 
-/** A bar for each kind of rows without a value. Its length is its share of all rows. */
 function emptyBars(shares: readonly EmptyShare[]): Html {
   const lines = shares.map(({ name, rows, share, before }) => {
     const mark = before === undefined ? nothing : html`<path class="was" d="M${fixed(before * 100)} 0V10"/>`;
@@ -406,7 +395,6 @@ function nameOf(name: string): string {
   return Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : shownValue(name);
 }
 
-/** A small chart of one number in several runs. */
 interface Series {
   readonly title: string;
   /** The number in each run, the latest last; undefined: not known. */
@@ -467,7 +455,6 @@ export function bars(rows: readonly { readonly name: string; readonly value: num
   return html`<dl class="values">${lines}</dl>`;
 }
 
-/** A coordinate with one decimal, as short as it can be. */
 function fixed(value: number): string {
   return String(Math.round(value * 10) / 10);
 }
