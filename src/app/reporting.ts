@@ -49,14 +49,19 @@ import { alone } from "./job-context.js";
 import { finalError } from "./machine.js";
 import { failureText, readSecret } from "./reading.js";
 
-interface ReportingContext {
+/** An attempt whose spec may name URLs to call. It is known as soon as its spec is read. */
+export interface CallContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
   /** The folder of the spec. */
   readonly folder: string;
   readonly record: AttemptRecord;
   readonly log: Log;
   readonly signal: AbortSignal;
-  /** Milliseconds from 1970. */
+}
+
+/** The same, while it is carried out. */
+interface ReportingContext extends CallContext {
+  /** Milliseconds since 1970. */
   readonly dateMs: () => number;
   /** The port to serve metrics at; 0: any free port; undefined: metrics are not served. */
   readonly metricsPort: number | undefined;
@@ -190,10 +195,7 @@ export function failedBy(thrown: unknown): FailedOutcome {
   };
 }
 
-interface DeadlineContext extends CallContext {
-  /** Milliseconds since 1970. */
-  readonly dateMs: () => number;
-}
+type DeadlineContext = Omit<ReportingContext, "metricsPort">;
 
 interface DeadlineWatch {
   /**
@@ -219,7 +221,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   }
   const startedMs = dateMs();
   const deadlineMs = deadlineNear(startedMs, { time, timeZone: timezone });
-  let reported: Promise<LateCall | undefined> | undefined;
+  let reported: ReturnType<typeof reportLate> | undefined;
   const reportOnce = (lateness: Lateness): void => {
     reported ??= reportLate(context, lateness);
   };
@@ -234,8 +236,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   return {
     async end(outcome) {
       clearInterval(timer);
-      const failed = await reported;
-      await (failed && makeCall(context, failed));
+      await (await reported)?.();
       const hadWork = outcome.kind === "failed" || record.counts.spansCommitted > 0;
       if (hadWork && dateMs() >= deadlineMs) {
         if (record.run === undefined && exitCodeOfOutcome(outcome) !== exitCodes.INPUT_NOT_READY) {
@@ -249,20 +250,8 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-interface LateCall {
-  readonly text: string;
-  readonly lateness: Lateness;
-  readonly due: DueCall;
-}
-
-async function makeCall(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
-  const isMade = await callLate(context, text, lateness);
-  await (isMade ? due.done() : undefined);
-  return isMade;
-}
-
-/** Warns, and makes the call if it is due. Returns the call if it failed. */
-async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<LateCall | undefined> {
+/** Warns, and makes the call of `report.on_late` if it is due. Returns how the call is made again, if it failed. */
+async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<(() => Promise<boolean>) | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
   const deadline = `report.deadline, ${report.deadline} ${timezone}`;
@@ -272,8 +261,12 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
   const due = report.on_late === "" ? undefined : await lateCallDue(context, text);
-  const call = due && { text, lateness, due };
-  return call === undefined || (await makeCall(context, call)) ? undefined : call;
+  const call = async (): Promise<boolean> => {
+    const isMade = await callLate(context, text, lateness);
+    await (isMade ? due?.done() : undefined);
+    return isMade;
+  };
+  return due === undefined || (await call()) ? undefined : call;
 }
 
 const recordMs = 5000;
@@ -295,16 +288,6 @@ async function lateCallDue({ record, log }: DeadlineContext, text: string): Prom
   const call = await Promise.race([recorded, tooLate]);
   clearTimeout(timer);
   return call;
-}
-
-/** An attempt whose spec may name URLs to call. */
-export interface CallContext {
-  readonly loaded: Pick<LoadedSpec, "spec" | "where">;
-  /** The folder of the spec. */
-  readonly folder: string;
-  readonly record: AttemptRecord;
-  readonly log: Log;
-  readonly signal: AbortSignal;
 }
 
 type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";

@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { count, duration, name, text } from "./values.js";
+import { count, duration, name, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -87,7 +87,7 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-export interface Problem {
+interface Problem {
   readonly path: (string | number)[];
   readonly message: string;
 }
@@ -289,18 +289,11 @@ export const input = z.strictObject({
 }) satisfies z.ZodType<InputSpec>;
 
 /** SQL does not tell names by case. */
-export function checkColumnNames(
-  { input: { columns } }: { readonly input: Pick<InputSpec, "columns"> },
-  context: z.RefinementCtx,
-): void {
+export function checkColumnNames({ columns }: Pick<InputSpec, "columns">, refuse: Refuse): void {
   const seen = new Set<string>();
   for (const column of Object.keys(columns)) {
     if (seen.has(column.toLowerCase())) {
-      context.addIssue({
-        code: "custom",
-        path: ["input", "columns", column],
-        message: `column \`${column}\` is computed twice (case does not count)`,
-      });
+      refuse(["input", "columns", column], `column \`${column}\` is computed twice (case does not count)`);
     }
     seen.add(column.toLowerCase());
   }

@@ -103,13 +103,7 @@ function comparisonText(
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
 ): string {
   const { one, other, apart, columns } = comparison;
-  const shown: ShownAgreement = {
-    columns,
-    tolerance,
-    width,
-    names: ["A", "B"],
-    keysOf: ({ keys }) => keys,
-  };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
   return [
     `A  ${one.name}`,
     `B  ${other.name}`,

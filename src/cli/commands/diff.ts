@@ -163,7 +163,7 @@ function differenceText(
   const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
   const columns = new Map(most.slice(0, shownColumns));
   const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"], keysOf: ({ keys }) => keys };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,

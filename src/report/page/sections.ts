@@ -3,7 +3,7 @@ import type { Level } from "../../checks/check.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
 import { shownValue } from "../../util/shown-numbers.js";
-import { agreementLine, comparedRows, figure, modelNames } from "../agreement.js";
+import { agreementLine, comparedRows, differentRows, flipRows, modelNames } from "../agreement.js";
 import type { RunReview, Timeline } from "../attempt-record.js";
 import { count, showCount, showRate, showShortDuration } from "../report.js";
 import {
@@ -259,38 +259,25 @@ ${outputs}${rest}</section>
 }
 
 function output(name: string, measures: Measures, tolerance: number): Html {
+  const flips = measures.kind === "labels" ? flipRows(measures) : [];
+  const pairs = flips.length === 0 ? nothing : rowsTable([...modelNames, "rows"], flips);
   return html`<div class="compared"><h3>${name}</h3>
-<p>${agreementLine(measures, tolerance)}.</p>${flips(measures)}${different(measures)}</div>
+<p>${agreementLine(measures, tolerance)}.</p>${pairs}${different(measures)}</div>
 `;
 }
 
-const shownFlips = 10;
-
-function flips(measures: Measures): Html {
-  if (measures.kind !== "labels" || measures.flips.length === 0) {
-    return nothing;
-  }
-  const lines = measures.flips
-    .slice(0, shownFlips)
-    .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
-  return html`<div class="scroll"><table class="rows"><thead><tr><th>${modelNames[0]}</th><td>${modelNames[1]}</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+function different(measures: Measures): Html {
+  const { kind, most } = measures;
+  const { head, rows } = differentRows(measures, modelNames);
+  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
+  return most.length === 0 ? nothing : html`<details><summary>${title}</summary>${rowsTable(head, rows)}</details>`;
 }
 
-function different({ kind, most }: Measures): Html {
-  const [first] = most;
-  if (first === undefined) {
-    return nothing;
-  }
-  const keys = Object.keys(first.keys ?? {});
-  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
-  const heads = keys.length === 0 ? ["row"] : keys;
-  const lines = most.map(({ row, keys: values = {}, one, other, distance }) => {
-    const named = keys.length === 0 ? [String(row)] : keys.map((key) => values[key] ?? "NULL");
-    const cells = [...named.slice(1), one, other, ...(kind === "labels" ? [] : [figure(distance)])];
-    return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
-  });
-  const rest = [...heads.slice(1), ...modelNames, ...(kind === "labels" ? [] : ["difference"])];
-  return html`<details><summary>${title}</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
+function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
+  const lines = rows.map(
+    ([name = "", ...cells]) => html`<tr><th>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`,
+  );
+  return html`<div class="scroll"><table class="rows"><thead><tr><th>${first}</th>${heads.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 /** The area of a chart in its own units, which are pixels on a card of the usual width. */
