@@ -240,37 +240,25 @@ export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">
 export function resolveOnce(
   onResolved: (model: Pick<ModelSpec, "path" | "server">, resolved: FoundModel) => void,
 ): SharedModels {
-  const models = createMemory<FoundModel>();
-  const tokenizers = createMemory<Awaited<ReturnType<Resolving["resolveTokenizer"]>>>();
+  const known = new Map<string, Promise<unknown>>();
+  const once = async <T>(key: readonly unknown[], find: () => Promise<T>): Promise<T> => {
+    const name = JSON.stringify(key);
+    const finding = (known.get(name) as Promise<T> | undefined) ?? find();
+    known.set(name, finding);
+    return await finding.catch((error: unknown) => {
+      known.delete(name); // the next caller tries again
+      throw error;
+    });
+  };
   return (model, own) => ({
     resolveModel: (planned) =>
-      models([model.path, model.sha256, model.server, planned], async () => {
+      once(["model", model.path, model.sha256, model.server, planned], async () => {
         const resolved = await own.resolveModel(planned);
         if (planned === undefined) {
           onResolved(model, resolved);
         }
         return resolved;
       }),
-    resolveTokenizer: (uri, planned) => tokenizers([uri, planned], () => own.resolveTokenizer(uri, planned)),
+    resolveTokenizer: (uri, planned) => once(["tokenizer", uri, planned], () => own.resolveTokenizer(uri, planned)),
   });
-}
-
-/** Remembers what was found for a key. After an error, the next caller tries again. */
-function createMemory<T>(): (key: unknown, find: () => Promise<T>) => Promise<T> {
-  const found = new Map<string, Promise<T>>();
-  return async (key, find) => {
-    const name = JSON.stringify(key);
-    const known = found.get(name);
-    if (known !== undefined) {
-      return await known;
-    }
-    const finding = find();
-    found.set(name, finding);
-    try {
-      return await finding;
-    } catch (error) {
-      found.delete(name);
-      throw error;
-    }
-  };
 }

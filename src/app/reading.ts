@@ -28,7 +28,7 @@ export function fileError(doing: string, error: unknown, hint: string): unknown 
   if (error instanceof JobError || errno === undefined) {
     return error;
   }
-  const { code, found, remedy } = explained(errno, { hint, unknown: "run the same command again" });
+  const { code, found, remedy } = explained(errno, hint, "run the same command again");
   return new JobError(code, `${doing}: ${found}`, { hint: remedy, cause: error });
 }
 
@@ -38,17 +38,16 @@ export function failureText(error: unknown, hint: string): string {
   if (error instanceof JobError || errno === undefined) {
     return messageOf(error);
   }
-  const { found, remedy } = explained(errno, { hint, unknown: hint });
+  const { found, remedy } = explained(errno, hint, hint);
   return `${found}; ${remedy}`;
 }
 
-interface Explained {
-  readonly code: ErrorCode;
-  readonly found: string;
-  readonly remedy: string;
-}
-
-function explained(errno: string, { hint, unknown }: { readonly hint: string; readonly unknown: string }): Explained {
+/** @param unknown what to do about an error that is not known */
+function explained(
+  errno: string,
+  hint: string,
+  unknown: string,
+): { readonly code: ErrorCode; readonly found: string; readonly remedy: string } {
   const known = ofGivenNames[errno] ?? diskErrors[errno];
   if (known === undefined) {
     return { code: "DISK", found: errno, remedy: unknown };
@@ -99,31 +98,24 @@ export async function readGivenText(
 /** Longer than any password, token or URL. */
 const secretLimitBytes = 64 * 1024;
 
-interface SecretPlace {
-  /** The folder of the spec, which relative paths start from. */
-  readonly folder: string;
-  /** The key as messages name it: "job.yaml:4:9: output.postgres.url". */
-  readonly key: string;
-}
-
 /**
  * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
- * newline at its end. No message quotes it.
+ * newline at its end. No message quotes it. `folder`: the spec's; `key`: as messages name it, with its place.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
  */
-export async function readSecret(value: string, { folder, key }: SecretPlace): Promise<string> {
+export async function readSecret(
+  value: string,
+  { folder, key }: { readonly folder: string; readonly key: string },
+): Promise<string> {
   const path = secretFile(value);
   if (path === undefined) {
     return value;
   }
   const doing = `reading ${key}: ${path}`;
   const hint = "${file:PATH} names a file that this user can read; paths are relative to the spec's folder";
-  let text: string;
-  try {
-    text = await readStart(resolve(folder, path), secretLimitBytes + 1);
-  } catch (error) {
+  const text = await readStart(resolve(folder, path), secretLimitBytes + 1).catch((error: unknown) => {
     throw fileError(doing, error, hint);
-  }
+  });
   if (Buffer.byteLength(text) > secretLimitBytes) {
     throw new JobError("SPEC_INVALID", `${doing}: it has more than ${secretLimitBytes / 1024} KiB`, { hint });
   }

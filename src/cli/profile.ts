@@ -162,7 +162,7 @@ interface Trace {
 /** The most pieces of a trace, about 12 MB; a run of 4 M rows has some thousands. */
 const maxEvents = 500_000;
 
-/** The track of each stage. Work on one track that overlaps is drawn on several lines. */
+/** The track of each stage. */
 const tracks: Readonly<Record<Stage, string>> = {
   read: "feed",
   decode: "feed",
@@ -195,15 +195,24 @@ export function createTrace(limit = maxEvents): Trace {
       return dropped;
     },
     toJson(others) {
-      const lines = createLines();
       const pieces = worked
         .map((stage, index) => ({ stage, from: times[index * 2] ?? 0, to: times[index * 2 + 1] ?? 0 }))
         .toSorted((one, other) => one.from - other.from);
+      // Work on one track that overlaps is drawn on several lines, which are numbered from 1.
+      const lines: { readonly track: string; busyUntil: number }[] = [];
       const events = pieces.map(({ stage, from, to }): TraceEvent => {
-        const tid = lines.assign(tracks[stage], from, to);
+        const track = tracks[stage];
+        let line = lines.find((one) => one.track === track && one.busyUntil <= from);
+        if (line === undefined) {
+          line = { track, busyUntil: to };
+          lines.push(line);
+        }
+        line.busyUntil = to;
+        const tid = lines.indexOf(line) + 1;
         return { name: stage, ph: "X", ts: micros(from), dur: micros(to - from), pid: tracePid, tid };
       });
-      const all = [...lines.names(), ...events, ...others];
+      const names = lines.map(({ track }, index) => trackName(index + 1, track));
+      const all = [...names, ...events, ...others];
       return `{"displayTimeUnit":"ms","traceEvents":[\n${all.map((event) => JSON.stringify(event)).join(",\n")}\n]}\n`;
     },
   };
@@ -212,29 +221,6 @@ export function createTrace(limit = maxEvents): Trace {
 /** Microseconds, rounded to nanoseconds. */
 function micros(ms: number): number {
   return Math.round(ms * 1e6) / 1000;
-}
-
-interface TrackLines {
-  /** Returns the line of this track that is free from `from` on, and reserves it until `to`. */
-  assign(track: string, from: number, to: number): number;
-  names(): TraceEvent[];
-}
-
-/** Makes lines, numbered from 1; each belongs to a track. */
-function createLines(): TrackLines {
-  const lines: { track: string; busyUntil: number }[] = [];
-  return {
-    assign(track, from, to) {
-      const free = lines.findIndex((line) => line.track === track && line.busyUntil <= from);
-      const index = free < 0 ? lines.push({ track, busyUntil: to }) - 1 : free;
-      const line = lines[index];
-      if (line !== undefined) {
-        line.busyUntil = to;
-      }
-      return index + 1;
-    },
-    names: () => lines.map(({ track }, index) => trackName(index + 1, track)),
-  };
 }
 
 function trackName(tid: number, name: string): TraceEvent {

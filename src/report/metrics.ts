@@ -145,18 +145,15 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
 }
 
 function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
-  const { attempt, run } = engine?.spending?.() ?? {};
+  const { attempt, run, requestsLost } = engine?.spending?.() ?? {};
+  const lostHelp = "Requests of the attempt that got no answer, and may have been paid for";
   return [
     one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
     { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokenSamples(attempt) },
     one("infer_batch_cost", "Cost of these answers", attempt?.cost),
     { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
     one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
-    one(
-      "infer_batch_requests_lost",
-      "Requests of the attempt that got no answer, and may have been paid for",
-      engine?.spending?.().requestsLost,
-    ),
+    one("infer_batch_requests_lost", lostHelp, requestsLost),
   ];
 }
 
@@ -292,24 +289,17 @@ const states = ["unfinished", "held", "published", "discarded"] as const;
 type MetricsRunState = (typeof states)[number];
 
 function stateGauge(outcome: Outcome | undefined): Gauge {
-  const state = stateAfter(outcome);
+  const status = outcome?.kind === "done" ? outcome.report.status : undefined; // else it is running, or it failed
+  const state =
+    status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
   return {
     name: stateMetric,
     help: "1 for the state of the run after the attempt",
     samples: states.map((each) => ({
       labels: { state: each },
-      value: state === undefined ? undefined : Number(each === state),
+      value: status === undefined ? undefined : Number(each === state),
     })),
   };
-}
-
-/** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
-function stateAfter(outcome: Outcome | undefined): MetricsRunState | undefined {
-  if (outcome?.kind !== "done") {
-    return undefined;
-  }
-  const { status } = outcome.report;
-  return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
 }
 
 /**

@@ -56,18 +56,23 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   const { document, lines } = parseYaml(yamlText, context.file);
   const placeOf: PlaceOf = (path, offset) =>
     context.optionOf?.(path) ?? lineOf(context.file, lines.linePos(offset), path);
-  const fail = failure(placeOf, document, context.file);
+  const errorOf = (problems: readonly Problem[]): JobError => specError(problems, placeOf, document, context.file);
+  const check = (problems: readonly Problem[]): void => {
+    if (problems.length > 0) {
+      throw errorOf(problems);
+    }
+  };
   if (!isMap(document.contents)) {
-    throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
+    throw errorOf([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
   }
-  fail.check(shapeProblems(document));
-  fail.check(parserWarnings(document));
+  check(shapeProblems(document));
+  check(document.warnings.map(({ message, pos }) => ({ path: [], text: message, offset: pos[0] })));
   if (context.pipe === true) {
     withoutPlaces(document);
   }
   const filled = fillDocument(document, context);
   const variablesOf = (path: Path): readonly string[] => filled.variables.get(document.getIn(path, true)) ?? [];
-  fail.check(filled.problems);
+  check(filled.problems);
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
     return {
@@ -83,7 +88,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       variablesOf,
     };
   }
-  throw fail(
+  throw errorOf(
     checked.issues.flatMap((issue) =>
       describeIssue(issue, { valueAt: (path) => plainValue(document, path, filled.templates), variablesOf }),
     ),
@@ -93,33 +98,19 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
 /** How a message names a key whose value is at an offset. */
 type PlaceOf = (path: Path, offset: number) => string;
 
-interface Failure {
-  (problems: readonly Problem[]): JobError;
-  /** Throws when there are any. */
-  check(problems: readonly Problem[]): void;
-}
-
-function failure(placeOf: PlaceOf, document: YamlDocument, file: string): Failure {
-  const make: Failure = (problems) => {
-    const placed = problems
-      .map((problem) => ({ problem, offset: positionOf(document, problem) }))
-      .toSorted((one, other) => one.offset - other.offset);
-    const shown = placed.slice(0, problemLimit).map(({ problem, offset }) => {
-      return `${placeOf(problem.path, offset)}: ${problem.text}`;
-    });
-    if (problems.length > problemLimit) {
-      shown.push(`and ${problems.length - problemLimit} more`);
-    }
-    const [first = ""] = shown;
-    const message = shown.length === 1 ? first : `${file}: ${problems.length} problems\n  ${shown.join("\n  ")}`;
-    return new JobError("SPEC_INVALID", `reading ${message}`);
-  };
-  make.check = (problems) => {
-    if (problems.length > 0) {
-      throw make(problems);
-    }
-  };
-  return make;
+function specError(problems: readonly Problem[], placeOf: PlaceOf, document: YamlDocument, file: string): JobError {
+  const placed = problems
+    .map((problem) => ({ problem, offset: positionOf(document, problem) }))
+    .toSorted((one, other) => one.offset - other.offset);
+  const shown = placed
+    .slice(0, problemLimit)
+    .map(({ problem, offset }) => `${placeOf(problem.path, offset)}: ${problem.text}`);
+  if (problems.length > problemLimit) {
+    shown.push(`and ${problems.length - problemLimit} more`);
+  }
+  const [first = ""] = shown;
+  const message = shown.length === 1 ? first : `${file}: ${problems.length} problems\n  ${shown.join("\n  ")}`;
+  return new JobError("SPEC_INVALID", `reading ${message}`);
 }
 
 function plainValue(document: YamlDocument, path: Path, templates: Filled["templates"]): unknown {
@@ -204,10 +195,6 @@ function explain(error: YAMLError, text: string): { found: string; hint: string 
   }
   const quoted = text.includes("${") ? `${isOne}; inside [ ] and { }, \${…} must be in quotes` : isOne;
   return { found: error.message, hint: quoted };
-}
-
-function parserWarnings(document: YamlDocument): Problem[] {
-  return document.warnings.map((warning) => ({ path: [], text: warning.message, offset: warning.pos[0] }));
 }
 
 /** Aliases, tags and depth: what makes a small file large or a plain value something else. */

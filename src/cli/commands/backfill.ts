@@ -1,3 +1,4 @@
+import { firstLine } from "../../duckdb/sql.js";
 import { dirname, resolve } from "node:path";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine.js";
@@ -482,11 +483,6 @@ function isComplete(status: ValueStatus): boolean {
 
 function otherModels(runs: readonly BackfillRun[], sha256: string): number {
   return runs.filter(({ modelSha256 }) => modelSha256 !== undefined && modelSha256 !== sha256).length;
-}
-
-function firstLine(text: string): string {
-  const [line = ""] = text.split("\n");
-  return line;
 }
 
 function backfillRunJson(param: string, run: BackfillRun): string {

@@ -1,3 +1,4 @@
+import { firstLine } from "../../duckdb/sql.js";
 import { printable } from "../../util/printable.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
 import { failureFields } from "../../publish/attempt-failure.js";
@@ -214,11 +215,6 @@ function cellsOf({ spec, state, error }: JobState): string[] {
   );
   const why = status === "published" ? verdict?.warned : (verdict?.failed[0] ?? damage[0] ?? lastFailure?.message);
   return [spec, runId, shownStatus(status), ...rows, firstLine(why ?? "")];
-}
-
-function firstLine(text: string): string {
-  const [line = ""] = text.split("\n");
-  return line;
 }
 
 function totals(jobs: readonly JobState[]): string {

@@ -1,7 +1,7 @@
 import { paramTexts } from "../../plan/identity.js";
 import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
-import type { AttemptRecord, RunInfo } from "../attempt-record.js";
+import type { AttemptRecord } from "../attempt-record.js";
 import { showBytes } from "../plan-text.js";
 import {
   checksText,
@@ -380,10 +380,12 @@ ${facts(record, outcome)}
 `;
 }
 
+type Fact = readonly [name: string, value: string | undefined];
+
 function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
   const hasTrees = (engine?.trees() ?? null) !== null;
-  const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
-  const all: [string, string][] = [
+  const done = outcome.kind === "done" ? showCount(outcome.report.spansCommitted) : "?";
+  const all: readonly Fact[] = [
     ["rows scored", showCount(counts.rowsScored)],
     ["rate", showRate(seconds > 0 ? counts.rowsScored / seconds : 0)],
     ["seconds", seconds.toFixed(1)],
@@ -391,11 +393,15 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     ["rows rejected", showCount(counts.rowsRejected)],
     ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows reused", showCount(counts.rowsReused)],
-    ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
+    ["rows by compiled trees", hasTrees ? showCount(counts.rowsByTrees) : undefined],
     ["spans committed here", showCount(counts.spansCommitted)],
-    ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
+    ["spans of the run", `${done} of ${run?.spans ?? "?"}`],
   ];
-  return html`<dl class="tiles">${all.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="tiles">${known(all).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function known(facts: readonly Fact[]): [string, string][] {
+  return facts.flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]));
 }
 
 function stageBars({ stages: times }: AttemptRecord): Html {
@@ -412,51 +418,33 @@ function rejectBars({ rejectReasons }: AttemptRecord): Html {
 }
 
 function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
-  const trees = engine?.trees() ?? null;
-  const params = Object.entries(info.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
-  const ofRun: [string, string][] =
-    run === undefined
-      ? []
-      : [
-          ["plan", run.planId],
-          ["model", run.modelUri],
-          ["model sha256", run.modelSha256],
-          ...modelFacts(run),
-          ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
-          ["commit_rows", showCount(run.commitRows)],
-        ];
-  const ofEngine: [string, string][] =
-    engine === undefined
-      ? []
-      : [
-          ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
-          ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
-          ["sessions", String(engine.sessions)],
-          ["batch_size", showCount(engine.batchRows())],
-          ...(engine.server === undefined ? [] : [["server", serverText(engine.server())] satisfies [string, string]]),
-          ...(engine.spending === undefined
-            ? []
-            : [["spent by the run", spendingText(engine.spending())] satisfies [string, string]]),
-        ];
-  const waited: [string, string][] =
-    inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];
-  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : info.output];
-  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(info.versions)];
-  return html`<table class="facts">${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
+  const named = (prefix: string, values: Readonly<Record<string, string>>): Fact[] =>
+    Object.entries(values).map(([name, value]) => [`${prefix}${name}`, value]);
+  const all: readonly Fact[] = [
+    ...named("param ", info.params),
+    ["plan", run?.planId],
+    ["model", run?.modelUri],
+    ["model sha256", run?.modelSha256],
+    ["model version", run?.modelVersion],
+    ["trained by run", run?.modelOrigin?.runId],
+    ...named("model tag ", run?.modelOrigin?.tags ?? {}),
+    ["input", run && `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
+    ["commit_rows", run && showCount(run.commitRows)],
+    ["provider", engine && [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+    ["decision trees", engine?.trees() ?? undefined],
+    ["sessions", engine && String(engine.sessions)],
+    ["batch_size", engine && showCount(engine.batchRows())],
+    ["server", engine?.server && serverText(engine.server())],
+    ["spent by the run", engine?.spending && spendingText(engine.spending())],
+    ["waited for the input", inputWaitSeconds === 0 ? undefined : showDuration(inputWaitSeconds)],
+    ["output", outcome.kind === "done" ? outcome.report.output : info.output],
+    ...named("", info.versions),
+  ];
+  return html`<table class="facts">${known(all).map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
 }
 
 function utc(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
-}
-
-function modelFacts({ modelVersion, modelOrigin: origin }: RunInfo): [string, string][] {
-  const version: [string, string][] = modelVersion === undefined ? [] : [["model version", modelVersion]];
-  const trained: [string, string][] = origin?.runId === undefined ? [] : [["trained by run", origin.runId]];
-  const tags = Object.entries(origin?.tags ?? {}).map(([name, value]): [string, string] => [
-    `model tag ${name}`,
-    value,
-  ]);
-  return [...version, ...trained, ...tags];
 }
 
 /** The style sheet of the page, for wide and narrow windows, light and dark. @public so that tests reach it */
