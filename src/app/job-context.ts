@@ -118,7 +118,7 @@ export async function openLoaded(
     writer,
     isDead,
     pathOf: (uri) => shortPath(resolve(folder, uri)),
-    command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
+    command: (params, other) => commandFor(specPath, params, attempt.limited, other),
     page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
     sink,
     source,
@@ -244,10 +244,8 @@ function actingUser(env: Environment): string {
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
-  {
-    other,
-    limited,
-  }: { readonly other?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
+  limited: LimitedRun | undefined,
+  other?: Parameters<JobContext["command"]>[1],
 ): string {
   const options = Object.entries(params).map(([name, value]) =>
     name === limitParam

@@ -31,6 +31,7 @@ export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
 ): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
+  const counter = spec.model.prompt?.tokenizer;
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
@@ -38,14 +39,23 @@ export function modelTools(
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
     },
-    ...countingTokens(spec, options),
+    ...(counter !== undefined && {
+      async loadTokenCounter() {
+        const { openTokenCounter } = await import("./tokenizers.js");
+        return await openTokenCounter({ model: spec.model, uri: counter }, options);
+      },
+    }),
   };
 }
 
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
+  const lookAtPaid: ScoringContext["lookAtPaid"] = async (...look) => {
+    const { lookAtRun } = await import("../engine/prompts/kept-answers.js");
+    return await lookAtRun(model.budget?.price)(...look);
+  };
   return {
-    ...lookingAtPaid(model),
+    ...(server?.protocol === "openai" && { lookAtPaid }),
     async resolveModel(planned) {
       if (server !== undefined) {
         const { findServed } = await import("./served-models.js");
@@ -69,30 +79,6 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
       return await openEngine(resolved, need, { ...options, spec: { model, engine } });
     },
   };
-}
-
-function countingTokens({ model }: JobSpec, options: ModelToolsOptions): Pick<ScoringContext, "loadTokenCounter"> {
-  const uri = model.prompt?.tokenizer;
-  return uri === undefined
-    ? {}
-    : {
-        async loadTokenCounter() {
-          const { openTokenCounter } = await import("./tokenizers.js");
-          return await openTokenCounter({ model, uri }, options);
-        },
-      };
-}
-
-function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPaid"> {
-  const { server } = model;
-  return server?.protocol !== "openai"
-    ? {}
-    : {
-        async lookAtPaid(...look) {
-          const { lookAtRun } = await import("../engine/prompts/kept-answers.js");
-          return await lookAtRun(model.budget?.price)(...look);
-        },
-      };
 }
 
 /**

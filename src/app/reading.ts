@@ -143,24 +143,25 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
  */
 export async function readSpec(
   path: string,
-  { param }: JobOptions,
+  options: JobOptions,
   how: Pick<SpecContext, "pipe" | "standIns"> = {},
 ): Promise<LoadedSpec> {
-  const text = await readText(path);
-  const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), ...how };
-  return loadSpec(text, { ...given, readFile: readerRelativeTo(path) });
+  return (await readSpecOnce(path, options, how))({});
 }
 
 /** Checks a spec with several sets of params, all at the same moment. */
 export type LoadWith = (params: Readonly<Record<string, string>>) => LoadedSpec;
 
 /** Reads a spec once, for runs with different params. `param` holds for all of them. */
-export async function readSpecOnce(path: string, { param }: JobOptions): Promise<LoadWith> {
+export async function readSpecOnce(
+  path: string,
+  { param }: JobOptions,
+  how: Pick<SpecContext, "pipe" | "standIns"> = {},
+): Promise<LoadWith> {
   const text = await readText(path);
   const given = parseParams(param);
-  const nowMs = Date.now();
-  const readFile = readerRelativeTo(path);
-  return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs, readFile });
+  const context = { ...how, file: path, env: process.env, nowMs: Date.now(), readFile: readerRelativeTo(path) };
+  return (params) => loadSpec(text, { ...context, params: { ...given, ...params } });
 }
 
 function readerRelativeTo(specPath: string): (path: string, place: string) => string {
@@ -230,6 +231,7 @@ export async function parquetFolder(given: string): Promise<DiffSide> {
   return { name: given, rows: { folder, groups: oneGroup(paths) } };
 }
 
-async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
+/** Files that are read together. */
+export async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
   yield await Promise.resolve(paths);
 }

@@ -607,7 +607,6 @@ export async function reportRollback(
 interface Rewriting {
   /** undefined: the report is about another run. */
   readonly changed: (text: string) => string | undefined;
-  /** Called for each report that cannot be written. */
   readonly failed: (failure: string) => void;
 }
 

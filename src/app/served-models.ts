@@ -46,7 +46,6 @@ export interface ServedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "res
 }
 
 interface ServedOptions extends Tools {
-  /** The position of a key in the spec. */
   readonly where: (path: readonly string[]) => string;
 }
 

@@ -148,9 +148,7 @@ export interface TraceEvent {
 
 /** A trace of an attempt for Perfetto and chrome://tracing. */
 interface Trace {
-  /** Adds a piece of work of a stage; times in milliseconds. */
   readonly addWork: (stage: Stage, startedMs: number, endedMs: number) => void;
-  /** The number of pieces that did not fit. */
   readonly dropped: number;
   /**
    * The trace as a JSON object in the Trace Event Format

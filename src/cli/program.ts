@@ -18,7 +18,6 @@ interface CommandLine {
   readonly about: string;
   /** Its argument, and what it is; null: it takes none. Default: a spec. */
   readonly argument?: readonly [name: string, text: string, preset?: string] | null;
-  /** Options in the order of the help. */
   readonly flags: Readonly<Record<string, Flag>>;
   readonly required?: readonly string[];
   /** Options that exclude another one. */

@@ -154,9 +154,7 @@ interface CommittedSpan {
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  /** Rows that took the prediction of an earlier run. */
   readonly reused: number;
-  /** Rows that compiled trees scored. */
   readonly byTrees: number;
 }
 
@@ -164,9 +162,7 @@ interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
-  /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansCommitted: number;
 }

@@ -21,11 +21,9 @@ const shownShards = 10;
 const shownColumns = 8;
 
 interface FoundTarget {
-  /** The name of the target in messages. */
   readonly target: string;
   /** The run that is there, with its status; undefined: there is none, or it is not known. */
   readonly found?: string | undefined;
-  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 

@@ -100,7 +100,6 @@ export interface VerdictReport {
 interface DecidedReport {
   /** The error that the attempt ends with: exit code 67. */
   readonly error: JobError;
-  /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
   /** Set if this attempt is to call `report.on_held`. */
   readonly heldCall?: DueCall | undefined;
@@ -229,10 +228,10 @@ function rate({ rowsScored, seconds }: RunReport): number {
 }
 
 /** What a run paid for, in a line: "20 answers, 1,204 tokens in (12 cached), 80 out, cost 0.0021". */
-export function spentText({ answers, promptTokens, cachedTokens, completionTokens, cost }: SpentReport): string {
-  const cached = cachedTokens === 0 ? "" : ` (${showCount(cachedTokens)} cached)`;
+export function spentText({ answers, cost, ...tokens }: RecordedSpending): string {
+  const cached = tokens.cached_tokens === 0 ? "" : ` (${showCount(tokens.cached_tokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
-  return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
+  return `${count(answers, "answer")}, ${showCount(tokens.prompt_tokens)} tokens in${cached}, ${showCount(tokens.completion_tokens)} out${money}`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */
@@ -314,7 +313,8 @@ function attemptText(report: RunReport): string {
 }
 
 function endText({ status, output, spending, verdict }: RunReport): string {
-  const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
+  const spent =
+    spending === undefined ? "" : `; ${spentText(spentFields(spending.run))}${lostText(spending.requestsLost)}`;
   const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
   return `${spent}${where}`;
 }
@@ -476,7 +476,7 @@ function roundedCost(cost: number): number {
 export function spendingText({ attempt, run, rowsReused, requestsLost }: SpendingReport): string {
   const own = attempt.answers === run.answers ? "" : `; ${count(attempt.answers, "answer")} of them in this attempt`;
   const reused = rowsReused === 0 ? "" : `; ${count(rowsReused, "row")} took an answer that was there`;
-  return `${spentText(run)}${own}${reused}${lostText(requestsLost)}`;
+  return `${spentText(spentFields(run))}${own}${reused}${lostText(requestsLost)}`;
 }
 
 function lostText(requestsLost: number): string {
@@ -488,7 +488,7 @@ export type PaidReport = SpentReport | string;
 
 /** The answers that a run has kept, as a line for people. */
 export function paidLine(paid: PaidReport): string {
-  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(paid)}`;
+  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(spentFields(paid))}`;
 }
 
 /** The same under its JSON names. */

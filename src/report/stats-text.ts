@@ -168,8 +168,5 @@ function percentage(part: number | null | undefined): string {
 
 /** Shows a number with four significant digits; a whole part below 10^15 with all digits. */
 function showValue(value: number | null | undefined): string {
-  if (value === null || value === undefined) {
-    return "";
-  }
-  return withDigits(value, 4);
+  return value === null || value === undefined ? "" : withDigits(value, 4);
 }

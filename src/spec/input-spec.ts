@@ -194,7 +194,6 @@ export interface InputSpec extends StoreSpec {
 }
 
 interface FreshnessSpec {
-  /** A date or timestamp column of the input. */
   readonly column: string;
   /** A limit in seconds. The run warns if the newest value is older. */
   readonly warn_after?: number | undefined;

@@ -240,9 +240,7 @@ function property(value: unknown, key: string): object | undefined {
 }
 
 interface Described {
-  /** The text at a path, before variables were filled in. */
   readonly valueAt: (path: readonly (string | number)[]) => unknown;
-  /** Environment variables that the value at a path was made from. */
   readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];
 }
 
@@ -394,17 +392,14 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
 
 const promptFile = ["model", "prompt", "file"];
 
-interface FileTools {
-  /** The key as messages name it. */
-  readonly place: string;
-  readonly readFile: ((path: string, place: string) => string) | undefined;
-}
-
 /**
  * Puts the text of `model.prompt.file` in its place.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
  */
-function withPromptFile(spec: JobSpec, { place, readFile }: FileTools): JobSpec {
+function withPromptFile(
+  spec: JobSpec,
+  { place, readFile }: { readonly place: string; readonly readFile: SpecContext["readFile"] },
+): JobSpec {
   const { file, system, ...others } = spec.model.prompt ?? {};
   if (file === undefined || readFile === undefined) {
     return spec;

@@ -24,7 +24,6 @@ export interface PromptSpec {
 /** Which value is cut where a prompt is too long. */
 interface TruncateSpec {
   readonly column: string;
-  /** The side that is cut off. */
   readonly side: "start" | "end";
 }
 
@@ -41,7 +40,6 @@ export interface SamplingSpec {
 
 /** What a run may spend, over all of its attempts and workers. */
 interface BudgetSpec {
-  /** Tokens of prompts and answers together. */
   readonly max_tokens?: number | undefined;
   readonly max_cost?: number | undefined;
   readonly price?: PriceSpec | undefined;

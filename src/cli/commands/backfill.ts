@@ -158,7 +158,6 @@ interface Shared {
   readonly runsOfCommand: ReadonlySet<string>;
   readonly log: Log;
   readonly progress: (logLine: (line: string) => void) => Progress;
-  /** The warnings that earlier runs have logged. */
   readonly warned: Set<string>;
   readonly signal: AbortSignal;
 }
@@ -261,7 +260,6 @@ function logOfValue(log: Log, label: string, warned: Set<string>): ValueLog {
 }
 
 interface BackfillJob {
-  /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
   /** Loads the spec with the value of the job, which is already checked. */
@@ -270,9 +268,7 @@ interface BackfillJob {
 
 interface BackfillJobs {
   readonly range: DateRange;
-  /** The jobs, in the order of their values. */
   readonly jobs: readonly BackfillJob[];
-  /** The spec with the first value. */
   readonly first: LoadedSpec;
 }
 

@@ -69,15 +69,22 @@ async function doctorMachine(
   const asked = providers === "auto" ? await providersOn(machine) : providers;
   const worker = findWorker(undefined, process.env);
   const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
-  const duckdb = await tryDuckDb();
-  const tokenizers = tryTokenizers(loaded);
-  const always = [
+  const duckdb = await faultOf(async () => (await openDuckDb({ threads: 1, allowed: {} }))[Symbol.dispose]());
+  const tokenizers = await faultOf(requireTokenizers);
+  const needsTokenizers = loaded !== undefined && tokenizerUris(loaded.spec.model).size > 0;
+  const parts: readonly Part[] = [
     ...runtimeParts(machine),
-    duckDbPart(duckdb),
-    tokenizersPart(tokenizers),
+    libraryPart("DuckDB", componentVersions["@duckdb/node-bindings"] ?? "", duckdb),
+    tokenizers === undefined || needsTokenizers
+      ? libraryPart("tokenizers", tokenizersVersion, tokenizers)
+      : {
+          name: "tokenizers",
+          state: "optional",
+          found: `only jobs that tokenize texts need it: ${installTokenizers}`,
+        },
     ...(await localeParts(machine)),
+    ...(await partsOfAll(asked, machine, deviceId)),
   ];
-  const parts = [...always, ...(await partsOfAll(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
   for (const provider of triedProviders(asked, { machine, parts })) {
@@ -88,7 +95,9 @@ async function doctorMachine(
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
-      : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
+      : (trials.find(({ provider }) => provider === scoresOn)?.error ??
+        duckdb ??
+        (needsTokenizers ? tokenizers : undefined));
   const outcome = error?.exitCode ?? scoresOn ?? 1;
   const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
@@ -128,55 +137,23 @@ function runtimeParts(machine: Machine): Part[] {
   ];
 }
 
-/** Loads DuckDB, which writes Parquet and decodes many shards. Returns why it cannot be loaded; undefined if it can. */
-async function tryDuckDb(): Promise<JobError | undefined> {
+/** Returns why a library cannot be loaded; undefined if it can. */
+async function faultOf(load: () => unknown): Promise<JobError | undefined> {
   try {
-    using _ = await openDuckDb({ threads: 1, allowed: {} });
+    await load();
     return undefined;
   } catch (error) {
-    const known = machineError(error);
-    if (known === undefined) {
-      throw error;
+    const known = machineError(error) ?? error;
+    if (known instanceof JobError) {
+      return known;
     }
-    return known;
+    throw error;
   }
 }
 
-function duckDbPart(fault: JobError | undefined): Part {
-  const name = "DuckDB";
+function libraryPart(name: string, version: string, fault: JobError | undefined): Part {
   return fault === undefined
-    ? { name, state: "ok", found: componentVersions["@duckdb/node-bindings"] ?? "" }
-    : { name, state: "missing", found: fault.message, remedy: fault.hint };
-}
-
-interface TokenizersState {
-  /** Why the package cannot be used; undefined: it can. */
-  readonly fault: JobError | undefined;
-  /** The same if the spec tokenizes texts. */
-  readonly error: JobError | undefined;
-}
-
-/** Loads the package that makes tokens of texts, which only some jobs need. */
-function tryTokenizers(loaded: LoadedSpec | undefined): TokenizersState {
-  try {
-    requireTokenizers();
-    return { fault: undefined, error: undefined };
-  } catch (fault) {
-    if (!(fault instanceof JobError)) {
-      throw fault;
-    }
-    const isNeeded = loaded !== undefined && tokenizerUris(loaded.spec.model).size > 0;
-    return { fault, error: isNeeded ? fault : undefined };
-  }
-}
-
-function tokenizersPart({ fault, error }: TokenizersState): Part {
-  const name = "tokenizers";
-  if (fault === undefined) {
-    return { name, state: "ok", found: tokenizersVersion };
-  }
-  return error === undefined
-    ? { name, state: "optional", found: `only jobs that tokenize texts need it: ${installTokenizers}` }
+    ? { name, state: "ok", found: version }
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
@@ -407,7 +384,7 @@ export async function tryProvider(
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
-    const { adapter } = provider === "webgpu" ? await probeProvider(provider) : { adapter: undefined };
+    const adapter = provider === "webgpu" ? await probeProvider(provider) : undefined;
     const ran = await runBlank(provider, model, { deviceId, folder, trees });
     const operators = await operatorsByProvider(folder);
     const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";

@@ -10,7 +10,7 @@ import { paramTexts } from "../../plan/identity.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import type { OpenRowFinder, RowFinder } from "../../run/erasing/copy-run.js";
+import type { OpenRowFinder } from "../../run/erasing/copy-run.js";
 import { type ErasedRun, eraseRows } from "../../run/erasing/erase.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import { keyOfValues } from "../../spec/job-spec.js";
@@ -48,7 +48,7 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
     dryRun: options.dryRun === true,
     found,
     openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
-    paramsOfTable: (wanted, params) => paramsOfTable(load, { wanted, params, given: job.spec.params }),
+    paramsOfTable: (wanted, params) => paramsOfTable(load, wanted, params, job.spec.params),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
   const report = {
@@ -72,15 +72,9 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
  */
 function paramsOfTable(
   load: LoadWith,
-  {
-    wanted,
-    params,
-    given,
-  }: {
-    readonly wanted: string;
-    readonly params: Readonly<Record<string, string>>;
-    readonly given: Readonly<Record<string, string>>;
-  },
+  wanted: string,
+  params: Readonly<Record<string, string>>,
+  given: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> | undefined {
   const isNamed = (by: Readonly<Record<string, string>>): boolean => {
     try {
@@ -287,25 +281,22 @@ export function rowFinders(
       duckdb[Symbol.dispose]();
       throw wrongKey(list, columns, wrong);
     }
-    const finder: RowFinder = {
-      rowsIn: async (path) => rowsOf(await keyedRows(keyed, path), found),
-      rejected: async (texts) => rowsOf(await keyedTexts(keyed, texts), found),
+    const noting = ({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>): readonly number[] => {
+      for (const key of keys) {
+        found.add(key);
+      }
+      return rows;
+    };
+    return {
+      rowsIn: async (path) => noting(await keyedRows(keyed, path)),
+      rejected: async (texts) => noting(await keyedTexts(keyed, texts)),
       rowsWithout: (path, request) => rowsWithout(connection, path, request),
       async [Symbol.asyncDispose]() {
         connection.closeSync();
         await Promise.resolve(duckdb[Symbol.dispose]());
       },
     };
-    return finder;
   };
-}
-
-/** Returns the rows, and adds their keys to `found`. */
-function rowsOf({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>, found: Set<number>): readonly number[] {
-  for (const key of keys) {
-    found.add(key);
-  }
-  return rows;
 }
 
 function wrongKey({ placeOf }: KeyList, columns: readonly KeyColumn[], index: number): JobError {

@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
+import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
 import { changesOf, type Figures } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
 import { runIdOf } from "../../plan/identity.js";
@@ -78,18 +78,15 @@ async function nightsOf(
   }));
 }
 
-interface Night {
-  readonly options: EvaluateOptions;
-  readonly night: string;
-  /** The plan of the run; undefined: there is none. */
-  readonly plan: Plan | undefined;
-}
-
 /** Judges the predictions of a run, and those of the challenger if they are of the same rows; none: the run has no rows. */
 async function judgeNight(
   job: JobContext,
   { dateParam, spec }: LoadedSpec,
-  { options, night, plan }: Night,
+  {
+    options,
+    night,
+    plan,
+  }: { readonly options: EvaluateOptions; readonly night: string; readonly plan: Plan | undefined },
 ): Promise<readonly JudgedModel[]> {
   const key = options.key ?? usualKey(spec);
   const { label, prediction, positive, threshold, by } = options;
@@ -159,7 +156,7 @@ async function labelsAt(job: JobContext, labels: string, key: readonly string[])
   }
   if (found !== undefined) {
     const path = resolve(labels);
-    return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: groupOf(path) };
+    return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: oneGroup([path]) };
   }
   if (job.sink.table === undefined) {
     throw new JobError("FILE_MISSING", `reading labels ${labels}: there is no such file`, {
@@ -167,10 +164,6 @@ async function labelsAt(job: JobContext, labels: string, key: readonly string[])
     });
   }
   return (await openDiffTable(job, labels, key)).rows;
-}
-
-async function* groupOf(path: string): AsyncGenerator<readonly string[]> {
-  yield await Promise.resolve([path]);
 }
 
 interface Report {

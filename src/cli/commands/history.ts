@@ -6,12 +6,7 @@ import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks } from "../../publish/decision.js";
 import { replacedBy } from "../../publish/readers-view.js";
-import {
-  decidedText,
-  isInFrontOfReaders,
-  type RecordedRun,
-  type RecordedSpending,
-} from "../../publish/recorded-run.js";
+import { decidedText, isInFrontOfReaders, type RecordedRun } from "../../publish/recorded-run.js";
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
@@ -101,21 +96,10 @@ function cellsOf(run: RecordedRun, about: string): string[] {
   ];
 }
 
-function paidText(spending: RecordedSpending): string {
-  const {
-    answers,
-    prompt_tokens: promptTokens,
-    cached_tokens: cachedTokens,
-    completion_tokens: completionTokens,
-    cost,
-  } = spending;
-  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
-}
-
 /** What the run cost, and why it has its status, in one line. */
 function remarks(run: RecordedRun, { runs }: History): string {
   const { spending } = run;
-  const paid = spending === undefined ? "" : paidText(spending);
+  const paid = spending === undefined ? "" : spentText(spending);
   return [paid, why(run), replacedText(run, runs)].filter((text) => text !== "").join("; ");
 }
 

@@ -19,13 +19,7 @@ import {
 } from "../../report/plan-text.js";
 import { checkStoredRun, checkTarget } from "../../run/check-target.js";
 import { plannedChecks } from "../../run/previewing/planned-checks.js";
-import {
-  type Preview,
-  type PreviewedPlan,
-  previewFirst,
-  previewPlan,
-  untriedGolden,
-} from "../../run/previewing/preview.js";
+import { type Preview, previewFirst, previewPlan, untriedGolden } from "../../run/previewing/preview.js";
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
@@ -91,17 +85,13 @@ function planJson(
 ): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
-    ...(planned.plan === undefined ? {} : previewJson(planned, second)),
+    ...(planned.plan !== undefined && {
+      ...planned.plan,
+      ...secondPlanFields(second),
+      ...(planned.estimate && { estimate: estimateFields(planned.estimate) }),
+    }),
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
-  };
-}
-
-function previewJson({ plan, estimate }: PreviewedPlan, second: SecondPlan | undefined): object {
-  return {
-    ...plan,
-    ...secondPlanFields(second),
-    ...(estimate && { estimate: estimateFields(estimate) }),
   };
 }
 

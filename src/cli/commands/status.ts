@@ -34,7 +34,10 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   const [spec] = specs;
   const { held, failed, expectBy } = options;
   if (spec === undefined || specs.length > 1 || held === true || failed === true || expectBy !== undefined) {
-    refuseRun(options);
+    if (options.run !== undefined) {
+      const doing = `looking for run ${options.run}`;
+      throw new JobError("USAGE", `${doing}: --run needs one spec, without --held, --failed and --expect-by`);
+    }
     await statusOfSeveral(specs, options, io);
     return;
   }
@@ -46,15 +49,6 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
-  }
-}
-
-function refuseRun({ run }: StatusOptions): void {
-  if (run !== undefined) {
-    throw new JobError(
-      "USAGE",
-      `looking for run ${run}: --run needs one spec, without --held, --failed and --expect-by`,
-    );
   }
 }
 

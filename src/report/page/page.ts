@@ -22,7 +22,7 @@ import {
 } from "../report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
-import { html, type Html, nothing, showDay } from "./html.js";
+import { folded, html, type Html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
 
 /**
@@ -91,7 +91,7 @@ export function pageAfter(
   const top = withTop(earlier, stateSection(record, outcome));
   return top === undefined
     ? htmlReport(record, outcome, endedMs)
-    : withStatus(top, { status: outcome.report.status, word: pageState(record, outcome).word });
+    : withStatus(top, outcome.report.status, pageState(record, outcome).word);
 }
 
 const publishedStates: ReadonlySet<string> = new Set(["complete", "already_complete"]);
@@ -127,35 +127,25 @@ export function decidedPage(earlier: string, decision: PageDecision): string | u
   // The page of an attempt that failed is about the run as well: a person may discard it.
   return statusLine.exec(earlier)?.[1] !== runId
     ? undefined
-    : withState(earlier, { status: isApproved ? "complete" : "discarded", state, newRun });
+    : withState(earlier, isApproved ? "complete" : "discarded", state, newRun);
 }
 
 /** Returns the page of a run that was rolled back; undefined: the earlier page is not about this run. */
 export function rolledBackPage(earlier: string, runId: string, readersHave: string | undefined): string | undefined {
   return pageStatus(earlier, runId) === undefined
     ? undefined
-    : withState(earlier, { status: "rolled_back", state: rolledBackState(readersHave) });
+    : withState(earlier, "rolled_back", rolledBackState(readersHave));
 }
 
 /** Replaces the state at the top of a page, and the commands that decide by the one that scores again, if it is known. */
-function withState(
-  page: string,
-  {
-    status,
-    state,
-    newRun,
-  }: { readonly status: string; readonly state: PageState; readonly newRun?: string | undefined },
-): string {
+function withState(page: string, status: string, state: PageState, newRun?: string): string {
   const again = newRun === undefined ? "" : scoringAgain({ text: toScoreAgain, command: newRun }).markup;
-  return withStatus(page, { status, word: state.word })
+  return withStatus(page, status, state.word)
     .replace(/<header class="\w+"><h1>[^<]*<\/h1>/, () => stateHeading(state).markup)
     .replace(/<section class="deciding">.*?<\/section>\n?/s, () => again);
 }
 
-function withStatus(
-  page: string,
-  { status, word }: { readonly status: string; readonly word: PageState["word"] },
-): string {
+function withStatus(page: string, status: string, word: PageState["word"]): string {
   return page
     .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
     .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
@@ -339,9 +329,8 @@ function list(title: string, name: string, lines: readonly string[]): Html {
     return nothing;
   }
   const rest = lines.slice(openFindings);
-  const folded =
-    rest.length === 0 ? nothing : html`<details><summary>${rest.length} more</summary>${bullets(name, rest)}</details>`;
-  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${folded}</section>\n`;
+  const more = rest.length === 0 ? nothing : folded(`${rest.length} more`, bullets(name, rest));
+  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${more}</section>\n`;
 }
 
 function bullets(name: string, lines: readonly string[]): Html {
