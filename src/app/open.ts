@@ -316,7 +316,10 @@ interface SourceKind {
 /** The kinds of model URIs. The first one that owns a URI resolves it. */
 const kinds: readonly SourceKind[] = [
   { owns: isObjectUri, open: openObjectModels },
-  { owns: isHttpUri, open: openHttpModels },
+  {
+    owns: isHttpUri,
+    open: async (_model, options) => (await import("../models/https.js")).httpModels(await remoteOptions(options)),
+  },
   { owns: isHubUri, open: openHubModels },
   { owns: isMlflowUri, open: openMlflowModels },
   { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
@@ -349,11 +352,6 @@ async function openObjectModels(model: ModelPlace, options: ModelOptions): Promi
     endpoint: urlOfStore(model.path, model),
     cache,
   });
-}
-
-async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { httpModels } = await import("../models/https.js");
-  return httpModels(await remoteOptions(options));
 }
 
 async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {

@@ -29,9 +29,9 @@ function finite(value: number): number | null {
  * The figures of a column under their JSON names; those that cannot be computed are null.
  * @param rowFields what is known of a row besides its predictions
  */
-export function agreementFields(
+function agreementFields(
   found: Measures,
-  [a, b]: readonly [one: string, other: string],
+  [a, b]: Names,
   rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
 ): object {
   const most = found.most.map((row) => ({
@@ -69,6 +69,19 @@ export function agreementFields(
   }
 }
 
+/** What was compared under its JSON names, and what was not. */
+export function comparedFields(
+  columns: Iterable<readonly [string, Measures]>,
+  apart: readonly { readonly name: string; readonly reason: string }[],
+  names: Names,
+  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
+): object {
+  return {
+    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, agreementFields(found, names, rowFields)])),
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+  };
+}
+
 /** How both models of a run are called. */
 export const modelNames = ["champion", "challenger"] as const;
 
@@ -81,11 +94,6 @@ export function comparisonFields(
     return {};
   }
   const { model, sha256, version, place, tolerance, compared, missed, repeated, columns, apart } = result;
-  const fieldsOf = (found: Measures): object =>
-    agreementFields(found, modelNames, ({ row, keys }) => ({
-      row,
-      ...(withKeys && keys !== undefined ? { keys } : {}),
-    }));
   return {
     challenger: {
       model,
@@ -96,8 +104,10 @@ export function comparisonFields(
       rows_compared: compared,
       rows_missed: missed,
       keys_repeated: repeated,
-      outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
-      not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+      ...comparedFields(columns, apart, modelNames, ({ row, keys }) => ({
+        row,
+        ...(withKeys && keys !== undefined ? { keys } : {}),
+      })),
     },
   };
 }

@@ -69,10 +69,12 @@ export const storeKeys = {
   timeouts: z
     .strictObject({
       connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600).default(20).describe("Seconds without a byte before a request is retried. Default: 20."),
+      silence: count(1, 3600)
+        .default(20)
+        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
       request: count(1, 86_400)
         .default(300)
-        .describe("Seconds for one request, which fetches at most 8 MiB. Default: 300."),
+        .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
     .optional()
     .describe("Time limits of requests to a store."),

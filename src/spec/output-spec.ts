@@ -33,24 +33,13 @@ export interface StoreOutputSpec extends Omit<StoreSpec, "request_payer"> {
   readonly spool?: { readonly path: string } | undefined;
 }
 
-const { endpoint, region, path_style } = storeKeys;
+const { endpoint, region, path_style, timeouts } = storeKeys;
 
 const storeOutputKeys = {
   endpoint,
   region,
   path_style,
-  timeouts: z
-    .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
-        .default(20)
-        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
-        .default(300)
-        .describe("Seconds for one request, which may send a whole part. Default: 300."),
-    })
-    .optional()
-    .describe("Time limits of requests to a store."),
+  timeouts,
   sse: z
     .strictObject({
       algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256 is SSE-S3, aws:kms is SSE-KMS."),

@@ -2,25 +2,17 @@ import { firstLine } from "../../duckdb/sql.js";
 import { dirname, resolve } from "node:path";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine.js";
-import { resolveOnce, type SharedModels } from "../../app/model-tools.js";
+import { resolveOnce } from "../../app/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
 import { calling, reporting } from "../../app/reporting.js";
 import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../../jobs/date-range.js";
-import {
-  orderOf,
-  type RunOrder,
-  runValues,
-  type ValueEnd,
-  type ValueStatus,
-  valueStatuses,
-  worstOf,
-} from "../../jobs/run-values.js";
+import { orderOf, runValues, type ValueEnd, type ValueStatus, valueStatuses, worstOf } from "../../jobs/run-values.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
-import { type Progress, silentProgress } from "../../report/progress.js";
+import { silentProgress } from "../../report/progress.js";
 import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
@@ -54,21 +46,74 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   const log = createLog(io.stderr, options);
   const jobs = await readBackfill(specPath, options);
   const { param, first, last } = jobs.range;
-  const order = orderFor(jobs, options, log);
+  const { parallel, stopOnFailure = false, allowDuplicates = false, allowOlder = false, reprocess } = options;
+  const order = orderOf(jobs.first.spec, { parallel, stopOnFailure, allowOlder });
+  if (order.why !== undefined) {
+    log.warn(`runs are carried out one at a time, not ${parallel} at once: ${order.why}`);
+  }
   let model: Backfill["model"];
   const sharedModels = resolveOnce((named, { model: { sha256 }, version }) => {
     model = { uri: modelUri(named), version, sha256 };
     log.info(`all runs that this backfill plans: model ${modelName(model)}, sha256 ${sha256}`);
   });
   const runsOfCommand = new Set<string>(jobs.jobs.map(({ runId }) => runId));
-  const progress = (logLine: (line: string) => void): Progress =>
-    order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw);
   const { signal } = stop;
   const warned = new Set<string>();
-  const shared = { specPath, options, jobs, order, sharedModels, runsOfCommand, log, progress, warned, signal };
+
+  const attempted = async ({ load }: BackfillJob, valueLog: ValueLog, newRun: boolean): Promise<Attempted> => {
+    const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
+    const logLine = (line: string): void => valueLog.announce(line);
+    let record: AttemptRecord | undefined;
+    try {
+      const loaded = load();
+      const begun = recordOf(loaded.spec, { worker: attempt.worker });
+      record = begun;
+      const about = { loaded, folder: dirname(resolve(specPath)), record, log: valueLog, signal, dateMs: Date.now };
+      const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
+        await using job = await openLoaded(loaded, specPath, {
+          log: valueLog,
+          signal,
+          attempt,
+          record: begun,
+          sharedModels,
+          jobsAtOnce: order.parallel,
+          progress: order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw),
+        });
+        return await calling(about, deadline, () => runJob(job));
+      });
+      const error = report.decided?.error;
+      const modelSha256 = record.run?.modelSha256;
+      return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, error };
+    } catch (thrown) {
+      const error = finalError(thrown);
+      return { status: statusOf(error), exitCode: exitCodeOf(error), modelSha256: record?.run?.modelSha256, error };
+    }
+  };
+
+  /** Carries out the run of one value, and logs how it ended. Never throws. */
+  const runValue = async (job: BackfillJob, index: number): Promise<BackfillRun> => {
+    const { value, runId } = job;
+    const valueLog = logOfValue(log, `${param}=${value}`, warned);
+    const newRun = reprocess === "completed";
+    const end = await attempted(job, valueLog, newRun);
+    const again = reprocess !== "none" && !newRun && isFinal(end);
+    if (again) {
+      valueLog.announce(`${firstLine(messageOf(end.error))}; --reprocess ${reprocess} scores it again`);
+    }
+    const run = { value, runId, ...(again ? await attempted(job, valueLog, true) : end) };
+
+    const place = `(${index + 1} of ${jobs.jobs.length})`;
+    if (run.error === undefined) {
+      valueLog.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
+    } else if (run.status !== "stopped") {
+      const hint = run.error instanceof JobError && run.error.hint !== undefined ? `\n  hint: ${run.error.hint}` : "";
+      valueLog.warn(`${messageOf(run.error)} ${place}${hint}`);
+    }
+    return run;
+  };
 
   const ends = await runValues(jobs.jobs, { ...order, signal }, async (job) => {
-    const end = await runValue(shared, job);
+    const end = await runValue(job, jobs.jobs.indexOf(job));
     if (options.json === true) {
       io.stdout.write(`${backfillRunJson(param, end)}\n`);
     }
@@ -88,15 +133,6 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   if (failure !== undefined) {
     throw failure;
   }
-}
-
-function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): RunOrder {
-  const { parallel, stopOnFailure = false, allowOlder = false } = options;
-  const order = orderOf(first.spec, { parallel, stopOnFailure, allowOlder });
-  if (order.why !== undefined) {
-    log.warn(`runs are carried out one at a time, not ${parallel} at once: ${order.why}`);
-  }
-  return order;
 }
 
 /** The error that a backfill ends with: that of the worst run; undefined: every run is complete. */
@@ -149,42 +185,6 @@ function findings(runs: readonly BackfillRun[]): string[] {
   ];
 }
 
-interface Shared {
-  readonly specPath: string;
-  readonly options: BackfillOptions;
-  readonly jobs: BackfillJobs;
-  readonly order: RunOrder;
-  readonly sharedModels: SharedModels;
-  readonly runsOfCommand: ReadonlySet<string>;
-  readonly log: Log;
-  readonly progress: (logLine: (line: string) => void) => Progress;
-  readonly warned: Set<string>;
-  readonly signal: AbortSignal;
-}
-
-async function runValue(shared: Shared, job: BackfillJob): Promise<BackfillRun> {
-  const { jobs, options } = shared;
-  const { value, runId } = job;
-  const log = logOfValue(shared.log, `${jobs.range.param}=${value}`, shared.warned);
-  const newRun = options.reprocess === "completed";
-  const end = await attempted(shared, job, log, newRun);
-
-  const again = options.reprocess !== "none" && !newRun && isFinal(end);
-  if (again) {
-    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again`);
-  }
-  const run = { value, runId, ...(again ? await attempted(shared, job, log, true) : end) };
-
-  const place = `(${jobs.jobs.findIndex((other) => other.value === value) + 1} of ${jobs.jobs.length})`;
-  if (run.error === undefined) {
-    log.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
-  } else if (run.status !== "stopped") {
-    const hint = run.error instanceof JobError && run.error.hint !== undefined ? `\n  hint: ${run.error.hint}` : "";
-    log.warn(`${messageOf(run.error)} ${place}${hint}`);
-  }
-  return run;
-}
-
 /** Whether the same command would always fail in the same way, so that only a new run helps. */
 function isFinal({ error, report }: Attempted): boolean {
   const changed: readonly ErrorCode[] = ["INPUT_CHANGED", "MODEL_CHANGED", "PLAN_CHANGED", "OUTPUT_DAMAGED"];
@@ -194,38 +194,6 @@ function isFinal({ error, report }: Attempted): boolean {
 }
 
 type Attempted = Omit<BackfillRun, "value" | "runId">;
-
-async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, newRun: boolean): Promise<Attempted> {
-  const { specPath, options, order, sharedModels, runsOfCommand, progress, signal } = shared;
-  const { allowDuplicates = false, allowOlder = false } = options;
-  const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
-  let record: AttemptRecord | undefined;
-  try {
-    const loaded = load();
-    const begun = recordOf(loaded.spec, { worker: attempt.worker });
-    record = begun;
-    const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
-    const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
-      await using job = await openLoaded(loaded, specPath, {
-        log,
-        signal,
-        attempt,
-        record: begun,
-        sharedModels,
-        jobsAtOnce: order.parallel,
-        progress: progress((line) => log.announce(line)),
-      });
-      return await calling(about, deadline, () => runJob(job));
-    });
-
-    const error = report.decided?.error;
-    const modelSha256 = record.run?.modelSha256;
-    return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, error };
-  } catch (thrown) {
-    const error = finalError(thrown);
-    return { status: statusOf(error), exitCode: exitCodeOf(error), modelSha256: record?.run?.modelSha256, error };
-  }
-}
 
 function statusOf(error: unknown): ValueStatus {
   const code = error instanceof JobError ? error.code : undefined;

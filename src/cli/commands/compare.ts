@@ -3,9 +3,8 @@ import { openJob } from "../../app/job-context.js";
 import { requireModelPath } from "../../app/model-tools.js";
 import { resolveModel } from "../../app/open.js";
 import type { JobOptions } from "../../app/reading.js";
-import type { Measures } from "../../checks/agreement.js";
 import {
-  agreementFields,
+  comparedFields,
   agreementTables,
   apartTable,
   differentRowTables,
@@ -148,8 +147,6 @@ function showNumber(value: number): string {
 }
 
 function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
-  const fieldsOf = (found: Measures): object =>
-    agreementFields(found, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys }));
   return `${JSON.stringify({
     rows_input: input,
     rows_read: read,
@@ -158,8 +155,7 @@ function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf
     rows_only_b: rows.onlyB,
     a: modelJson(one),
     b: modelJson(other),
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    ...comparedFields(columns, apart, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
   })}\n`;
 }
 

@@ -8,7 +8,7 @@ import { reuseColumn } from "../../binding/reuse-column.js";
 import type { Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../plan/identity.js";
 import {
-  agreementFields,
+  comparedFields,
   agreementTables,
   apartTable,
   differentRowTables,
@@ -227,11 +227,6 @@ function differenceJson(difference: Difference): string {
     keys_repeated: rows.repeated,
     keys_uneven: rows.uneven,
     repeated: rows.examples,
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    ...comparedFields(columns, apart, ["a", "b"], ({ keys }) => ({ columns: keys })),
   })}\n`;
-}
-
-function fieldsOf(found: Measures): object {
-  return agreementFields(found, ["a", "b"], ({ keys }) => ({ columns: keys }));
 }

@@ -30,8 +30,11 @@ interface EraseReport {
   readonly dryRun: boolean;
   readonly columns: readonly string[];
   readonly keys: number;
-  readonly keysFound: number;
+  readonly missing: number;
+  /** The runs that had rows, and those that may still have some. */
   readonly runs: readonly ErasedRun[];
+  readonly rows: number;
+  readonly rejects: number;
 }
 
 /** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
@@ -55,8 +58,10 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
     dryRun: options.dryRun === true,
     columns: keys.columns,
     keys: keys.keys.length,
-    keysFound: found.size,
-    runs,
+    missing: keys.keys.length - found.size,
+    runs: runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run)),
+    rows: runs.reduce((sum, run) => sum + run.rows, 0),
+    rejects: runs.reduce((sum, run) => sum + run.rejects, 0),
   };
   io.stdout.write(
     options.json === true
@@ -113,26 +118,16 @@ function refuseRetained({ dryRun, runs }: EraseReport): void {
   }
 }
 
-function totalOf(runs: readonly ErasedRun[], what: "rows" | "rejects"): number {
-  return runs.reduce((sum, run) => sum + run[what], 0);
-}
-
-/** The runs that a report lists: those that had rows, and those that may still have some. */
-function shownRuns({ runs }: EraseReport): readonly ErasedRun[] {
-  return runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run));
-}
-
-function reportJson(report: EraseReport): object {
-  const { dryRun, columns, keys, keysFound, runs } = report;
+function reportJson({ dryRun, columns, keys, missing, runs, rows: total, rejects: rejected }: EraseReport): object {
   return {
     dry_run: dryRun,
     key: columns,
     keys,
-    keys_not_found: keys - keysFound,
-    rows: totalOf(runs, "rows"),
-    rejects: totalOf(runs, "rejects"),
+    keys_not_found: missing,
+    rows: total,
+    rejects: rejected,
     retained: runs.filter(isRetained).length,
-    runs: shownRuns(report).map(({ runId, params, place, rows, rejects, retained }) => ({
+    runs: runs.map(({ runId, params, place, rows, rejects, retained }) => ({
       run_id: runId ?? null,
       params,
       output: place,
@@ -143,17 +138,10 @@ function reportJson(report: EraseReport): object {
   };
 }
 
-function reportText(report: EraseReport): string[] {
-  const { dryRun, columns, keys, keysFound, runs } = report;
-  const shown = shownRuns(report);
-  const lines =
-    shown.length === 0
-      ? []
-      : table([["run or table", "params", "rows", "rejected", ""], ...shown.map(cellsOf)], { right: [2, 3] });
-  const [rows, rejects] = [totalOf(runs, "rows"), totalOf(runs, "rejects")];
-  const missing = keys - keysFound;
+function reportText({ dryRun, columns, keys, missing, runs, rows, rejects }: EraseReport): string[] {
+  const headings = ["run or table", "params", "rows", "rejected", ""];
   return [
-    ...lines,
+    ...(runs.length === 0 ? [] : table([headings, ...runs.map(cellsOf)], { right: [2, 3] })),
     `${dryRun ? "would erase" : "erased"} ${count(rows, "row")} and ${count(rejects, "rejected row")} of ${count(keys, "key")} (${columns.join(", ")}); ${count(missing, "key")} not found`,
     ...(dryRun ? [] : ["rows that the input still has are scored again by the next run that reads it"]),
   ];
