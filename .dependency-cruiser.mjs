@@ -5,9 +5,9 @@
  */
 const pure =
   "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder|sha256|spool|writers)";
-const ports = "^src/(storage|formats|models|engine|sink)/(port|paid-engine|answers|row-writer|ledger)\\.ts$";
+const ports = "^src/(storage|formats|models|engine|sink)/(port|answers|ledger)\\.ts$";
 /** Each knows what all of them share, and no other: another kind of model is one file more. */
-const modelSources = "^src/models/(?!(port|model-file|cache|remote)\\.ts$)";
+const modelSources = "^src/models/(?!(port|model-file|cache)\\.ts$)";
 
 /**
  * @param {string} room a folder below src/
@@ -92,19 +92,12 @@ export default {
       to: { path: "^src/formats/(parquet|arrow)/" },
     },
     roomRule("formats", "^src/(duckdb/|util/(spool|writers))"),
-    roomRule("storage/local", port("storage")),
     roomRule("storage", "^src/(objects/|util/spool)"),
     {
       name: "no-model-source-imports-another",
       severity: "error",
-      from: { path: "^src/models/", pathNot: "^src/models/mlflow/" },
+      from: { path: "^src/models/" },
       to: { path: modelSources },
-    },
-    {
-      name: "mlflow-imports-no-other-source",
-      severity: "error",
-      from: { path: "^src/models/mlflow/" },
-      to: { path: modelSources, pathNot: "^src/models/mlflow/" },
     },
     roomRule("models", "^src/(objects|net|onnx)/"),
     roomRule("engine", "^src/(onnx|net)/"),
@@ -121,8 +114,7 @@ export default {
     roomRule("sink/postgres", port("sink")),
     roomRule("sink/arrow", port("sink")),
     roomRule("duckdb"),
-    roomRule("objects", "^src/(net/|s3/store\\.ts$)"),
-    roomRule("s3", "^src/(objects|net)/"),
+    roomRule("objects", "^src/net/"),
     roomRule("net"),
     roomRule("report"),
     {

@@ -28,12 +28,12 @@ const parts = {
     instead: "if (true)",
   },
   lists: {
-    file: "dist/formats/parquet/footer/leaves.js",
+    file: "dist/formats/parquet/footer.js",
     pattern: /const isList =/,
     instead: "const isList = false &&",
   },
   "row-counts": {
-    file: "dist/run/planning/planning.js",
+    file: "dist/run/planning.js",
     pattern: /if \(checks === null/,
     instead: "if (true",
   },

@@ -4,12 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { finished } from "node:stream/promises";
 import { connectionOf } from "../dist/sink/postgres/connect.js";
-import { copyStream, encodeRows } from "../dist/sink/postgres/copy/copy-binary.js";
 import { openPostgresSink } from "../dist/sink/postgres/sink.js";
-import { pgTypeOf } from "../dist/sink/postgres/types.js";
-import { noRows, spanProfileText } from "../dist/checks/span-profile.js";
+import { noRows, profileText } from "../dist/checks/profile/profile.js";
 import { spanAt, spanCount } from "../dist/plan/spans.js";
 import { commitConcurrency } from "../dist/sink/port.js";
+import { copyStream, encodeRows } from "../dist/sink/postgres/copy-binary.js";
+import { pgTypeOf } from "../dist/sink/postgres/table.js";
 
 const commitRows = 262_144;
 
@@ -121,7 +121,7 @@ export async function sinkOnly(url, rows, { mode = "append", key = [], staged = 
   const spans = Array.from({ length: spanCount(stored.plan) }, (_, index) => spanAt(stored.plan, index)).values();
   const worker = async () => {
     for (const span of spans) {
-      const about = { rejects: [], filtered: 0, batchSize: commitRows, profile: spanProfileText(noRows) };
+      const about = { rejects: [], filtered: 0, batchSize: commitRows, profile: profileText(noRows) };
       await writer.commit(span, { rows: rowsOf(span), ...about });
     }
   };

@@ -7,12 +7,12 @@ import { mkdtemp, open, rm } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { windowsAhead } from "#src/scoring/read-windows.js";
-import { openReaderThread } from "#src/storage/objects/reader-thread.js";
+import { openReaderThread } from "#src/storage/reader.js";
+import { windowsAhead } from "#src/scoring/read.js";
 import { openSpool } from "#src/util/spool.js";
-import { objectSource } from "#src/storage/objects/source.js";
+import { objectSource } from "#src/storage/objects.js";
+import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 
 /** As in src/s3. */
 const requestBytes = 8 * 1024 * 1024;

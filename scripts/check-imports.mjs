@@ -28,7 +28,7 @@ const canaries = {
   "src/scoring/canary.ts": { code: 'import "../formats/parquet/decoder.js";\n', rule: "scoring-knows-ports-only" },
   "src/scoring/canary-node.ts": { code: 'import "node:fs";\n', rule: "run-knows-no-library-or-node" },
   "src/scoring/workers/canary.ts": {
-    code: 'import "../../formats/parquet/unit-reader.js";\n',
+    code: 'import "../../formats/parquet/units.js";\n',
     rule: "scoring-knows-ports-only",
   },
   "src/scoring/workers/canary-node.ts": {
@@ -46,11 +46,9 @@ const canaries = {
     code: 'import "../scoring/workers/protocol.js";\n',
     rule: "formats-imports-its-own",
   },
-  "src/storage/local/canary.ts": { code: 'import "../objects/source.js";\n', rule: "storage-local-imports-its-own" },
-  "src/storage/canary.ts": { code: 'import "../duckdb/pool.js";\n', rule: "storage-imports-its-own" },
+  "src/storage/canary.ts": { code: 'import "../duckdb/instance.js";\n', rule: "storage-imports-its-own" },
   "src/models/canary.ts": { code: 'import "../engine/onnx/engine.js";\n', rule: "models-imports-its-own" },
   "src/models/canary-source.ts": { code: 'import "./objects.js";\n', rule: "no-model-source-imports-another" },
-  "src/models/mlflow/canary.ts": { code: 'import "../objects.js";\n', rule: "mlflow-imports-no-other-source" },
   "src/engine/canary.ts": { code: 'import "../models/port.js";\n', rule: "engine-imports-its-own" },
   "src/onnx/canary.ts": { code: 'import "../engine/port.js";\n', rule: "onnx-imports-its-own" },
   "src/sink/parquet/canary.ts": { code: 'import "../postgres/sink.js";\n', rule: "sink-parquet-imports-its-own" },
@@ -60,17 +58,19 @@ const canaries = {
   },
   "src/stores/canary.ts": { code: 'import "../sink/port.js";\n', rule: "stores-imports-its-own" },
   "src/stores/canary-s3.ts": { code: 'import "./disk.js";\n', rule: "no-store-imports-another" },
-  "src/sink/postgres/canary.ts": { code: 'import "../../duckdb/pool.js";\n', rule: "sink-postgres-imports-its-own" },
+  "src/sink/postgres/canary.ts": {
+    code: 'import "../../duckdb/instance.js";\n',
+    rule: "sink-postgres-imports-its-own",
+  },
   "src/sink/arrow/canary.ts": { code: 'import "../parquet/sink.js";\n', rule: "sink-arrow-imports-its-own" },
-  "src/duckdb/canary.ts": { code: 'import "../s3/store.js";\n', rule: "duckdb-imports-its-own" },
-  "src/s3/canary.ts": { code: 'import "../storage/objects/reader.js";\n', rule: "s3-imports-its-own" },
-  "src/objects/canary.ts": { code: 'import "../s3/failures.js";\n', rule: "objects-imports-its-own" },
-  "src/net/canary.ts": { code: 'import "../s3/store.js";\n', rule: "net-imports-its-own" },
+  "src/duckdb/canary.ts": { code: 'import "../objects/s3.js";\n', rule: "duckdb-imports-its-own" },
+  "src/objects/canary.ts": { code: 'import "../storage/reader.js";\n', rule: "objects-imports-its-own" },
+  "src/net/canary.ts": { code: 'import "../objects/s3.js";\n', rule: "net-imports-its-own" },
   "src/report/canary.ts": { code: 'import "../sink/port.js";\n', rule: "report-imports-its-own" },
   "src/app/canary.ts": { code: 'import "../cli/main.js";\n', rule: "app-does-not-know-cli" },
   "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },
   "src/start/canary.ts": { code: 'import "../util/errors.js";\n', rule: "start-loads-little" },
-  "src/s3/canary-cli.ts": { code: 'import "../app/attempt.js";\n', rule: "only-cli-and-app-wire" },
+  "src/objects/canary-cli.ts": { code: 'import "../app/attempt.js";\n', rule: "only-cli-and-app-wire" },
 };
 
 /** Files of a folder, beside its subfolders, at most: more are not seen at a glance. */

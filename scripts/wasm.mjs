@@ -21,11 +21,43 @@ const loops = [
     name: "profileLoopsCode",
   },
 ];
+/**
+ * Writes out what a file repeats: the lines from `;; each NAMES: VALUES, VALUES` to `;; end`, once for each of the values,
+ * with `{NAME}`, or arithmetic such as `{NAME * 16}`, replaced.
+ */
+function writtenOut(lines, names = {}) {
+  const text = [];
+  for (let at = 0; at < lines.length; at += 1) {
+    const [, wanted, values] = /^\s*;; each ([\w ]+): (.*)$/.exec(lines[at]) ?? [];
+    if (wanted === undefined) {
+      text.push(
+        lines[at].replaceAll(/\{([^}]+)\}/g, (_, sum) =>
+          Function(...Object.keys(names), `return ${sum}`)(...Object.values(names)),
+        ),
+      );
+      continue;
+    }
+    const start = at + 1;
+    for (let depth = 1; depth > 0; ) {
+      at += 1;
+      depth += /^\s*;; each /.test(lines[at]) ? 1 : /^\s*;; end$/.test(lines[at]) ? -1 : 0;
+    }
+    for (const one of values.split(", ")) {
+      const own = one
+        .split(" ")
+        .map((value, index) => [wanted.split(" ")[index], /^\d+$/.test(value) ? Number(value) : value]);
+      text.push(...writtenOut(lines.slice(start, at), { ...names, ...Object.fromEntries(own) }));
+    }
+  }
+  return text;
+}
+
 const fileOf = (path) => new URL(`../${path}`, import.meta.url);
 
 const wabt = await openWabt();
 for (const { source, target, name } of loops) {
-  const module = wabt.parseWat(source, readFileSync(fileOf(source), "utf8"), { simd: true, bulk_memory: true });
+  const lines = readFileSync(fileOf(source), "utf8").split("\n");
+  const module = wabt.parseWat(source, writtenOut(lines).join("\n"), { simd: true, bulk_memory: true });
   module.validate();
   const code = Buffer.from(module.toBinary({}).buffer).toString("base64");
   const from = source.replace(/.*\//, "");

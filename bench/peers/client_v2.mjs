@@ -1,8 +1,7 @@
 // The client of infer-batch alone: the same batch is sent again and again, by as many requests at once as it finds.
 //
 // usage: client_v2.mjs URL BATCH_SIZE REQUESTS
-import { openServedEngine } from "../../dist/engine/served/engine.js";
-import { findServedModel } from "../../dist/engine/served/find-model.js";
+import { findServedModel, openServedEngine } from "../../dist/engine/served/engine.js";
 import { v2 } from "../../dist/engine/served/v2.js";
 import { placeAt } from "../../dist/engine/served/server.js";
 import { openConnectionPool } from "../../dist/net/connections.js";

@@ -1,12 +1,12 @@
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Worker } from "../plan/worker-shares.js";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { tokenizerUris } from "../spec/model-spec.js";
 import { JobError } from "../util/errors.js";
 import type { RetryTools } from "../util/retry.js";
-import { isDeadWriter, newWriter } from "../util/writers.js";
+import { isDeadWriter, newWriter } from "../util/spool.js";
+import type { Worker } from "../plan/spans.js";
 
 export interface AttemptServices {
   /** Identifies this process among all processes on all machines. */

@@ -1,22 +1,21 @@
-import { reuseColumn } from "../binding/reuse-column.js";
+import { reuseColumn } from "../binding/contract.js";
 import type { FixedColumn } from "../columnar/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb } from "../duckdb/instance.js";
 import { rowsWithout } from "../duckdb/key-match.js";
 import {
+  type RowJoin,
   addRows,
   compareRows,
   loadRejected,
   loadRows,
   loadSpans,
   missedRows,
-  type RowJoin,
 } from "../duckdb/row-join.js";
 import { firstLine } from "../duckdb/sql.js";
-import { readStored } from "../duckdb/stored-rows.js";
-import { StreamEndedError } from "../duckdb/stream-ended.js";
-import type { ParquetOptions } from "../formats/parquet/duckdb/decoder.js";
-import { readKeyValues } from "../formats/parquet/footer/key-values.js";
+import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
+import type { ParquetOptions } from "../formats/parquet/duckdb.js";
+import { readKeyValues } from "../formats/parquet/footer.js";
 import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../scoring/context.js";
 import { JobError, messageOf } from "../util/errors.js";
 import { openSpool, spoolRoot } from "../util/spool.js";

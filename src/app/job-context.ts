@@ -1,7 +1,7 @@
 import { userInfo } from "node:os";
 import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columnar/memory/vectors.js";
-import { filesAtOnce } from "../duckdb/open-files.js";
+import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type Claim, claimOf, decoderByFormat } from "../formats/by-format.js";
 import type { Decoder } from "../formats/port.js";
@@ -10,31 +10,31 @@ import { decidedText, everyRun } from "../publish/recorded-run.js";
 import {
   type AttemptInfo,
   type AttemptRecord,
-  createAttemptRecord,
   type RecordOptions,
+  createAttemptRecord,
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
 import type { JobContext, Log } from "../scoring/context.js";
 import type { Sink } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { type LimitedRun, limitParam, type LoadedSpec } from "../spec/load.js";
+import { type LimitedRun, type LoadedSpec, limitParam } from "../spec/load.js";
 import { challengerModel, challengerPlaces } from "../spec/model-spec.js";
 import { JobError } from "../util/errors.js";
 import { type MemoryBudget, memoryBudget } from "../util/memory-budget.js";
 import { sha256Of } from "../util/sha256.js";
-import { shellWord } from "../util/shell-word.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
 import {
   challengerTools,
-  modelTools,
   type ModelToolsOptions,
-  openBatchLimitCache,
   type SharedModels,
+  modelTools,
+  openBatchLimitCache,
 } from "./model-tools.js";
-import { openSink, openSource, type Permissions, shortPath, type SinkOptions, targetName, writtenTo } from "./open.js";
+import { type Permissions, type SinkOptions, openSink, openSource, shortPath, targetName, writtenTo } from "./open.js";
 import { type JobOptions, readGivenText, readSpec } from "./reading.js";
+import { shellWord } from "../util/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 
 interface ContextParts {
@@ -216,7 +216,7 @@ function openDecoder(
     },
     async arrow() {
       const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
-      const { openShards } = await import("../formats/arrow/ipc/shards.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
       return openArrowDecoder({ timezone, memory, files: { claimOf: claim }, open: openShards(claim) });
     },
   });

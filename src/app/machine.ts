@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
 import { dirname, join } from "node:path";
-import { openFilesHint } from "../duckdb/open-files.js";
-import { errnoOf, firstError, isOutOfFiles, JobError, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, firstError, isOutOfFiles, messageOf } from "../util/errors.js";
 import { mebibytes } from "../util/memory-budget.js";
+import { openFilesHint } from "../duckdb/instance.js";
 
 type ReadText = (path: string) => string | undefined;
 

@@ -5,14 +5,20 @@ import { totalmem } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import type { FoundModel } from "../models/port.js";
 import { parseJson } from "../plan/parse-plan.js";
-import type { BatchLimitCache, BatchLimitKey } from "../scoring/batch-limit-cache.js";
-import type { EarlierModels, JobContext, Log, ScoringContext } from "../scoring/context.js";
+import type {
+  BatchLimitCache,
+  BatchLimitKey,
+  EarlierModels,
+  JobContext,
+  Log,
+  ScoringContext,
+} from "../scoring/context.js";
 import { listedProviders } from "../spec/engine-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { challengerModel, type ModelSpec, modelUri } from "../spec/model-spec.js";
+import { type ModelSpec, challengerModel, modelUri } from "../spec/model-spec.js";
 import { isHttpUri, isModelUri, isServedUri } from "../spec/uri.js";
 import { cacheFolder } from "../util/cache-folder.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 import { z } from "../util/zod.js";
 import { componentVersions } from "./attempt.js";
@@ -208,7 +214,7 @@ async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLi
 /** The modules that inspect GPUs are loaded only if there is one in use. */
 async function identityOfGpus(): Promise<string> {
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { gpuIdentity } = await import("../engine/devices/gpus.js");
+  const { gpuIdentity } = await import("../engine/devices/machine.js");
   return gpuIdentity(thisMachine());
 }
 

@@ -1,14 +1,14 @@
 import type { TextTensors } from "../columnar/tensor.js";
-import { ProviderFault } from "../engine/devices/device-faults.js";
+import { ProviderFault } from "../engine/onnx/faults.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../engine/onnx/engine.js";
 import type { Engine, TreesState } from "../engine/port.js";
 import type { ModelFile } from "../models/port.js";
-import type { Worker } from "../plan/worker-shares.js";
 import type { EngineLayout, EngineNeed, Log } from "../scoring/context.js";
+import { JobError } from "../util/errors.js";
+import type { Worker } from "../plan/spans.js";
 import type { EngineSpec, Provider } from "../spec/engine-spec.js";
 import { type ModelSpec, parseOutputReference } from "../spec/model-spec.js";
-import { JobError } from "../util/errors.js";
 import { startScoringWorker } from "./threads/worker-threads.js";
 
 export interface EngineOptions {
@@ -73,7 +73,7 @@ async function askedProviders(need: EngineNeed, { providers }: EngineSpec): Prom
   }
   // The modules that inspect GPUs are loaded only if the spec needs them.
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { providersOn } = await import("../engine/devices/provider-parts.js");
+  const { providersOn } = await import("../engine/devices/parts.js");
   return await providersOn(thisMachine());
 }
 
@@ -156,7 +156,7 @@ export async function deviceIdOf(
   }
   // The modules that inspect GPUs are loaded only if the spec names one.
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { deviceOf } = await import("../engine/devices/gpus.js");
+  const { deviceOf } = await import("../engine/devices/machine.js");
   return deviceOf(given, worker, thisMachine());
 }
 
@@ -166,7 +166,7 @@ async function whyMissing(
   asked: readonly Provider[],
 ): Promise<JobError> {
   const { thisMachine } = await import("../engine/devices/machine.js");
-  const { partsOf } = await import("../engine/devices/provider-parts.js");
+  const { partsOf } = await import("../engine/devices/parts.js");
   const { providerMissing } = await import("./providers.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);

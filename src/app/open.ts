@@ -2,20 +2,17 @@ import { basename, isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../binding/contract.js";
 import { outputRowBytes } from "../binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
-import type { FileKind, ModelCache } from "../models/cache.js";
+import type { FileKind, ModelCache, RemoteOptions } from "../models/cache.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
-import type { RemoteOptions } from "../models/remote.js";
-import { proxiesOf } from "../net/proxy.js";
+import { proxiesOf } from "../net/request.js";
 import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
-import type { RequestOptions } from "../objects/requests.js";
-import type { ObjectStore } from "../objects/store.js";
+import type { ObjectStore, RequestOptions } from "../objects/store.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
-import type { OpenKeyDuckDb } from "../sink/parquet/key-counts.js";
+import { type OpenKeyDuckDb, openParquetSink } from "../sink/parquet/sink.js";
 import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
-import { openParquetSink } from "../sink/parquet/sink.js";
-import { commitConcurrency, type Sink } from "../sink/port.js";
+import { type Sink, commitConcurrency } from "../sink/port.js";
 import type { Secrets } from "../sink/postgres/connect.js";
 import type { InputSpec, StoreSpec } from "../spec/input-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
@@ -33,8 +30,6 @@ import {
   objectUriText,
   parseObjectUri,
 } from "../spec/uri.js";
-import { combineSources } from "../storage/combined-source.js";
-import { diskSource } from "../storage/local/disk.js";
 import type { OutputFolder, Source } from "../storage/port.js";
 import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
@@ -45,6 +40,8 @@ import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
 import { type AttemptServices, programVersion } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
+import { combineSources } from "../storage/listing.js";
+import { diskSource } from "../storage/disk.js";
 
 /** What opens the adapters of a spec. */
 export interface Tools extends AttemptServices {
@@ -70,10 +67,10 @@ export async function openSource(
     return disk;
   }
   refuseSmallAddressSpace();
-  const { openReaderThread } = await import("../storage/objects/reader-thread.js");
+  const { openReaderThread } = await import("../storage/reader.js");
   const { place, requests } = placeOf(uri, input, options);
   const reader = openReaderThread(place, requests); // first: it takes longest to start
-  const { objectSource } = await import("../storage/objects/source.js");
+  const { objectSource } = await import("../storage/objects.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
@@ -360,7 +357,7 @@ async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise
 }
 
 async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { mlflowModels } = await import("../models/mlflow/source.js");
+  const { mlflowModels } = await import("../models/mlflow.js");
   return mlflowModels({
     ...(await remoteOptions(options)),
     registryUrl: model.registry?.url,

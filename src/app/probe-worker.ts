@@ -1,7 +1,7 @@
 import * as onnxruntime from "onnxruntime-node";
-import { runSmallestModel } from "../engine/onnx/smallest-model.js";
 import type { Provider } from "../spec/engine-spec.js";
 import { messageOf } from "../util/errors.js";
+import { runSmallestModel } from "../engine/onnx/session.js";
 
 /**
  * Runs in a process of its own: opens and runs the smallest model on the execution provider that is the first argument.

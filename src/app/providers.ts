@@ -1,10 +1,10 @@
 import { execFile, type ExecFileException } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { ProviderFault, shortFault } from "../engine/devices/device-faults.js";
-import { signsOfFailedGpu } from "../engine/devices/gpu-parts.js";
-import { type Machine, missingText, type Part } from "../engine/devices/machine.js";
-import { cpuListedLast, type Provider } from "../spec/engine-spec.js";
+import { type Machine, type Part, missingText } from "../engine/devices/machine.js";
+import { type Provider, cpuListedLast } from "../spec/engine-spec.js";
 import { JobError } from "../util/errors.js";
+import { ProviderFault, shortFault } from "../engine/onnx/faults.js";
+import { signsOfFailedGpu } from "../engine/devices/parts.js";
 
 export interface MissingProvider {
   /** The act that messages begin with. */

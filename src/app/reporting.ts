@@ -1,41 +1,39 @@
 import { randomUUID } from "node:crypto";
-import { readdir, readFile, realpath, stat } from "node:fs/promises";
+import { readFile, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
-import type { Worker } from "../plan/worker-shares.js";
-import { byChecks } from "../publish/decision.js";
-import { attemptJson, type AttemptRecord, isWorkerFile, workerFile } from "../report/attempt-record.js";
-import { deadlineNear, type Lateness, latenessOf, ping, timeOfDayAt } from "../report/calls.js";
+import { type AttemptRecord, attemptJson, isWorkerFile, workerFile } from "../report/attempt-record.js";
+import { type Lateness, deadlineNear, latenessOf, ping, timeOfDayAt } from "../report/calls.js";
 import {
   type CarriedOut,
   type DatasetName,
+  type LineageRun,
   decidedEvent,
   endEvent,
   filesDataset,
   inputDatasets,
-  type LineageRun,
   parentRun,
   startEvent,
   tableDataset,
 } from "../report/lineage.js";
 import {
-  decidedMetrics,
   type MetricsServer,
   type MetricsState,
+  type PreviousMetrics,
+  decidedMetrics,
   metricsText,
   parsePreviousMetrics,
-  type PreviousMetrics,
   serveMetrics,
 } from "../report/metrics.js";
 import {
-  decidingTexts,
   type DueCall,
-  exitCodeOfOutcome,
   type FailedOutcome,
-  failureFields,
   type Outcome,
+  type RunReport,
+  decidingTexts,
+  exitCodeOfOutcome,
+  failureFields,
   reportFields,
   reportText,
-  type RunReport,
 } from "../report/report.js";
 import type { DecisionReport } from "../run/decide.js";
 import type { Log } from "../scoring/context.js";
@@ -44,10 +42,12 @@ import type { LoadedSpec } from "../spec/load.js";
 import type { OpenLineageSpec, ReportSpec } from "../spec/report-spec.js";
 import { isObjectUri, isPlainUrl } from "../spec/uri.js";
 import { makeFolder, nodeFileSystem, replaceFile } from "../stores/disk.js";
-import { errnoOf, exitCodeOf, exitCodes, JobError, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, exitCodeOf, exitCodes, messageOf } from "../util/errors.js";
 import { alone } from "./job-context.js";
 import { finalError } from "./machine.js";
 import { failureText, readSecret } from "./reading.js";
+import type { Worker } from "../plan/spans.js";
+import { byChecks } from "../publish/lifecycle.js";
 
 /** An attempt whose spec may name URLs to call. It is known as soon as its spec is read. */
 export interface CallContext {

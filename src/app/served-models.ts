@@ -1,36 +1,29 @@
 import { setMaxListeners } from "node:events";
 import { resolve } from "node:path";
 import { createSecureContext } from "node:tls";
-import { type ServedModel, unknownTraits } from "../binding/served-model.js";
+import { type ServedModel, unknownTraits } from "../binding/model-facts.js";
 import type { ModelSignature } from "../columnar/tensor.js";
 import type { Engine } from "../engine/port.js";
 import { openPromptEngine, promptSignature } from "../engine/prompts/engine.js";
-import type { PromptTask } from "../engine/prompts/prompt.js";
-import { openServedEngine } from "../engine/served/engine.js";
-import { findServedModel } from "../engine/served/find-model.js";
+import { findServedModel, measureServer, openServedEngine } from "../engine/served/engine.js";
 import { json } from "../engine/served/json.js";
-import { measureServer } from "../engine/served/measure.js";
 import type { Protocol, ServerStatistics } from "../engine/served/protocol.js";
 import {
-  ask,
   type ModelServer,
   type ModelServers,
-  placeAt,
-  serversText,
-  serverText,
   type SignRequest,
+  ask,
+  placeAt,
+  serverText,
+  serversText,
   urlAt,
   withoutRetry,
 } from "../engine/served/server.js";
 import { v2 } from "../engine/served/v2.js";
 import type { FoundModel, ModelPin } from "../models/port.js";
 import { openConnectionPool } from "../net/connections.js";
-import type { RequestHeaders } from "../net/http-endpoint.js";
-import { BrokenTransfer } from "../net/http-failures.js";
-import { proxiesOf } from "../net/proxy.js";
-import type { TlsSettings } from "../net/request.js";
+import { type TlsSettings, proxiesOf } from "../net/request.js";
 import { CredentialsError } from "../objects/protocol.js";
-import type { SigningScope } from "../s3/credentials.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import { secretFile, withoutQuery } from "../spec/secrets.js";
 import { type ServerSpec, type ServerTlsSpec, templateOf } from "../spec/server-spec.js";
@@ -39,6 +32,9 @@ import { assertNever, JobError, messageOf } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 import type { Tools } from "./open.js";
 import { fileError, readSecret, readStart } from "./reading.js";
+import type { PromptTask } from "../engine/prompts/task.js";
+import { BrokenTransfer, type RequestHeaders } from "../net/http.js";
+import type { SigningScope } from "../objects/aws-credentials.js";
 
 /** A model that a server has; one of protocol openai is asked with the prompt of each row. */
 export interface ServedSpec extends Pick<ModelSpec, "prompt" | "sampling" | "response" | "budget"> {
@@ -371,7 +367,7 @@ async function readTls(files: ServerTlsSpec | undefined, { folder, where }: Serv
  * @throws JobError SPEC_INVALID if a URL does not tell the region, and the environment does not either
  */
 async function signAws(urls: readonly string[], { signal, where }: ServedOptions): Promise<SignRequest> {
-  const { createSigner, scopeOfHost } = await import("../s3/credentials.js");
+  const { createSigner, scopeOfHost } = await import("../objects/aws-credentials.js");
   const region = [process.env["AWS_REGION"], process.env["AWS_DEFAULT_REGION"]].find(
     (one) => one !== undefined && one !== "",
   );

@@ -1,13 +1,13 @@
 import { firstLine } from "../duckdb/sql.js";
 import { createRequire } from "node:module";
-import type { CountTokens } from "../engine/paid-engine.js";
-import { loadTokenCounter, refusedTokenizer, TokenizerError } from "../engine/tokens/tokenizer.js";
 import type { TokenizerFile } from "../models/port.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
 import type { ModelSpec } from "../spec/model-spec.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, messageOf } from "../util/errors.js";
 import { tokenizersVersion } from "./attempt.js";
 import { type ModelOptions, resolveModel } from "./open.js";
+import type { CountTokens } from "../engine/port.js";
+import { TokenizerError, loadTokenCounter, refusedTokenizer } from "../engine/tokens.js";
 
 /** Finds a tokenizer of a model's inputs. @param planned the same one, as the plan of an unfinished run pins it */
 export async function findTokenizer(

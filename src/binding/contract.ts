@@ -1,8 +1,6 @@
 import { assertNever } from "../util/errors.js";
-import { lineageColumns, rowNumberColumn } from "./lineage.js";
-import { reuseColumn } from "./reuse-column.js";
 import type { TensorType, Tokenizing } from "../columnar/tensor.js";
-import type { ColumnType, SourceColumn } from "../columnar/types.js";
+import type { ColumnType, SourceColumn, BytesColumn, FixedColumn, OutputRows } from "../columnar/types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -24,7 +22,7 @@ export interface Contract {
   readonly reuse?: ReuseBinding | undefined;
 }
 
-export interface ReuseBinding {
+interface ReuseBinding {
   /** Output columns that name a row. */
   readonly key: readonly string[];
 }
@@ -243,4 +241,75 @@ export function scoredColumns({ passthrough, outputs }: Contract): { name: strin
     ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
     ...outputs.map(({ column, type }) => ({ name: column, type })),
   ];
+}
+
+/** What `output.lineage: true` adds to each row, after all other columns. */
+export const lineageColumns = [
+  { name: "run_id", type: "utf8" },
+  { name: "model_sha256", type: "utf8" },
+  { name: "scored_at", type: "timestamp[us, UTC]" },
+] as const satisfies readonly { name: string; type: ColumnType }[];
+
+/** What is added to the rows of a run that is compared with another one: the number of the row in the run. */
+export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies { name: string; type: ColumnType };
+
+export function withRowNumbers(rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>): OutputRows {
+  const column: FixedColumn = { kind: "fixed", elementsPerValue: 1, data: numbers(), valid: undefined };
+  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column }] };
+}
+
+export interface Lineage {
+  readonly runId: string;
+  readonly modelSha256: string;
+  /** Milliseconds from 1970. */
+  readonly scoredAtMs: number;
+}
+
+export function withLineage(rows: OutputRows, { runId, modelSha256, scoredAtMs }: Lineage): OutputRows {
+  const { rowCount } = rows;
+  const scoredAt = BigInt(Math.round(scoredAtMs * 1000));
+  const values = [
+    sameText(runId, rowCount),
+    sameText(modelSha256, rowCount),
+    {
+      kind: "fixed",
+      elementsPerValue: 1,
+      data: new BigInt64Array(rowCount).fill(scoredAt),
+      valid: undefined,
+    } satisfies FixedColumn,
+  ] as const;
+  const added = lineageColumns.map(({ name, type }, index) => ({ name, type, column: values[index] ?? values[0] }));
+  return { ...rows, columns: [...rows.columns, ...added] };
+}
+
+function sameText(text: string, rowCount: number): BytesColumn {
+  const encoded = new TextEncoder().encode(text);
+  const bytes = new Uint8Array(encoded.length * rowCount);
+  const offsets = new Uint32Array(rowCount + 1);
+  for (let row = 0; row < rowCount; row += 1) {
+    bytes.set(encoded, row * encoded.length);
+    offsets[row + 1] = (row + 1) * encoded.length;
+  }
+  return { kind: "bytes", offsets, bytes, valid: undefined };
+}
+
+/** What `reuse` adds to each row: a hash of its features, the model, its key and its predictions. */
+export const reuseColumn = { name: "reuse_hash", type: "uuid" } as const;
+
+/** The contract with the row filter and the computed columns that it uses: others are another model's. */
+export function withUsedExpressions(contract: Contract): Contract {
+  const { expressions } = contract;
+  if (expressions === null) {
+    return contract;
+  }
+  const used = computedColumns(contract);
+  const list = expressions.list.filter(({ kind, name }) => kind === "where" || used.has(name));
+  const sources = new Set(list.flatMap(({ uses }) => uses));
+  const folders = expressions.folders.filter(({ name }) => sources.has(name));
+  return { ...contract, expressions: list.length === 0 ? null : { list, folders } };
+}
+
+/** The names of the computed columns that a contract uses. */
+export function computedColumns(contract: Pick<Contract, "inputs" | "passthrough">): ReadonlySet<string> {
+  return new Set(boundColumns(contract).flatMap(({ path, computed }) => (computed === true ? [path[0] ?? ""] : [])));
 }

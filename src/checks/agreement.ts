@@ -1,4 +1,4 @@
-import { scaleOf } from "../columnar/decimals.js";
+import { scaleOf } from "../columnar/value-text.js";
 import { type ColumnType, showType } from "../columnar/types.js";
 import { isElementType } from "../columnar/values.js";
 

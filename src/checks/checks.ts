@@ -15,23 +15,11 @@ import {
   type Verdict,
 } from "./check.js";
 import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
-import { classCheck } from "./rules/class.js";
-import { columnCheck } from "./rules/column.js";
-import { constantCheck } from "./rules/constant.js";
-import { directionCheck } from "./rules/direction.js";
-import { driftCheck } from "./rules/drift.js";
-import { farCheck, onlyGrows } from "./rules/far.js";
-import { inCheck } from "./rules/in.js";
-import { nullsCheck } from "./rules/nulls.js";
-import { rangeCheck } from "./rules/range.js";
-import { rejectsCheck } from "./rules/rejects.js";
-import { repeatCheck } from "./rules/repeat.js";
-import { rowsCheck } from "./rules/rows.js";
-import { shapeCheck } from "./rules/shape.js";
-import { sqlCheck } from "./rules/sql.js";
-import { twiceCheck } from "./rules/twice.js";
-import { uniqueCheck } from "./rules/unique.js";
-import { unseenCheck } from "./rules/unseen.js";
+import { classCheck, constantCheck, nullsCheck, unseenCheck } from "./rules/values.js";
+import { columnCheck, rejectsCheck, repeatCheck, rowsCheck, twiceCheck } from "./rules/run.js";
+import { directionCheck, farCheck, onlyGrows } from "./rules/place.js";
+import { driftCheck, shapeCheck } from "./rules/shape.js";
+import { inCheck, rangeCheck, sqlCheck, uniqueCheck } from "./rules/spec.js";
 
 /** All checks, in the order of their results. */
 const checks: readonly Check[] = [

@@ -3,10 +3,9 @@ import { constants } from "node:os";
 import type { CommanderError } from "commander";
 import { finalError } from "../app/machine.js";
 import { isInputFile } from "../formats/by-format.js";
-import { type ExitCode, exitCodeOf, JobError } from "../util/errors.js";
-import { printableLines } from "../util/printable.js";
-import { shellWord } from "../util/shell-word.js";
+import { type ExitCode, JobError, exitCodeOf } from "../util/errors.js";
 import { type Io, type SafeIo, safeOutput, writeMessage } from "./io.js";
+import { printableLines, shellWord } from "../util/texts.js";
 
 /** Options of a command that decide how its errors are written. */
 export interface OutputOptions {

@@ -1,14 +1,14 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, extname, join, resolve } from "node:path";
 import { fileError } from "../app/reading.js";
 import { refuseAmongPredictions } from "../app/reporting.js";
 import { parseProfileName } from "../engine/onnx/protocol.js";
-import { type Stage, stages, type StageTimes } from "../report/stage-times.js";
+import { type Stage, type StageTimes, stages } from "../report/stage-times.js";
+import { JobError, errnoOf, messageOf } from "../util/errors.js";
 import { table } from "../report/table.js";
 import type { Log } from "../scoring/context.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { z } from "../util/zod.js";
 
 /** The profile of `run --profile FILE`: a trace, and a table of the time that each stage took. */

@@ -1,12 +1,12 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { programVersion } from "../app/attempt.js";
 import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { rangeSteps } from "../jobs/date-range.js";
+import { rangeSteps } from "../jobs/backfill.js";
 import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
 import { exitCodes } from "../util/errors.js";
-import { timeOfDay } from "../util/time-of-day.js";
-import { failWith, type OutputOptions, usageExit, usageHint } from "./failure.js";
+import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";
 import { type Io, type SafeIo, safeIo, safeOutput } from "./io.js";
+import { timeOfDay } from "../util/texts.js";
 
 /** What an option does; with how its value is read, or what it may be, and what it is by default. */
 type Flag =

@@ -30,7 +30,7 @@ export interface StructField {
 }
 
 /** How the values of a type are stored in memory. `elementsPerValue`: elements a value (two 64-bit words for 128-bit types). */
-export type Layout =
+type Layout =
   | { readonly kind: "fixed"; readonly element: ElementType; readonly elementsPerValue: 1 | 2 }
   | { readonly kind: "bytes" }
   | { readonly kind: "list"; readonly element: ColumnType }
@@ -66,7 +66,7 @@ export interface ListColumn {
   readonly valid: Uint8Array | undefined;
 }
 
-export interface StructColumn {
+interface StructColumn {
   readonly kind: "struct";
   readonly rowCount: number;
   readonly children: readonly Column[];
@@ -92,6 +92,12 @@ export interface Matrix {
  */
 export type DecodedInput = Matrix | BytesColumn | ListColumn;
 
+/** Rows [rowStart, rowEnd), numbered from the first row of a run, or of a shard. */
+export interface RowRange {
+  readonly rowStart: number;
+  readonly rowEnd: number;
+}
+
 /** Rows as they are decoded: a column for each model input but masks, then those that are carried through. */
 export interface RecordBatch {
   readonly rowCount: number;
@@ -102,7 +108,7 @@ export interface RecordBatch {
 }
 
 /** Which of the rows that were read `input.where` kept, and where an expression failed. */
-export interface Selection {
+interface Selection {
   readonly readCount: number;
   /** For each row of the batch, its index among the rows that were read, ascending. */
   readonly indices: Uint32Array;
@@ -110,7 +116,7 @@ export interface Selection {
 }
 
 /** An expression that cannot be computed for a row, which is a bad row then. */
-export interface FailedExpression {
+interface FailedExpression {
   /** Row of the batch. */
   readonly row: number;
   /** Index into the contract's expressions. */
@@ -288,4 +294,12 @@ export function bytesPerValue(type: ColumnType): number {
     default:
       return assertNever(layout);
   }
+}
+
+/** Neighbouring rows of a shard, and the columns that were asked for. */
+export interface Piece {
+  /** [rowStart, rowEnd) of the shard. */
+  readonly rowStart: number;
+  readonly rowEnd: number;
+  readonly columns: ReadonlyMap<string, Column>;
 }

@@ -1,11 +1,10 @@
 import type { ColumnType } from "../columnar/types.js";
-import { exactText } from "../columnar/json-text.js";
-import { floorToScale, scaleOf, withPoint } from "../columnar/decimals.js";
+import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
-import { type Scalar, shown, valueAt } from "../checks/row-values.js";
+import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
 import { assertNever } from "../util/errors.js";
 import type { DuckDBConnection } from "./instance.js";
-import { readColumn } from "./read-vector.js";
+import { readColumn } from "./vectors.js";
 
 /** A column of both sides, whose types are comparable. */
 export interface ComparedColumn {

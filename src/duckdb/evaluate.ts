@@ -1,11 +1,10 @@
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest, Figures } from "../checks/evaluation.js";
 import { type ColumnType, showType } from "../columnar/types.js";
-import { isCalendarDate } from "../plan/series.js";
+import { isCalendarDate } from "../plan/identity.js";
 import { JobError } from "../util/errors.js";
 import { numbersOf, quantiles } from "./agreement.js";
-import { convertingKeys, sharedKey } from "./key-types.js";
-import { type RowJoin, rowsOf } from "./row-join.js";
+import { convertingKeys, type RowJoin, rowsOf, sharedKey } from "./row-join.js";
 import { quoteName, quoteText, sqlTypeOf } from "./sql.js";
 
 /** The number of slices that are shown, those with the most rows. */

@@ -1,8 +1,7 @@
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import type { BytesColumn, ColumnType, OutputRows } from "../columnar/types.js";
-import { createTable } from "./write-vector.js";
+import { createTable, readColumn } from "./vectors.js";
 import type { DuckDBConnection } from "./instance.js";
-import { readColumn } from "./read-vector.js";
 import { quoteName, quotePath, sqlTypeOf } from "./sql.js";
 
 /** A column by which rows are found. */

@@ -10,7 +10,7 @@ import {
 } from "@duckdb/node-api";
 import type { SourceColumn } from "../columnar/types.js";
 import { quotePath, quotePaths } from "./sql.js";
-import { columnTypeOf } from "./types.js";
+import { columnTypeOf } from "./vectors.js";
 
 /** For each file, a digest of all footer fields that the columns' types can depend on. */
 export async function schemaDigests(

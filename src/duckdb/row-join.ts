@@ -1,18 +1,17 @@
+import { DuckDBDecimalType, DuckDBListType, DuckDBStructType, type DuckDBType, DuckDBTypeId } from "@duckdb/node-api";
 import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
 import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
-import { type ComparedColumn, beyondSql, distanceSql, measureColumn, type RowNames } from "./agreement.js";
-import { csvRows } from "./csv-rows.js";
+import { JobError, messageOf } from "../util/errors.js";
+import { beyondSql, type ComparedColumn, distanceSql, measureColumn, type RowNames } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
-import { convertingKeys, type KeyColumn, sharedKey } from "./key-types.js";
 import { readColumns } from "./parquet-schema.js";
-import { countPasses, isInPass, repeatedKeys } from "./passes.js";
-import { quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
-import { appendRows, createTable } from "./write-vector.js";
+import { csvRows, firstLine, quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
+import { appendRows, createTable } from "./vectors.js";
 
-export type JoinSide = "a" | "b";
+type JoinSide = "a" | "b";
 
 /** A column of a table. Type undefined: no type that is known. */
-export type JoinColumn = Pick<SourceColumn, "name" | "type">;
+type JoinColumn = Pick<SourceColumn, "name" | "type">;
 
 /**
  * Two tables of rows, `a` and `b`, in a DuckDB, which spills what does not fit in memory. A key column that is NULL
@@ -359,4 +358,129 @@ async function countOf(join: RowJoin, rows: string): Promise<number> {
 /** Runs a query with few rows. */
 export async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
   return (await connection.runAndReadAll(sql)).getRows();
+}
+
+/** A column of the key of two tables, with the type that its values are compared as. */
+interface KeyColumn {
+  readonly name: string;
+  /** SQL of its values in either table. */
+  readonly sql: string;
+  /** Its types, if the tables have it with two. */
+  readonly differ?: readonly [a: string, b: string];
+}
+
+/**
+ * Finds the types that the key columns of the tables `a` and `b` share. @throws JobError USAGE if values that differ would
+ * be equal as values of such a type
+ */
+export async function sharedKey(connection: DuckDBConnection, key: readonly string[]): Promise<readonly KeyColumn[]> {
+  const names = key.map(quoteName).join(", ");
+  const columnTypes = async (sql: string): Promise<readonly DuckDBType[]> =>
+    (await connection.run(`${sql} LIMIT 0`)).columnTypes();
+  const ofA = await columnTypes(`SELECT ${names} FROM a`);
+  const ofB = await columnTypes(`SELECT ${names} FROM b`);
+  const shared = await columnTypes(`SELECT ${names} FROM a UNION ALL SELECT ${names} FROM b`);
+  return key.map((name, index) => {
+    const [a, b, both] = [ofA[index], ofB[index], shared[index]] as [DuckDBType, DuckDBType, DuckDBType];
+    const sql = quoteName(name);
+    if (String(a) === String(b)) {
+      return { name, sql };
+    }
+    const column = { name, sql: `CAST(${sql} AS ${String(both)})`, differ: [String(a), String(b)] } as const;
+    const reason = reasonAgainst(a, both) ?? reasonAgainst(b, both);
+    if (reason !== undefined) {
+      throw new JobError("USAGE", `comparing the rows: ${showTypes(column)}: ${reason}`, { hint });
+    }
+    return column;
+  });
+}
+
+const hint = "compare tables or folders in which it has the same type, or name other columns with --key";
+
+function showTypes({ name, differ: [a, b] = ["", ""] }: KeyColumn): string {
+  return `key column ${name} is ${a} in A and ${b} in B`;
+}
+
+/** Why values of a type cannot be compared as those of another one; undefined: they can. */
+function reasonAgainst(from: DuckDBType, to: DuckDBType): string | undefined {
+  if (from instanceof DuckDBListType && to instanceof DuckDBListType) {
+    return reasonAgainst(from.valueType, to.valueType);
+  }
+  if (from instanceof DuckDBStructType && to instanceof DuckDBStructType) {
+    return from.entryTypes
+      .map((type, index) => reasonAgainst(type, to.entryTypes[index] ?? type))
+      .find((reason) => reason !== undefined);
+  }
+  if (isFloat(from) && to.typeId === DuckDBTypeId.VARCHAR) {
+    return "equal numbers may have different texts";
+  }
+  const isRounded =
+    isFloat(to) && !isFloat(from)
+      ? (exactBits.get(from.typeId) ?? Number.POSITIVE_INFINITY) > (to.typeId === DuckDBTypeId.FLOAT ? 24 : 53)
+      : to instanceof DuckDBDecimalType && scaleOf(from) > to.scale;
+  return isRounded ? "keys that differ would be rounded to one" : undefined;
+}
+
+/** Bits of the integers of a type. */
+const exactBits: ReadonlyMap<DuckDBTypeId, number> = new Map([
+  [DuckDBTypeId.TINYINT, 8],
+  [DuckDBTypeId.UTINYINT, 8],
+  [DuckDBTypeId.SMALLINT, 16],
+  [DuckDBTypeId.USMALLINT, 16],
+  [DuckDBTypeId.INTEGER, 32],
+  [DuckDBTypeId.UINTEGER, 32],
+]);
+
+function isFloat({ typeId }: DuckDBType): boolean {
+  return typeId === DuckDBTypeId.FLOAT || typeId === DuckDBTypeId.DOUBLE;
+}
+
+function scaleOf(type: DuckDBType): number {
+  return type instanceof DuckDBDecimalType ? type.scale : 0;
+}
+
+/** Runs `work` on keys. @throws JobError USAGE where a value of a key cannot be converted to the type that both share */
+export async function convertingKeys<T>(columns: readonly KeyColumn[], work: () => Promise<T>): Promise<T> {
+  const converted = columns.filter(({ differ }) => differ !== undefined);
+  try {
+    return await work();
+  } catch (error) {
+    const said = firstLine(messageOf(error));
+    if (converted.length === 0 || !said.startsWith("Conversion Error")) {
+      throw error;
+    }
+    const types = converted.map(showTypes).join(", ");
+    throw new JobError("USAGE", `comparing the rows: ${types}: ${said}`, { hint, cause: error });
+  }
+}
+
+/**
+ * What is joined at once, in memory limits, of both tables together. DuckDB joins what does not fit in memory, but fails
+ * where it is some twenty times as much.
+ */
+const limitsAtOnce = 4;
+
+/** Returns in how many passes the tables of a DuckDB are joined, each over the keys with some of the hashes. */
+async function countPasses(connection: DuckDBConnection, memoryBytes: number): Promise<number> {
+  const result = await connection.runAndReadAll(
+    "SELECT sum(memory_usage_bytes + temporary_storage_bytes)::DOUBLE FROM duckdb_memory()",
+  );
+  const [[bytes] = []] = result.getRows();
+  return Math.max(1, Math.ceil(Number(bytes) / (limitsAtOnce * memoryBytes)));
+}
+
+/** SQL for the condition that a row is joined in a pass. `keys`: SQL of its key columns. */
+function isInPass(keys: readonly string[], pass: number, passes: number): string {
+  // The 0 makes it another hash than that of the join, which needs all of the bits of its own.
+  return passes === 1 ? "true" : `hash(${keys.join(", ")}, 0) % ${passes} = ${pass}`;
+}
+
+/**
+ * SQL for the keys that are several times among rows. Groups of hashes take less memory than groups of keys: keys are
+ * grouped only where a hash is several times there.
+ */
+function repeatedKeys(keys: readonly string[], rows: string): string {
+  const [list, hash] = [keys.join(", "), `hash(${keys.join(", ")})`];
+  return `SELECT ${list} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
+    GROUP BY ${list} HAVING count(*) > 1`;
 }

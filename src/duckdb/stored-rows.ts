@@ -1,20 +1,18 @@
-import { StreamEndedError } from "./stream-ended.js";
 import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
-import { filterColumn } from "../columnar/column-builder.js";
+import { filterColumn } from "../columnar/columns.js";
 import type { DuckDBConnection } from "./instance.js";
-import { csvRows } from "./csv-rows.js";
 import { readColumns } from "./parquet-schema.js";
-import { readColumn } from "./read-vector.js";
-import { quoteName, quotePaths } from "./sql.js";
+import { csvRows, quoteName, quotePaths } from "./sql.js";
+import { readColumn } from "./vectors.js";
 
 /** A column with its type. */
-export interface TypedColumn {
+interface TypedColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
 
 /** The columns of stored rows: the key, the predictions, then the hash. */
-export interface StoredColumns {
+interface StoredColumns {
   readonly key: readonly TypedColumn[];
   readonly outputs: readonly TypedColumn[];
   readonly hash: TypedColumn;
@@ -27,7 +25,7 @@ export interface StoredGroups {
 }
 
 /** Stored rows in the order of the files, none of which has a NULL. */
-export interface StoredChunk {
+interface StoredChunk {
   readonly rowCount: number;
   readonly keys: readonly Column[];
   readonly outputs: readonly Column[];
@@ -111,3 +109,6 @@ async function parquetRows(
   }
   return `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
 }
+
+/** Fewer rows came than there are: DuckDB's streams end silently when memory or disk runs out. */
+export class StreamEndedError extends Error {}

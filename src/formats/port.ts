@@ -1,6 +1,5 @@
 import type { ColumnRef, Contract, Expression, Projection } from "../binding/contract.js";
-import type { Column, ColumnType, RecordBatch, SourceColumn } from "../columnar/types.js";
-import type { Piece } from "../columnar/piece.js";
+import type { Column, ColumnType, RecordBatch, SourceColumn, Piece } from "../columnar/types.js";
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {

@@ -1,6 +1,5 @@
-import { splitRunId } from "../plan/identity.js";
+import { isDateText, splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import { isDateText } from "../plan/series.js";
 import type { PreviousTable } from "../publish/pruned-run.js";
 import { logicalDateOf } from "../publish/published-run.js";
 import { isInFrontOfReaders, type RecordedRun } from "../publish/recorded-run.js";
@@ -79,7 +78,7 @@ const isUnfinished = ({ latest: { status } }: RunGroup): boolean => status === "
 
 const isPublished = ({ runs }: RunGroup): boolean => runs.some(isInFrontOfReaders);
 
-export interface ChoiceOptions {
+interface ChoiceOptions {
   /** The runs whose profiles open runs are compared with. */
   readonly pins: ReadonlyMap<string, RunId>;
   /** Whether no attempt will complete an unfinished group, which then counts as published. Default: an attempt may. */

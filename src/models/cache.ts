@@ -1,13 +1,15 @@
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, normalize } from "node:path";
+import type { FindProxy } from "../net/request.js";
 import { parseJson } from "../plan/parse-plan.js";
 import { errnoOf, JobError } from "../util/errors.js";
+import type { RetryTools } from "../util/retry.js";
+import { sha256Of } from "../util/sha256.js";
 import { z } from "../util/zod.js";
 import { notOnnx, openModelFile, readModel, refuseOutside } from "./model-file.js";
-import type { ModelFile } from "./port.js";
-import { sha256Of } from "../util/sha256.js";
+import type { ModelFile, ModelPin, ResolvedModel } from "./port.js";
 
-export interface ModelCacheOptions {
+interface ModelCacheOptions {
   /** The folder of the cache. It holds models of all jobs, each in a folder named by its digest. */
   readonly folder: string;
   /** Identifies this process among all processes on all machines. */
@@ -30,14 +32,14 @@ export interface FileKind {
 const modelKind: FileKind = { noun: "model", open: (path) => openModelFile(path), externalData };
 
 /** A model that was fetched before. If the states of all files are still the same, it need not be fetched again. */
-export interface CachedModel {
+interface CachedModel {
   readonly sha256: string;
   /** Files of external data, each with its state: a value that changes when the file is replaced, such as an ETag. */
   readonly external: readonly { readonly location: string; readonly etag: string }[];
 }
 
 /** How to fetch a model into the cache. */
-export interface ModelFetch {
+interface ModelFetch {
   /** Identifies the place and its state: equal keys mean equal bytes. */
   readonly key: string;
   /** The model as messages name it. */
@@ -238,4 +240,80 @@ async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
       cause: error,
     });
   }
+}
+
+/** What each source of models on a server takes. */
+export interface RemoteOptions {
+  readonly cache: ModelCache;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  readonly findProxy: FindProxy;
+}
+
+/** A model in a place that its files are fetched from. */
+interface RemoteModel {
+  /** The model as messages name it. */
+  readonly name: string;
+  /** Identifies the place: the same name in another place is another file. */
+  readonly place: string;
+  /**
+   * The state of a file of external data, or of the model itself without `location`: a value that changes when the file
+   * is replaced, such as an ETag. undefined: the file does not exist, or has no such value.
+   */
+  stateOf(location?: string): Promise<string | undefined>;
+  /** Fetches a file to the new file `path`, and returns its state. @param location as for `stateOf` */
+  fetch(path: string, location?: string): Promise<string>;
+}
+
+/** A folder of files that belong to a model. Paths are relative, with slashes. */
+export interface Artifacts extends Disposable {
+  /** An identifier of the folder that no other folder has. */
+  readonly place: string;
+  /** A value that changes when the file is replaced; undefined: there is no such file. */
+  stateOf(path: string): Promise<string | undefined>;
+  /** @throws JobError FILE_MISSING */
+  readText(path: string): Promise<string>;
+  /** Fetches a file to the new file `to`, and returns its state. @throws JobError FILE_MISSING */
+  fetch(path: string, to: string): Promise<string>;
+}
+
+/** Finds a pinned model in the cache, without a request. */
+export async function findPinned(
+  cache: ModelCache,
+  name: string,
+  pinned: ModelPin | undefined,
+): Promise<ResolvedModel | undefined> {
+  const file = pinned === undefined ? undefined : await cache.find(pinned.sha256, name);
+  return file === undefined ? undefined : { file, version: pinned?.version };
+}
+
+/** Finds a model in the cache if none of its files has changed since; fetches it into the cache otherwise. */
+export async function cachedOrFetched(cache: ModelCache, model: RemoteModel): Promise<ModelFile> {
+  const { name, place } = model;
+  const state = await model.stateOf();
+  const key = [place, name, state].join("\n");
+  const known = state === undefined ? undefined : await cache.known(key);
+  if (known !== undefined && (await areSame(model, known))) {
+    const cached = await cache.find(known.sha256, name);
+    if (cached !== undefined) {
+      return cached;
+    }
+  }
+  return await cache.add({
+    key,
+    name,
+    async model(path) {
+      await model.fetch(path);
+    },
+    external: (location, path) => model.fetch(path, location),
+  });
+}
+
+async function areSame(model: RemoteModel, { external }: CachedModel): Promise<boolean> {
+  for (const { location, etag } of external) {
+    if (etag === "" || (await model.stateOf(location)) !== etag) {
+      return false;
+    }
+  }
+  return true;
 }

@@ -1,8 +1,7 @@
-import { downloadTo, fileOf, headOf } from "../net/http.js";
-import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
+import { downloadTo, fileOf, headOf, type HttpAnswer, type HttpEndpoint } from "../net/http.js";
 import { JobError } from "../util/errors.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";
+import { cachedOrFetched, findPinned, type RemoteOptions } from "./cache.js";
 
 /** Opens the source of models at `https:` and `http:` URLs. External data is at the same place as the model. */
 export function httpModels({ cache, retry, signal, findProxy }: RemoteOptions): ModelSource {

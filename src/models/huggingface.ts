@@ -3,13 +3,12 @@ import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join, normalize } from "node:path";
-import type { HttpAnswer, HttpEndpoint } from "../net/http-endpoint.js";
-import { downloadTo, headOf, readJson } from "../net/http.js";
+import { type HttpAnswer, type HttpEndpoint, downloadTo, headOf, readJson } from "../net/http.js";
 import { type HubUri, parseHubUri } from "../spec/uri.js";
 import { isRecord } from "../util/checks.js";
 import { JobError } from "../util/errors.js";
 import type { ModelSource } from "./port.js";
-import { cachedOrFetched, findPinned, type RemoteOptions } from "./remote.js";
+import { type RemoteOptions, cachedOrFetched, findPinned } from "./cache.js";
 
 interface HubModelOptions extends RemoteOptions {
   /** The Hub's URL, without a slash at its end: HF_ENDPOINT. */

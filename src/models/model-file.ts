@@ -2,9 +2,9 @@ import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, resolve, sep } from "node:path";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import { type OnnxProto, readOnnxProto } from "../onnx/proto.js";
-import { checkModelFields } from "../onnx/check-model-fields.js";
+import { checkModelFields } from "../onnx/proto.js";
 import { findTextTensors } from "../onnx/texts.js";
-import { readTraits } from "../onnx/traits.js";
+import { readTraits } from "../onnx/proto.js";
 import type { ModelFile, ModelSource } from "./port.js";
 import { digestOfFile, sha256Of } from "../util/sha256.js";
 

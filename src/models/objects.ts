@@ -4,9 +4,8 @@ import type { ObjectVersion, StoredObject } from "../objects/protocol.js";
 import { type ObjectStore, splitRange, writeAtOffset } from "../objects/store.js";
 import { type ObjectUri, objectUriText, parseObjectUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
-import type { ModelCache } from "./cache.js";
+import { type Artifacts, cachedOrFetched, findPinned, type ModelCache } from "./cache.js";
 import type { ModelSource, ResolvedModel } from "./port.js";
-import { type Artifacts, cachedOrFetched, findPinned } from "./remote.js";
 
 export interface ObjectModelOptions {
   /** The store, which is closed with the source. */

@@ -1,8 +1,6 @@
-import type { ModelTraits } from "../binding/model-traits.js";
-import type { DeclaredSignature } from "../binding/declared-signature.js";
-import type { ServedModel } from "../binding/served-model.js";
+import type { ModelTraits, ServedModel, TokenizerFacts } from "../binding/model-facts.js";
+import type { DeclaredSignature } from "../binding/signatures.js";
 import type { TextTensors } from "../columnar/tensor.js";
-import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
 import type { ModelOrigin } from "../plan/plan.js";
 
 /** A model file on this machine, and the digest of every byte that its predictions depend on. */

@@ -1,9 +1,8 @@
 import { readFile, stat } from "node:fs/promises";
-import { unknownTraits } from "../binding/served-model.js";
-import type { TokenizerFacts } from "../binding/tokenizer-facts.js";
-import { noTexts } from "../onnx/text-names.js";
+import { type TokenizerFacts, unknownTraits } from "../binding/model-facts.js";
+import { noTexts } from "../onnx/texts.js";
 import { parseJson } from "../plan/parse-plan.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, messageOf } from "../util/errors.js";
 import { z } from "../util/zod.js";
 import type { FileKind } from "./cache.js";
 import type { ModelFile } from "./port.js";

@@ -1,7 +1,7 @@
 import { HTTPParser } from "http-parser-js";
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { BrokenTransfer, startDeadline, tookTooLong } from "./http-failures.js";
+import { BrokenTransfer, startDeadline, tookTooLong } from "./http.js";
 import type { TlsSettings } from "./request.js";
 
 /** The server that a connection leads to. */

@@ -3,7 +3,7 @@ import { execFile } from "node:child_process";
 import { createHash, createHmac, randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
-import { BrokenTransfer } from "../net/http-failures.js";
+import { BrokenTransfer } from "../net/http.js";
 import { errnoOf, JobError, messageOf } from "../util/errors.js";
 import {
   askForToken,

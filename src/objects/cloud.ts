@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import { type ConnectionPool, type Exchange, openConnectionPool, originOf, requestHead } from "../net/connections.js";
-import { startSilenceTimeout } from "../net/http-failures.js";
+import { startSilenceTimeout } from "../net/http.js";
 import { JobError } from "../util/errors.js";
 import {
   ChangedBody,
@@ -16,7 +16,7 @@ import {
   permanent,
   type SentBody,
 } from "./protocol.js";
-import type { RequestOptions } from "./requests.js";
+import type { RequestOptions } from "./store.js";
 
 /** How to reach one store. */
 export interface CloudOptions extends RequestOptions {

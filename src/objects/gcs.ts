@@ -3,7 +3,7 @@ import { createHash, createSign, randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { BrokenTransfer } from "../net/http-failures.js";
+import { BrokenTransfer } from "../net/http.js";
 import { errnoOf, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
 import {

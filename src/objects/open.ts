@@ -1,9 +1,8 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
-import type { S3Settings } from "../s3/store.js";
 import type { StoreScheme } from "../spec/uri.js";
+import type { S3Settings } from "./s3.js";
 import { assertNever } from "../util/errors.js";
-import type { RequestOptions } from "./requests.js";
-import { type ObjectStore, openObjectStore } from "./store.js";
+import { type ObjectStore, type RequestOptions, openObjectStore } from "./store.js";
 
 /** A store, and how it is reached. It can be sent to another thread. */
 export interface StorePlace {
@@ -18,7 +17,7 @@ export async function openStoreAt({ scheme, settings }: StorePlace, options: Req
   const cloud = { ...options, endpoint, env: process.env };
   switch (scheme) {
     case "s3":
-      return (await import("../s3/store.js")).openS3Store({ ...options, settings });
+      return (await import("./s3.js")).openS3Store({ ...options, settings });
     case "gs":
       return openObjectStore((await import("./gcs.js")).gcsProtocol(cloud), options);
     case "az":

@@ -4,10 +4,9 @@
  */
 import type { Readable } from "node:stream";
 import type { Exchange } from "../net/connections.js";
-import { BrokenTransfer } from "../net/http-failures.js";
-import { errnoOf, JobError, messageOf } from "../util/errors.js";
+import { BrokenTransfer } from "../net/http.js";
+import { errnoOf, isCertificateError, isTlsProtocolError, JobError, messageOf } from "../util/errors.js";
 import { connectionErrors } from "../util/retry.js";
-import { isCertificateError, isTlsProtocolError } from "../util/tls-errors.js";
 
 /**
  * One technology, as single requests: nothing here retries, or bounds how many are under way. Each call throws errors of

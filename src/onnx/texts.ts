@@ -1,8 +1,7 @@
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./fields.js";
-import type { OnnxProto } from "./proto.js";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { TextTensors } from "../columnar/tensor.js";
-import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "./text-names.js";
+import { elementTypeOf, fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./graph.js";
+import type { OnnxProto } from "./proto.js";
 
 // Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;
 // NodeProto.input, output, op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type;
@@ -50,9 +49,9 @@ function textsOf(bytes: Uint8Array): TextTensors {
     for (const { field, content } of fieldsIn(graph)) {
       if (content !== undefined && field === graphFields.initializer) {
         constants.push(content);
-      } else if (content !== undefined && field === graphFields.input && isText(content)) {
+      } else if (content !== undefined && field === graphFields.input && elementTypeOf(content) === types.string) {
         inputs.add(textIn(content, valueFields.name));
-      } else if (content !== undefined && field === graphFields.output && isText(content)) {
+      } else if (content !== undefined && field === graphFields.output && elementTypeOf(content) === types.string) {
         outputs.add(textIn(content, valueFields.name));
       }
     }
@@ -146,21 +145,19 @@ function vectorOf(name: string, type: number): Uint8Array {
   return writeMessage(writeText(new BinaryWriter(), valueFields.name, name), valueFields.type, valueInfo).finish();
 }
 
-/** Whether a ValueInfoProto describes a tensor of strings. */
-function isText(value: Uint8Array): boolean {
-  let element = 0;
-  for (const type of messagesIn(value, valueFields.type)) {
-    for (const tensor of messagesIn(type, tensorType)) {
-      for (const { field, raw, content } of fieldsIn(tensor)) {
-        element = field === tensorFields.elemType && content === undefined ? numberIn(raw) : element;
-      }
-    }
-  }
-  return element === types.string;
-}
+/** The value of a model without text tensors. */
+export const noTexts: TextTensors = { inputs: [], outputs: [] };
 
-function numberIn(field: Uint8Array): number {
-  const reader = new BinaryReader(field);
-  reader.tag();
-  return reader.int32();
-}
+// A text tensor that is passed as numbers (texts.ts) is replaced by its distinct values and, for each of its elements, an
+// index into them. A tensor may be both an input and an output.
+
+/** The name of an input's distinct values: string [distinct]. */
+export const inputValues = (name: string): string => `infer-batch/entries for ${name}`;
+/** The name of an input's indices: int64, in the input's shape. */
+export const inputIndices = (name: string): string => `infer-batch/places for ${name}`;
+/** The name of an output's distinct values: string [distinct]. */
+export const outputValues = (name: string): string => `infer-batch/entries of ${name}`;
+/** The name of an output's indices: int64 [elements]. */
+export const outputIndices = (name: string): string => `infer-batch/places of ${name}`;
+/** The name of an output's shape: int64 [dimensions]. */
+export const outputShape = (name: string): string => `infer-batch/shape of ${name}`;

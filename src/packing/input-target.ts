@@ -1,9 +1,25 @@
-import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
-import type { InputBinding, NumericTensorType, TextBinding } from "../binding/contract.js";
+import { createColumnBuilder, emptyTexts } from "../columnar/columns.js";
+import {
+  type InputBinding,
+  type NumericTensorType,
+  type TextBinding,
+  type PaddedBinding,
+  type Contract,
+  maskedInput,
+} from "../binding/contract.js";
 import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "../columnar/tensor.js";
-import type { AnswerFault, BytesColumn, Column, DecodedInput, Matrix } from "../columnar/types.js";
+import type {
+  AnswerFault,
+  BytesColumn,
+  Column,
+  DecodedInput,
+  Matrix,
+  FixedColumn,
+  ListColumn,
+} from "../columnar/types.js";
 import { bytesPerElement, copyValues, type Values, viewOf } from "../columnar/values.js";
 import { areFinite } from "../columnar/memory/vectors.js";
+import { assertNever } from "../util/errors.js";
 
 /**
  * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
@@ -32,7 +48,8 @@ export interface RowFault {
   readonly value: string | undefined;
 }
 
-export interface RowRange {
+/** Rows [from, to) of a record batch. */
+export interface BatchRows {
   readonly from: number;
   readonly to: number;
   /** The run's number of row `from`. */
@@ -42,7 +59,7 @@ export interface RowRange {
 /** One input of one batch while it is filled. */
 export interface InputTarget {
   /** Copies rows of a column to rows `filled` and after; values that cannot be scored are reported. */
-  copy(column: DecodedInput | undefined, range: RowRange, filled: number): void;
+  copy(column: DecodedInput | undefined, range: BatchRows, filled: number): void;
   /** `filled` rows, padded with zeros or empty texts to `rows`. `width`: of each row, where the input shrinks. */
   tensor(filled: number, rows: number, width?: number): NamedTensor;
   /** How an input shrinks; undefined: its width is fixed. */
@@ -54,7 +71,7 @@ export interface InputTarget {
   };
 }
 
-export interface InputTargetOptions {
+interface InputTargetOptions {
   readonly batchRows: number;
   readonly nanAllowed: boolean;
   readonly take: (bytes: number) => ArrayBuffer;
@@ -69,7 +86,7 @@ export function matrixDims(binding: MatrixBinding, rows: number, width: number):
 }
 
 /** Rows of as many numbers each. */
-export function matrixTarget(
+function matrixTarget(
   binding: MatrixBinding,
   { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
 ): InputTarget {
@@ -108,7 +125,7 @@ export function matrixTarget(
   };
 }
 
-export function zero(values: Values, from: number, to: number): void {
+function zero(values: Values, from: number, to: number): void {
   if (values instanceof BigInt64Array || values instanceof BigUint64Array) {
     values.fill(0n, from, to);
   } else {
@@ -116,7 +133,7 @@ export function zero(values: Values, from: number, to: number): void {
   }
 }
 
-export function copyAs(
+function copyAs(
   dtype: NumericTensorType,
   target: Values,
   at: number,
@@ -133,7 +150,7 @@ export function copyAs(
 }
 
 /** Reports the first NULL of each row, counted in elements from the first row of `range`. */
-function findMissing({ valid, width }: Matrix, range: RowRange, report: (index: number) => void): void {
+function findMissing({ valid, width }: Matrix, range: BatchRows, report: (index: number) => void): void {
   if (valid === undefined) {
     return;
   }
@@ -205,7 +222,7 @@ function sumOfDoubles(values: Float64Array): number {
   return whole < values.length ? a + b + (values[whole] as number) : a + b;
 }
 
-export function textTarget(
+function textTarget(
   { input, rank, column: { name }, tokens }: TextBinding,
   { batchRows, onFault }: InputTargetOptions,
 ): InputTarget {
@@ -263,4 +280,187 @@ function packedTexts(column: Column): Texts {
   }
   const { offsets, bytes } = column;
   return { offsets: new Uint32Array(offsets), bytes: new Uint8Array(bytes.subarray(0, offsets.at(-1))) };
+}
+
+/** Lists of up to `width` elements, the shorter ones filled up. */
+function paddedTarget(
+  binding: PaddedBinding,
+  { batchRows, nanAllowed, take, onFault }: InputTargetOptions,
+): InputTarget {
+  const { dtype, width, value } = binding;
+  const values = memoryFor(dtype, batchRows * width, take);
+  const shrinks = { limit: width, longest: 0 };
+  return {
+    ...(binding.shrink ? { shrinks } : {}),
+    copy(column, range, filled) {
+      const lists = listsOf(column, binding.input);
+      const numbers = numbersOf(lists);
+      fill(values, dtype, value, filled * width, (filled + range.to - range.from) * width);
+      const finite = allFinite(lists, numbers, range);
+      for (let row = range.from; row < range.to; row += 1) {
+        const at = (filled + row - range.from) * width;
+        const kept = keptElements(lists, row, binding);
+        const start = lists.offsets[row] ?? 0;
+        shrinks.longest = Math.max(shrinks.longest, kept);
+        if (kept > 0) {
+          copyAs(dtype, values, firstPlace(at, kept, binding), numbers.data, { from: start, to: start + kept });
+        }
+        const fault =
+          kept < 0
+            ? unfit(lists, row)
+            : hasNull(numbers, start, start + kept)
+              ? missing
+              : finite || isFiniteRow(numbers, start, start + kept, nanAllowed)
+                ? undefined
+                : notFinite;
+        if (fault !== undefined) {
+          onFault({ ...fault, column: binding.column.name, row: range.row + (row - range.from) });
+          zero(values, at, at + width); // scored with its batch anyway, as in a matrix
+        }
+      }
+    },
+    tensor: (filled, rows, narrow = width) => tensorOf(binding, { values, of: binding, filled, rows, narrow }),
+  };
+}
+
+/** 1 where the lists of a padded input have elements, 0 where they were filled up. Tells no faults: that input does. */
+function maskTarget(
+  binding: Extract<InputBinding, { kind: "mask" }>,
+  of: PaddedBinding,
+  { batchRows, take }: InputTargetOptions,
+): InputTarget {
+  const { dtype } = binding;
+  const { width } = of;
+  const values = memoryFor(dtype, batchRows * width, take);
+  const shrinks = { limit: width, longest: 0 };
+  return {
+    ...(of.shrink ? { shrinks } : {}),
+    copy(column, range, filled) {
+      const lists = listsOf(column, binding.input);
+      zero(values, filled * width, (filled + range.to - range.from) * width);
+      for (let row = range.from; row < range.to; row += 1) {
+        const kept = keptElements(lists, row, of);
+        shrinks.longest = Math.max(shrinks.longest, kept);
+        if (kept > 0) {
+          const place = firstPlace((filled + row - range.from) * width, kept, of);
+          fill(values, dtype, 1, place, place + kept);
+        }
+      }
+    },
+    tensor: (filled, rows, narrow = width) => tensorOf(binding, { values, of, filled, rows, narrow }),
+  };
+}
+
+type Fault = Pick<RowFault, "reason" | "value">;
+
+const missing: Fault = { reason: "missing", value: undefined };
+const notFinite: Fault = { reason: "not_finite", value: undefined };
+
+function listsOf(column: DecodedInput | undefined, input: string): ListColumn {
+  if (column?.kind !== "list") {
+    throw new TypeError(`input ${input} takes lists`);
+  }
+  return column;
+}
+
+function numbersOf({ child }: ListColumn): FixedColumn {
+  if (child.kind !== "fixed" || child.elementsPerValue !== 1) {
+    throw new TypeError("an input of lists takes lists of numbers");
+  }
+  return child;
+}
+
+function memoryFor(dtype: NumericTensorType, length: number, take: InputTargetOptions["take"]): Values {
+  const element = tensorElement(dtype);
+  return viewOf(element, take(length * bytesPerElement(element)), 0, length);
+}
+
+/** Elements of a row that count; -1 where it is NULL, or has more than the input takes. */
+function keptElements({ offsets, valid }: ListColumn, row: number, { width, truncate }: PaddedBinding): number {
+  const length = (offsets[row + 1] ?? 0) - (offsets[row] ?? 0);
+  return valid?.[row] === 0 || (length > width && !truncate) ? -1 : Math.min(length, width);
+}
+
+function unfit({ offsets, valid }: ListColumn, row: number): Fault {
+  const length = (offsets[row + 1] ?? 0) - (offsets[row] ?? 0);
+  return valid?.[row] === 0 ? missing : { reason: "too_long", value: `${length} elements` };
+}
+
+/** Where the elements of a row begin that has the elements from `at` on. */
+function firstPlace(at: number, kept: number, { side, width }: PaddedBinding): number {
+  return side === "left" ? at + width - kept : at;
+}
+
+function hasNull({ valid }: FixedColumn, from: number, to: number): boolean {
+  return valid?.subarray(from, to).includes(0) === true;
+}
+
+/** Whether all numbers of some rows are good, checked at once; if not, each row is checked. */
+function allFinite({ offsets }: ListColumn, { data }: FixedColumn, { from, to }: BatchRows): boolean {
+  return (
+    !(data instanceof Float32Array || data instanceof Float64Array) ||
+    areSurelyFinite(data.subarray(offsets[from], offsets[to]))
+  );
+}
+
+function isFiniteRow({ data }: FixedColumn, from: number, to: number, nanAllowed: boolean): boolean {
+  for (let index = from; index < to; index += 1) {
+    const value = Number(data[index]);
+    if (!Number.isFinite(value) && !(nanAllowed && Number.isNaN(value))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+function fill(values: Values, dtype: NumericTensorType, value: number, from: number, to: number): void {
+  if (values instanceof BigInt64Array || values instanceof BigUint64Array) {
+    values.fill(BigInt(value), from, to);
+  } else {
+    values.fill(dtype === "float16" ? toFloat16Bits(value) : value, from, to);
+  }
+}
+
+interface Packed {
+  readonly values: Values;
+  readonly of: PaddedBinding;
+  readonly filled: number;
+  readonly rows: number;
+  /** Elements of each row that the tensor has. */
+  readonly narrow: number;
+}
+
+function tensorOf(
+  { input, dtype }: { readonly input: string; readonly dtype: NumericTensorType },
+  { values, of: { width, side }, filled, rows, narrow }: Packed,
+): NamedTensor {
+  if (narrow < width) {
+    const skipped = side === "left" ? width - narrow : 0;
+    for (let row = 0, from = skipped; row < filled; row += 1, from += width) {
+      values.copyWithin(row * narrow, from, from + narrow);
+    }
+  }
+  zero(values, filled * narrow, rows * narrow);
+  return { name: input, dtype, dims: [rows, narrow], data: values.subarray(0, rows * narrow) };
+}
+
+/** What an input's tensor is packed in. */
+export function createInputTarget(
+  binding: InputBinding,
+  contract: Pick<Contract, "inputs">,
+  options: InputTargetOptions,
+): InputTarget {
+  switch (binding.kind) {
+    case "matrix":
+    case "list":
+      return matrixTarget(binding, options);
+    case "padded":
+      return paddedTarget(binding, options);
+    case "mask":
+      return maskTarget(binding, maskedInput(contract, binding.of), options);
+    case "text":
+      return textTarget(binding, options);
+    default:
+      return assertNever(binding);
+  }
 }

@@ -1,18 +1,42 @@
+import type { FeaturePart } from "../checks/profile/features.js";
 import { createBufferPool } from "../columnar/memory/buffer-pool.js";
-import { type Contract, decodedInputs, type InputBinding, maskedInput } from "../binding/contract.js";
-import type { InputTarget, RowFault, RowRange } from "./input-target.js";
-import { createInputTarget } from "./input-targets.js";
+import { type Contract, type InputBinding, decodedInputs, maskedInput } from "../binding/contract.js";
+import { type BatchRows, type InputTarget, type RowFault, createInputTarget } from "./input-target.js";
 import {
   type DerivedInput,
-  fillOnes,
   type NamedTensor,
-  numericBuffers,
   type Tensor,
-  tensorElement,
   type Tokenizing,
+  fillOnes,
+  numericBuffers,
+  tensorElement,
 } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
+import type { HashedUnit } from "./feature-hasher.js";
 import { allocate, copyValues } from "../columnar/values.js";
+
+/** The outputs of one call of the model. */
+export interface Predictions {
+  readonly rowCount: number;
+  /** The tensors, in the order asked for. */
+  readonly outputs: readonly Tensor[];
+  /** Rows of the tensors, with the padding. */
+  readonly packedRows: number;
+  /** Milliseconds inside the engine. */
+  readonly ms: number;
+  /** Whether the model's compiled trees computed them. */
+  readonly byTrees?: boolean | undefined;
+}
+
+/** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` are none. */
+export interface ScoredBatch extends RecordBatch {
+  /** Predictions for all rows of the batch, in order; with `hashed`, for those that take no stored one. */
+  readonly predictions?: readonly Predictions[] | undefined;
+  /** The hashes of rows that a worker scored; undefined: the run does not hash rows. */
+  readonly hashed?: HashedUnit | undefined;
+  /** The measured features of rows that a worker scored, a part for each span; undefined: features are not profiled. */
+  readonly features?: readonly FeaturePart[] | undefined;
+}
 
 /** Rows [rowStart, rowStart + rowCount) of the run, packed for one call of the model. */
 export interface FeatureBatch {
@@ -31,7 +55,7 @@ export interface Packer {
    * became full. The rows of all calls until
    * `flush` are consecutive.
    */
-  push(batch: RecordBatch, range: RowRange): Generator<FeatureBatch>;
+  push(batch: RecordBatch, range: BatchRows): Generator<FeatureBatch>;
   /** The rows that are left, padded with zeros where the model's batch is fixed. */
   flush(): FeatureBatch | undefined;
   /** Takes back the tensors of a scored batch, whose memory is used again. */

@@ -1,4 +1,4 @@
-import { createColumnBuilder, emptyTexts } from "../columnar/column-builder.js";
+import { createColumnBuilder, emptyTexts } from "../columnar/columns.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "../columnar/tensor.js";
 import { type BytesColumn, type Column, type ColumnType, layoutOf } from "../columnar/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../columnar/values.js";

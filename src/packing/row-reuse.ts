@@ -1,18 +1,22 @@
-import type { Contract } from "../binding/contract.js";
-import { reuseColumn } from "../binding/reuse-column.js";
-import { createColumnBuilder, gatherColumn } from "../columnar/column-builder.js";
+import { type Contract, reuseColumn } from "../binding/contract.js";
+import { createColumnBuilder, gatherColumn } from "../columnar/columns.js";
 import { createRowHasher, hashWords } from "../columnar/row-hash.js";
-import type { NamedTensor } from "../columnar/tensor.js";
+import { type NamedTensor, numericBuffers } from "../columnar/tensor.js";
 import type { Column, NamedColumn, RecordBatch } from "../columnar/types.js";
+import type { BatchRows } from "./input-target.js";
 import {
-  combineHashes,
-  createFeatureHasher,
   type FeatureHashing,
   type HashedRows,
   type HashedUnit,
+  combineHashes,
+  createFeatureHasher,
+  noPlace,
   plainBools,
 } from "./feature-hasher.js";
-import { noPlace } from "./stored-table.js";
+import { bytesPerRow } from "../binding/row-bytes.js";
+import { createBufferPool } from "../columnar/memory/buffer-pool.js";
+import { type RowFault, createInputTarget } from "./input-target.js";
+import { type Packer, type PackerOptions, createPacker, sourcesOf } from "./packer.js";
 
 /**
  * Hashes the rows of a piece of a span, and decides which of them take stored predictions. Those that are scored have
@@ -173,4 +177,77 @@ function markedHashes(hashes: Int32Array, keep: Uint8Array): Int32Array {
 function hashColumn(words: Int32Array): NamedColumn {
   const data = new BigUint64Array(words.buffer as ArrayBuffer, words.byteOffset, words.length / 2);
   return { ...reuseColumn, column: { kind: "fixed", elementsPerValue: 2, data, valid: undefined } };
+}
+
+/** Packs rows as the model would get them, so that they can be compared. */
+interface Stage {
+  /** The greatest number of rows at a time. */
+  readonly rows: number;
+  /** Packs rows, and takes their tensors back once the rows are compared. */
+  pack(batch: RecordBatch, range: BatchRows, look: (tensors: readonly NamedTensor[]) => void): void;
+}
+
+/** What stays in the cache between packing and look-up. */
+const stagedBytes = 256 * 1024;
+
+export function createStage(contract: Contract, onFault: (fault: RowFault) => void): Stage {
+  const pool = createBufferPool();
+  const sources = sourcesOf(contract);
+  const rows = Math.max(1, Math.floor(stagedBytes / bytesPerRow(contract)));
+  const options = {
+    batchRows: rows,
+    nanAllowed: contract.missing === "nan",
+    take: (bytes: number) => pool.take(bytes),
+    onFault,
+  };
+  return {
+    rows,
+    pack({ inputs }, range, look) {
+      const count = range.to - range.from;
+      const tensors = contract.inputs.map((binding, index) => {
+        const target = createInputTarget(binding, contract, options);
+        target.copy(inputs[sources[index] ?? -1], range, 0);
+        return target.tensor(count, count);
+      });
+      look(tensors);
+      pool.release(numericBuffers(tensors));
+    },
+  };
+}
+
+interface ReusingPackerOptions extends PackerOptions {
+  /** The piece of a span that is packed: it decides which rows take stored predictions. */
+  readonly reuse: () => RowReuse;
+}
+
+/**
+ * Packs each row that takes no stored prediction. All rows are packed once to be hashed as the model would see them, and
+ * those that are scored a second time, for the model. Batches number their rows as `RowReuse` does.
+ */
+export function createReusingPacker({ reuse, onFault, ...options }: ReusingPackerOptions): Packer {
+  const packer = createPacker({ ...options, onFault() {} }); // the stage has reported them
+  const stage = createStage(options.contract, onFault);
+  return {
+    ...packer,
+    *push(batch, { from, to, row }) {
+      const piece = reuse();
+      for (let at = from; at < to; at += stage.rows) {
+        const range = { from: at, to: Math.min(to, at + stage.rows), row: row + (at - from) };
+        const [firstRow, firstScored] = [piece.rowCount, piece.scoredCount];
+        stage.pack(batch, range, (tensors) => {
+          piece.take(batch, tensors, range);
+        });
+        const shift = range.from - firstRow;
+        for (let index = firstScored; index < piece.scoredCount; ) {
+          const start = piece.scoredAt(index);
+          let count = 1;
+          while (index + count < piece.scoredCount && piece.scoredAt(index + count) === start + count) {
+            count += 1;
+          }
+          yield* packer.push(batch, { from: start + shift, to: start + count + shift, row: piece.rowStart + index });
+          index += count;
+        }
+      }
+    },
+  };
 }

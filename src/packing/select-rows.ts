@@ -1,4 +1,4 @@
-import { filterColumn, keptRuns } from "../columnar/column-builder.js";
+import { filterColumn, keptRuns } from "../columnar/columns.js";
 import type { Contract } from "../binding/contract.js";
 import type { ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../columnar/types.js";
 import { allocate, copyValues, elementOf } from "../columnar/values.js";

@@ -28,7 +28,7 @@ const promptedCommitRows = 8192;
 const spanBytesLimit = 32 * 1024 * 1024;
 
 /** What a plan is made from. */
-export interface PlanInputs {
+interface PlanInputs {
   readonly runId: RunId;
   readonly spec: JobSpec;
   readonly shards: readonly PlannedShard[];

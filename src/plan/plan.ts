@@ -1,4 +1,5 @@
 import type { Contract } from "../binding/contract.js";
+import type { RowRange } from "../columnar/types.js";
 import type { PartitionType } from "../spec/input-spec.js";
 import type { InputSource } from "../spec/model-spec.js";
 import type { PromptSpec, SamplingSpec } from "../spec/prompt-spec.js";
@@ -58,7 +59,7 @@ export interface Plan {
 }
 
 /** An erasure: a run that has the rows of an earlier run of the same params, without those of some keys. */
-export interface PlannedErasure {
+interface PlannedErasure {
   /** The run whose rows they are. */
   readonly of: string;
   /** ISO 8601, in UTC. */
@@ -182,22 +183,17 @@ export interface BindingRequest {
 }
 
 /** The keys of `model` that decide the requests to a language model. */
-export interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
+interface PlannedPrompt extends Omit<PromptSpec, "tokenizer"> {
   readonly sampling: SamplingSpec;
   readonly response?: ResponseColumns | undefined;
 }
 
 /** A range of a run's rows that is committed at once. */
-export interface Span {
+export interface Span extends RowRange {
   readonly index: number;
-  /** Rows of the run, [rowStart, rowEnd). */
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }
 
-/** Rows [rowStart, rowEnd) of one shard, numbered from the shard's first row. */
-export interface Slice {
+/** Rows of one shard, numbered from the shard's first row. */
+export interface Slice extends RowRange {
   readonly shard: PlannedShard;
-  readonly rowStart: number;
-  readonly rowEnd: number;
 }

@@ -1,4 +1,4 @@
-import type { SpanRange } from "./worker-shares.js";
+import type { RowRange } from "../columnar/types.js";
 import type { Plan, PlannedShard, Slice, Span } from "./plan.js";
 
 /** The number of a plan's spans. */
@@ -13,10 +13,7 @@ export function spanAt(plan: Plan, index: number): Span {
 }
 
 /** The rows of the spans [from, to), by index. */
-export function rowsOfSpans(
-  { input: { rows }, commitRows }: Plan,
-  { from, to }: SpanRange,
-): Pick<Span, "rowStart" | "rowEnd"> {
+export function rowsOfSpans({ input: { rows }, commitRows }: Plan, { from, to }: SpanRange): RowRange {
   return { rowStart: from * commitRows, rowEnd: Math.min(to * commitRows, rows) };
 }
 
@@ -25,7 +22,7 @@ export interface Spans {
   readonly count: number;
   at(index: number): Span;
   /** The slices of shards that make up rows [rowStart, rowEnd) of the run, in order; none is empty. */
-  slices(span: { rowStart: number; rowEnd: number }): Slice[];
+  slices(range: RowRange): Slice[];
   /** The shard that contains a row of the run, and the row's number within it. @throws RangeError without shards */
   locate(row: number): { shard: PlannedShard; row: number };
 }
@@ -78,4 +75,51 @@ export function spansOf(plan: Plan): Spans {
       return { shard, row: row - (starts[index] ?? 0) };
     },
   };
+}
+
+/** One of several processes that work on a run together. */
+export interface Worker {
+  /** The worker's index, from 0 to `count` - 1. */
+  readonly index: number;
+  readonly count: number;
+}
+
+/** The spans [from, to), by index. */
+export interface SpanRange {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** A worker's share of a run: neighbouring spans, so that it reads neighbouring rows. */
+export function shareOf(spans: number, { index, count }: Worker): SpanRange {
+  return { from: Math.floor((spans * index) / count), to: Math.floor((spans * (index + 1)) / count) };
+}
+
+/** The most spans that a worker takes over at once. */
+const maxStolenSpans = 4;
+
+/**
+ * The spans to take over from another worker: the last pending ones of the share with the most pending spans,
+ * because its owner works from the front. Among equal shares each worker picks a different one.
+ */
+export function spansToSteal(
+  spans: number,
+  committed: Pick<ReadonlyMap<number, unknown>, "has">,
+  worker: Worker,
+): SpanRange | undefined {
+  let best: { readonly from: number; readonly pending: readonly number[] } | undefined;
+  for (let step = 1; step <= worker.count; step += 1) {
+    const index = (worker.index + step) % worker.count;
+    const { from, to } = shareOf(spans, { index, count: worker.count });
+    const pending = Array.from({ length: to - from }, (_, at) => from + at).filter((span) => !committed.has(span));
+    if (pending.length > (best?.pending.length ?? 0)) {
+      best = { from, pending };
+    }
+  }
+  if (best === undefined) {
+    return undefined;
+  }
+  const to = (best.pending.at(-1) ?? 0) + 1;
+  const wanted = Math.min(maxStolenSpans, Math.ceil(best.pending.length / 2));
+  return { from: Math.max(best.from, to - wanted), to };
 }

@@ -1,12 +1,11 @@
 import { type ColumnsJson, columnsJson, parseColumns } from "../checks/profile/column.js";
-import { jsonLimits, type SpanProfile } from "../checks/profile/profile.js";
+import { jsonLimits, namedSlices, type SpanProfile } from "../checks/profile/profile.js";
 import type { ColumnProfiles, RunProfile } from "../checks/profile/run-profile.js";
-import { repeatedShare } from "../checks/profile/rows.js";
-import { namedSlices } from "../checks/profile/slices.js";
+import { repeatedShare } from "../checks/profile/profile-loops.js";
 import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../util/zod.js";
-import { byChecks, type Decision } from "./decision.js";
+import { byChecks, type Decision } from "./lifecycle.js";
 import { logicalDateOf } from "./published-run.js";
 
 /** What is known of a run's rows when all spans are committed. */

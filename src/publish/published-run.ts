@@ -1,6 +1,16 @@
-import type { LeftOutRun, OlderModel, PinnedRun, Plan } from "../plan/plan.js";
-import { byChecks } from "./decision.js";
-import { isCalendarDate, sameParams, sameSeries } from "../plan/series.js";
+import type {
+  LeftOutRun,
+  OlderModel,
+  PinnedRun,
+  Plan,
+  PlanTarget,
+  PlannedChecks,
+  PlannedModel,
+  RunId,
+} from "../plan/plan.js";
+import { isCalendarDate, sameParams, sameSeries, shortDigest, splitRunId } from "../plan/identity.js";
+import { byChecks } from "./lifecycle.js";
+import { assertNever } from "../util/errors.js";
 
 type Params = Readonly<Record<string, string>>;
 
@@ -136,4 +146,195 @@ export async function chooseBaseline(
 /** What a plan keeps of a published run. */
 export function pinOf({ runId, date, sha256, place }: PinnedRun): PinnedRun {
   return { runId, date, sha256, place };
+}
+
+/** What a rollback did to the table of a target. */
+export interface RolledBack {
+  /** The table that keeps the rows which were rolled back. */
+  readonly kept: string;
+  readonly undone: VisibleRun;
+  /** The run whose rows are back; undefined: rows that no run wrote. */
+  readonly restored: VisibleRun | undefined;
+}
+
+/** Names a run and its logical date: "run daily-0123456789ab of 2026-11-21". */
+export function runOfDate({ runId, params }: VisibleRun, dateParam: string | null): string {
+  const date = dateOf({ runId, params }, { dateParam });
+  return `run ${runId}${date === undefined ? "" : ` of ${date}`}`;
+}
+
+/**
+ * What the rows of a run take the place of: nothing; rows with equal keys; all rows of the table; or the rows of runs with
+ * the same params, which are in a place of their own.
+ */
+export function replacedBy({ mode }: PlanTarget): "nothing" | "equal keys" | "all" | "own" {
+  switch (mode) {
+    case "append":
+      return "nothing";
+    case "upsert":
+      return "equal keys";
+    case "replace":
+      return "all";
+    default:
+      return "own";
+  }
+}
+
+/** What readers have while a run is held. */
+export interface ReadersView {
+  /**
+   * The run whose rows are where those of the held run would be; in a table that keeps the rows of earlier runs, the run
+   * that was published last. undefined: there is none.
+   */
+  readonly run: VisibleRun | undefined;
+  /** Set if a table keeps the rows of earlier runs (`append`, `upsert`). */
+  readonly kept?: {
+    /** The last published run of the same params that has rows; undefined: there is none. */
+    readonly own: VisibleRun | undefined;
+  };
+  /**
+   * If each date has a folder of its own: the latest date that is published in another one; undefined: there is none, or
+   * it was not looked for.
+   */
+  readonly latest?: string | undefined;
+}
+
+/**
+ * Finds whose rows readers find where those of a plan go: those of the run that was published last. In a table that keeps
+ * the rows of earlier runs, it is the last run of the plan's series.
+ * @param published the runs that were published there, in this order
+ */
+export function readersView(published: readonly PublishedRun[], { runId, target, job, params }: Plan): ReadersView {
+  const { base } = splitRunId(runId);
+  const own = published.findLast((run) => splitRunId(run.runId as RunId).base === base);
+  const replaced = replacedBy(target);
+  switch (replaced) {
+    case "all":
+      return { run: published.at(-1) };
+    case "own":
+      return { run: own };
+    case "nothing":
+    case "equal keys":
+      return {
+        run: published.findLast((run) => run.job === job && run.params !== null && sameSeries(run.params, params)),
+        kept: { own: own?.isEmpty === true ? undefined : own },
+      };
+    default:
+      return assertNever(replaced);
+  }
+}
+
+/**
+ * Says in a sentence without its full stop what readers have while a run is held. `show`: how a date is written; default:
+ * "2026-11-21".
+ */
+export function readersText(
+  view: ReadersView,
+  held: Pick<Plan, "params" | "dateParam">,
+  show: (date: string) => string = (date) => date,
+): string {
+  const { run, latest, kept } = view;
+  if (kept !== undefined) {
+    return keptText({ run, own: kept.own }, held, show);
+  }
+  const date = logicalDateOf(held);
+  if (run !== undefined) {
+    const of = dateOf(run, held);
+    return of !== undefined && of !== date
+      ? `readers still have the run of ${show(of)}${emptyText(run)}`
+      : `readers still have run ${run.runId}${of === undefined ? "" : ` of ${show(of)}`}${emptyText(run)}`;
+  }
+  if (date === undefined) {
+    return "nothing of this run is published";
+  }
+  return latest === undefined
+    ? `readers have nothing of ${show(date)}`
+    : `readers still have the run of ${show(latest)}, and nothing of ${show(date)}`;
+}
+
+/** What is in a table that keeps the rows of earlier runs: those of the last run, and those of the held run's own params. */
+function keptText(
+  { run, own }: { readonly run: VisibleRun | undefined; readonly own: VisibleRun | undefined },
+  held: Pick<Plan, "params" | "dateParam">,
+  show: (date: string) => string,
+): string {
+  const date = logicalDateOf(held);
+  const has =
+    own === undefined
+      ? `the table has nothing of ${date === undefined ? "this run" : show(date)}`
+      : `the table still has run ${own.runId}${date === undefined ? "" : ` of ${show(date)}`}`;
+  if (run === undefined || run.runId === own?.runId) {
+    return has;
+  }
+  const of = dateOf(run, held);
+  return `${has}; the last published run is ${of === undefined ? run.runId : `that of ${show(of)}`}${emptyText(run)}`;
+}
+
+function dateOf({ params }: VisibleRun, { dateParam }: Pick<Plan, "dateParam">): string | undefined {
+  return params === null ? undefined : logicalDateOf({ params, dateParam });
+}
+
+function emptyText({ isEmpty = false }: VisibleRun): string {
+  return isEmpty ? ", which has no rows" : "";
+}
+
+/** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
+export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params">): string | undefined {
+  const { checks } = plan;
+  return checks === null || checks.profile !== undefined || checks.baseline.length > 0
+    ? undefined
+    : `compared with no earlier run: ${whyNotCompared(plan)}`;
+}
+
+/** Says why a run without a baseline has none. */
+export function whyNotCompared(plan: Pick<Plan, "dateParam" | "params">): string {
+  const { dateParam, params } = plan;
+  if (dateParam === null) {
+    return "no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}";
+  }
+  return logicalDateOf(plan) === undefined
+    ? `param ${dateParam} is ${params[dateParam] ?? ""}, not a date such as 2026-11-23`
+    : "no run for an earlier date is published, or none of them counts as a baseline";
+}
+
+/** Runs that a line names one by one; of more, it has the first and the last date. */
+const namedDates = 3;
+
+/** Says which of the latest published runs a run is not compared with, and why; undefined: there are none. */
+export function leftOutText({ leftOut = [] }: Pick<PlannedChecks, "leftOut">): string | undefined {
+  const texts = (["approved", "expected"] as const).flatMap((why) => {
+    const dates = leftOut.filter((run) => run.why === why).map(({ date }) => date);
+    const many = dates.length > namedDates ? `${dates.length} runs ` : "";
+    return dates.length === 0 ? [] : [`${many}${datesText(dates)}: ${reasons[why]}`];
+  });
+  return texts.length === 0 ? undefined : `not compared with ${texts.join("; nor with ")}`;
+}
+
+const reasons = { approved: "approved as not normal", expected: "expected to differ" };
+
+type NamedModel = Pick<PlannedModel, "uri" | "sha256" | "version">;
+
+/** Names a model, by its version where it has one. */
+export function nameWithVersion({ uri, version }: NamedModel): string {
+  return version === undefined ? uri : `version ${version} of ${uri}`;
+}
+
+/** Says that a model is not that of the last run, but one that an earlier run had; undefined: it is not so. */
+export function olderModelText(
+  model: NamedModel,
+  { olderModel }: Pick<PlannedChecks, "olderModel">,
+): string | undefined {
+  if (olderModel === undefined) {
+    return undefined;
+  }
+  const { usedOn, last } = olderModel;
+  return `the model is not that of the last run: ${nameWithVersion(model)} has sha256 ${shortDigest(model.sha256)}, that run (${last.date}) had ${shortDigest(last.modelSha256)}; it was last used on ${usedOn}`;
+}
+
+/** Dates in a few words: "2026-11-20 and 2026-11-21"; of many, "from 2026-11-20 to 2026-11-25". */
+export function datesText(dates: readonly string[]): string {
+  const last = dates.at(-1) ?? "";
+  return dates.length > namedDates
+    ? `from ${dates[0]} to ${last}`
+    : [dates.slice(0, -1).join(", "), last].filter((text) => text !== "").join(" and ");
 }

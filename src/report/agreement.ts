@@ -1,6 +1,6 @@
 import type { DifferentRow, Measures } from "../checks/agreement.js";
-import { timeText, withNanos } from "../columnar/dates-and-times.js";
-import type { RunComparison } from "../publish/run-comparison.js";
+import { timeText, withNanos } from "../columnar/value-text.js";
+import type { RunComparison } from "../publish/erasure.js";
 import { assertNever } from "../util/errors.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
 import { type FitOptions, fitTable, sameValueFirst } from "./table.js";

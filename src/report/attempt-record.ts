@@ -1,24 +1,23 @@
-import { mergeProfiles, noRows, type SpanProfile } from "../checks/profile/profile.js";
+import { type SpanProfile, mergeProfiles, noRows } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { RejectedRow, RejectReason } from "../columnar/types.js";
+import type { RejectReason, RejectedRow } from "../columnar/types.js";
 import type { ModelOrigin, Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import type { Worker } from "../plan/worker-shares.js";
-import type { ReadersView } from "../publish/readers-view.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
+import { type Worker, spanCount } from "../plan/spans.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import { type ScoreSummary, scoreSummary } from "./column-stats.js";
 import {
   type DueCall,
-  rounded,
   type RunReport,
-  serverFields,
   type ServerReport,
-  spendingFields,
   type SpendingReport,
+  rounded,
+  serverFields,
+  spendingFields,
 } from "./report.js";
-import { createStageTimes, secondsByStage, type Stage, type StageTimes } from "./stage-times.js";
+import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
+import type { ReadersView } from "../publish/published-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import type { RunVerdict } from "../publish/lifecycle.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {

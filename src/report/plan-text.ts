@@ -1,21 +1,21 @@
 import {
   type Contract,
   type InputBinding,
-  inputWidth,
   type PaddedBinding,
-  scoredColumns,
   type TextBinding,
+  inputWidth,
+  scoredColumns,
 } from "../binding/contract.js";
-import { matchColumns, type MatchedColumns } from "../checks/agreement.js";
+import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { Tokenizing } from "../columnar/tensor.js";
 import { showType } from "../columnar/types.js";
 import { shortDigest } from "../plan/identity.js";
 import type { Plan, PlannedModel } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
 import { assertNever } from "../util/errors.js";
-import { printable } from "../util/printable.js";
 import { modelNames } from "./agreement.js";
 import { count, showCost, showCount } from "./report.js";
+import { printable } from "../util/texts.js";
 
 const shownShards = 10;
 const shownColumns = 8;

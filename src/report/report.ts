@@ -1,5 +1,5 @@
 import type { RecordedSpending } from "../publish/recorded-run.js";
-import type { RunComparison } from "../publish/run-comparison.js";
+import type { RunComparison } from "../publish/erasure.js";
 import type { RowsOfRun } from "../publish/span-record.js";
 import type { ExitCode, JobError } from "../util/errors.js";
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";

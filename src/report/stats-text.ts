@@ -1,7 +1,7 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import { median, type ColumnStats, columnStats, type UsualStats, usualStats } from "./column-stats.js";
-import type { RunComparison } from "../publish/run-comparison.js";
+import { type ColumnStats, type UsualStats, columnStats, median, usualStats } from "./column-stats.js";
 import { comparisonFields, comparisonTables } from "./agreement.js";
+import type { RunComparison } from "../publish/erasure.js";
 import { shownValue, withDigits } from "../util/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";

@@ -1,5 +1,5 @@
 import { displayWidth, padToWidth, wrapToWidth } from "../util/display-width.js";
-import { printable } from "../util/printable.js";
+import { printable } from "../util/texts.js";
 
 type Rows = readonly (readonly string[])[];
 

@@ -4,13 +4,13 @@ import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import type { DueCall } from "../report/report.js";
 import { spanCount } from "../plan/spans.js";
 import type { JobContext } from "../scoring/context.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
-import type { RunNote } from "../sink/ledger.js";
+import type { RunSink, Sink, StoredPlan } from "../sink/port.js";
+import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../sink/ledger.js";
 import type { RunId } from "../plan/plan.js";
 import type { AttemptFacts } from "../publish/span-record.js";
-import { bestEffort } from "../util/best-effort.js";
-import { firstError, JobError, messageOf } from "../util/errors.js";
-import { addNote, recordFailure, timeOfNote } from "./notes.js";
+import { bestEffort } from "../util/promises.js";
+import { JobError, firstError, messageOf } from "../util/errors.js";
+import { type AttemptFailure, type RecordedSpending, withBegun, withFailure } from "../publish/recorded-run.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {
@@ -48,7 +48,7 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
   };
 }
 
-const recorded = new WeakSet<JobError>();
+const alreadyRecorded = new WeakSet<JobError>();
 
 /** Records a failure at the target, where `status` shows it. Nested calls record it once. */
 export async function recordingFailure<T>(
@@ -60,8 +60,8 @@ export async function recordingFailure<T>(
     return await work();
   } catch (thrown) {
     const error = firstError(thrown);
-    if (error instanceof JobError && !recorded.has(error) && run.state.kind !== "published") {
-      recorded.add(error);
+    if (error instanceof JobError && !alreadyRecorded.has(error) && run.state.kind !== "published") {
+      alreadyRecorded.add(error);
       // Other workers may have committed the rest: then the record says that the run only was not finished. A target that
       // is away has been asked long enough.
       if (context.worker.count > 1 && error.exitCode !== 75) {
@@ -140,4 +140,84 @@ export function recordLateness(context: JobContext, runId: RunId): void {
 
 export function countCommitted(run: RunSink): number {
   return run.spans.size;
+}
+
+const untold = { errors: [], begun: [] };
+
+type Attempt = Pick<JobContext, "sink" | "writer" | "dateMs">;
+
+/** Makes a note on a run, which need not be planned yet, unless there is one. Returns whether this attempt has made it. @public so that tests call it */
+export async function addNote(
+  { sink, writer, dateMs }: Attempt,
+  { runId, note, text }: { readonly runId: RunId; readonly note: RunNote; readonly text: string },
+): Promise<boolean> {
+  const own = { at: new Date(dateMs()).toISOString(), writer, text };
+  const stored = await sink.ledger.create(runId, noteDocument(note), own);
+  return stored.writer === own.writer && stored.at === own.at && stored.text === own.text;
+}
+
+/** When a note on a run was made, ISO 8601 in UTC; undefined: it was not. @public so that tests call it */
+export async function timeOfNote(
+  { sink }: Pick<Attempt, "sink">,
+  runId: RunId,
+  note: RunNote,
+): Promise<string | undefined> {
+  return (await sink.ledger.read(runId, noteDocument(note)))?.at;
+}
+
+/** Changes a document that only informs people. Never fails, and takes a few seconds at most. */
+async function inform<T>(
+  { ledger }: Sink,
+  runId: RunId,
+  kind: DocumentKind<T>,
+  next: (known: T | undefined) => T | undefined,
+): Promise<void> {
+  await bestEffort((stop) => ledger.change(runId, kind, next, stop));
+}
+
+/** The last error that an attempt has recorded. */
+export async function lastFailure({ ledger }: Sink, runId: RunId): Promise<AttemptFailure | undefined> {
+  return (await ledger.read(runId, errorsDocument))?.errors.at(-1);
+}
+
+/** Records the error that an attempt ends with. Never fails. @public so that tests call it */
+export async function recordFailure(
+  { sink, writer, dateMs }: Attempt,
+  runId: RunId,
+  { error: { code, message }, spansCommitted }: { readonly error: JobError; readonly spansCommitted: number },
+): Promise<void> {
+  const at = new Date(dateMs()).toISOString();
+  const failure = { at, writer, code, message, spansCommitted };
+  await inform(sink, runId, errorsDocument, (known = untold) => withFailure(known, failure));
+}
+
+/** Records that an attempt resumes a run of which an error is recorded: only then somebody asks. Never fails. */
+export async function recordBegun({ sink, writer }: Attempt, runId: RunId): Promise<void> {
+  await inform(sink, runId, errorsDocument, (known = untold) =>
+    known.errors.length === 0 ? undefined : withBegun(known, writer),
+  );
+}
+
+/** Whether another attempt has resumed a run after an error, and may be at work. */
+export async function isWorkedOn(
+  { sink: { ledger }, isDead }: Pick<JobContext, "sink" | "isDead">,
+  runId: RunId,
+): Promise<boolean> {
+  return (await ledger.read(runId, errorsDocument))?.begun.some((writer) => !isDead(writer)) === true;
+}
+
+/** Records what a run has paid for, as an attempt knows it: it may not know the answers of other workers. Never fails. */
+export async function recordSpending(sink: Sink, runId: RunId, spending: RecordedSpending): Promise<void> {
+  await inform(sink, runId, spendingDocument, (known) =>
+    spending.answers > (known?.answers ?? 0) ? spending : undefined,
+  );
+}
+
+/** What a run has paid for. undefined: no attempt has told, or it cannot be read */
+export async function recordedSpending({ ledger }: Sink, runId: RunId): Promise<RecordedSpending | undefined> {
+  let recorded: RecordedSpending | undefined;
+  await bestEffort(async () => {
+    recorded = await ledger.read(runId, spendingDocument);
+  });
+  return recorded;
 }

@@ -1,17 +1,19 @@
-import { type Agreement, matchColumns, type MatchedColumns } from "../checks/agreement.js";
+import { type Agreement, type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { OutputRows } from "../columnar/types.js";
 import type { Engine } from "../engine/port.js";
-import type { Decoder } from "../formats/port.js";
+import type { FoundModel, ModelFile } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
+import { spanAt, spanCount, spansOf } from "../plan/spans.js";
+import { timeRow } from "../scoring/batch-size.js";
 import type { JobContext, RowJoiner } from "../scoring/context.js";
-import { openSliceReader, type SliceReader } from "../scoring/workers/slice-reader.js";
-import { bindingCompared, type ComparedModel } from "./planning/compared-model.js";
-import { wholeInput } from "./planning/input.js";
-import { planRun } from "./planning/planning.js";
-import { readShards, type SeenShards } from "./planning/read-shards.js";
-import { openScorer, predictedColumns, type ScoredSpan, type SpanScorer } from "./timed-scorer.js";
+import { JobError, reworded } from "../util/errors.js";
+import { wholeInput } from "./input.js";
+import { type PlanningInput, planRun } from "./planning.js";
+import { type SeenShards, readShards } from "./read-shards.js";
+import { openUnpublished } from "./score-without-publishing.js";
+import { predictedColumns } from "./second-job.js";
+import { rowNumberColumn } from "../binding/contract.js";
 
 /** The comparison of two models on the same rows. A is `one`. */
 export interface Comparison extends Agreement {
@@ -39,7 +41,7 @@ export interface ModelSpeed {
   readonly rowsPerSecond: number | undefined;
 }
 
-export interface CompareOptions {
+interface CompareOptions {
   readonly one: ComparedModel;
   readonly other: ComparedModel;
   /** The limit of rows to score, from the beginning of the input. */
@@ -55,20 +57,10 @@ const measuredMs = 300;
 const mostRounds = 20;
 /** The time after which no further round begins. */
 const repeatedMs = 2000;
+/** The number of rows of a batch if the spec has no batch size. */
+const defaultBatchRows = { cpu: 1024, others: 4096 };
 
-interface Tools {
-  readonly decoder: Decoder;
-  readonly reader: SliceReader;
-  readonly shards: SeenShards;
-  readonly listed: Parameters<typeof planRun>[1]["listed"];
-  readonly limit: number;
-}
-
-interface OpenModel {
-  readonly engine: Engine;
-  readonly plan: Plan;
-  readonly scorer: SpanScorer;
-}
+type Side = "a" | "b";
 
 /**
  * Scores the first rows of the job's input with two models, in turns, and compares the predictions. Models on a GPU are
@@ -77,129 +69,156 @@ interface OpenModel {
 export async function compareModels(job: JobContext, joiner: RowJoiner, options: CompareOptions): Promise<Comparison> {
   const context = comparingContext(job);
   const { limit, tolerance, one, other } = options;
-  const listing = await wholeInput(context);
-  await using decoder = await context.openDecoder(listing.folders);
-  const shards = await readShards(context, decoder, listing.shards);
-  await using reader = openSliceReader({ decoder, ...context.decodeWorkers, memory: context.memory });
-  const tools: Tools = { decoder, reader, shards, listed: listing.shards, limit };
-  const open = async (model: ComparedModel, engine: Engine): Promise<OpenModel> =>
-    await openModel(context, tools, { model, engine });
-  const add = async (side: "a" | "b", rows: ScoredSpan): Promise<void> => {
-    await joiner.add(side, numberedRows(rows));
+  const { folders, shards: listed } = await wholeInput(context);
+  await using decoder = await context.openDecoder(folders);
+  const shards = await readShards(context, decoder, listed);
+  const openEngine = (model: ComparedModel): Promise<Engine> =>
+    context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
+  const open = async (model: ComparedModel, engine: Engine): Promise<TimedModel> =>
+    await openTimed(context, { decoder, shards, listed, limit }, model, engine);
+  const add = async (side: Side, rows: OutputRows): Promise<void> => {
+    await joiner.add(side, rows);
   };
+
   const { providers } = context.spec.engine;
-  const scored: { readonly speed: ModelSpeed; readonly plan: Plan }[] = [];
+  const scored: TimedModel[] = [];
   if (providers !== "auto" && providers[0] === "cpu") {
-    await using first = await context.openEngine(one.model, { inputBytes: Number.POSITIVE_INFINITY });
-    await using second = await context.openEngine(other.model, { inputBytes: Number.POSITIVE_INFINITY });
-    const models = [await open(one, first), await open(other, second)] as const;
-    await scoreTurns(context, { a: models[0].scorer, b: models[1].scorer }, models[0].plan, add);
-    scored.push({ speed: speedOf(one, models[0]), plan: models[0].plan });
-    scored.push({ speed: speedOf(other, models[1]), plan: models[1].plan });
+    await using engine = await openEngine(one);
+    await using second = await openEngine(other);
+    await using a = await open(one, engine);
+    await using b = await open(other, second);
+    await scoreTurns(context, { a, b }, add);
+    scored.push(a, b);
   } else {
-    for (const [side, model] of [["a", one] as const, ["b", other] as const]) {
-      await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
-      const opened = await open(model, engine);
-      await scoreTurns(context, { [side]: opened.scorer }, opened.plan, add);
-      scored.push({ speed: speedOf(model, opened), plan: opened.plan });
+    for (const [side, given] of [["a", one] as const, ["b", other] as const]) {
+      await using engine = await openEngine(given);
+      await using model = await open(given, engine);
+      await scoreTurns(context, { [side]: model }, add);
+      scored.push(model);
     }
   }
-  const [ofOne, ofOther] = scored;
-  if (ofOne === undefined || ofOther === undefined) {
-    throw new Error("both models are scored");
-  }
-  const { compared, apart } = matchColumns(
-    predictedColumns(ofOne.plan.contract),
-    predictedColumns(ofOther.plan.contract),
-  );
-  const shown = ofOne.plan.contract.passthrough.map(({ column }) => column);
-  const about = { input: shards.rows, read: Math.min(limit, shards.rows), placeOf: placesIn(ofOne.plan), apart };
+
+  const [a, b] = scored as [TimedModel, TimedModel];
+  const { compared, apart } = matchColumns(predictedColumns(a.plan.contract), predictedColumns(b.plan.contract));
+  const shown = a.plan.contract.passthrough.map(({ column }) => column);
+  const key = [rowNumberColumn.name];
   return {
-    ...about,
-    one: ofOne.speed,
-    other: ofOther.speed,
-    ...(await joiner.compare({ key: [rowNumber], isNumbered: true, columns: compared, shown, tolerance })),
+    input: shards.rows,
+    read: Math.min(limit, shards.rows),
+    placeOf: placesIn(a.plan),
+    apart,
+    one: a.speed(),
+    other: b.speed(),
+    ...(await joiner.compare({ key, isNumbered: true, columns: compared, shown, tolerance })),
   };
 }
 
-/** The column of the rows' numbers, by which they are joined. */
-const rowNumber = "_row";
-
-function numberedRows({ rowNumbers, rowCount, columns }: ScoredSpan): OutputRows {
-  const data = BigInt64Array.from(rowNumbers, BigInt);
-  const numbers = { kind: "fixed", elementsPerValue: 1, data, valid: undefined } as const;
-  return { rowCount, columns: [{ name: rowNumber, type: "int64", column: numbers }, ...columns] };
-}
-
-function placesIn({ input: { shards } }: Plan): Comparison["placeOf"] {
+function placesIn(plan: Plan): Comparison["placeOf"] {
+  const spans = spansOf(plan);
   return (row) => {
-    let first = 0;
-    for (const shard of shards) {
-      if (row < first + shard.rows) {
-        return { shard: shard.uri, row: row - first };
-      }
-      first += shard.rows;
+    if (row >= plan.input.rows) {
+      return undefined;
     }
-    return undefined;
+    const { shard, row: inShard } = spans.locate(row);
+    return { shard: shard.uri, row: inShard };
   };
 }
 
-/**
- * Returns the context for a comparison: rows that cannot be scored are left out, there are no checks, and a span is a
- * turn.
- */
+/** Returns the context for a comparison: there are no checks, and a span is a turn. */
 function comparingContext(job: JobContext): JobContext {
   const { checks: _checks, reuse: _reuse, challenger: _challenger, ...spec } = job.spec;
-  return {
-    ...job,
-    spec: {
-      ...spec,
-      on_bad_row: "reject",
-      max_rejects: "100%",
-      commit_rows: turnRows,
-      output: { ...spec.output, lineage: false },
-    },
-  };
+  const output = { ...spec.output, lineage: false };
+  return { ...job, spec: { ...spec, on_bad_row: "reject", max_rejects: "100%", commit_rows: turnRows, output } };
 }
 
-async function openModel(
+/** A model that scores spans, and how long it takes. */
+interface TimedModel extends AsyncDisposable {
+  readonly plan: Plan;
+  /** Scores a span on the path of all rows. Returns the rows with their numbers, without those that cannot be scored. */
+  score(index: number): Promise<OutputRows>;
+  /** Restarts the measurement. */
+  restart(): void;
+  /** The time of all batches in all sessions since the last restart. */
+  ms(): number;
+  speed(): ModelSpeed;
+}
+
+interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
+  readonly shards: SeenShards;
+  readonly limit: number;
+}
+
+/** Opens a model, whose sessions compile its trees first, as in a run of many rows. */
+async function openTimed(
   context: JobContext,
-  { decoder, reader, shards, listed, limit }: Tools,
-  { model, engine }: { readonly model: ComparedModel; readonly engine: Engine },
-): Promise<OpenModel> {
+  { limit, ...input }: ComparedInput,
+  compared: ComparedModel,
+  engine: Engine,
+): Promise<TimedModel> {
   await engine.local?.opened();
   const runId = runIdOf(context.spec.name, context.spec.params, context.sha256);
-  const loaded = Promise.resolve(engine);
-  const input = { runId, listed, decoder, resolved: model, engine: loaded, shards };
-  const { plan: whole } = await bindingCompared(model, () => planRun(context, input));
-  const plan = { ...whole, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
-  return { engine, plan, scorer: await openScorer(context, { plan, engine, decoder, reader }) };
-}
+  const { plan: whole } = await bindingCompared(compared, () =>
+    planRun(context, { ...input, runId, resolved: compared, engine: Promise.resolve(engine) }),
+  );
+  const contract = { ...whole.contract, numbered: true } as const;
+  const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
 
-type Scorers = Readonly<Partial<Record<"a" | "b", SpanScorer>>>;
+  const { batch_size: given } = context.spec.engine;
+  const standard = engine.provider === "cpu" ? defaultBatchRows.cpu : defaultBatchRows.others;
+  const batchRows = contract.fixedBatchRows ?? Math.min(plan.commitRows, given === "auto" ? standard : given);
+  let batches: { readonly rows: number; readonly ms: number }[] = [];
+  const sizer = { rows: batchRows, took: (rows: number, ms: number) => void batches.push({ rows, ms }) };
+  await timeRow(engine, contract); // asks each session for the outputs
+  await engine.local?.expect(Number.POSITIVE_INFINITY, 1);
+  const spans: OutputRows[] = [];
+  const { decoder } = input;
+  const scorer = await openUnpublished(context, { plan, engine, decoder, sizer }, (_, { rows }) => {
+    spans.push(rows);
+  });
+  return {
+    plan,
+    async score(index) {
+      await scorer.score([spanAt(plan, index)], 0);
+      return spans.pop() as OutputRows;
+    },
+    restart() {
+      batches = [];
+    },
+    ms: () => batches.reduce((sum, { ms }) => sum + ms, 0),
+    speed() {
+      // The median batch, which a few delayed ones do not change.
+      const perRow = batches.map(({ rows, ms }) => ms / rows).toSorted((left, right) => left - right);
+      const msPerRow = perRow[Math.floor(perRow.length / 2)] ?? 0;
+      const { name, sha256, sizeBytes } = compared.model;
+      const sessions = engine.local?.sessions ?? 1;
+      const rowsPerSecond = msPerRow === 0 ? undefined : Math.round((sessions * 1000) / msPerRow);
+      return { name, sha256, sizeBytes, provider: engine.provider, batchRows, rowsPerSecond };
+    },
+    [Symbol.asyncDispose]: () => scorer[Symbol.asyncDispose](),
+  };
+}
 
 /** Scores all spans with the models in turns. Each model first scores a span that is not measured. */
 async function scoreTurns(
   { signal, nowMs }: JobContext,
-  models: Scorers,
-  plan: Plan,
-  add: (side: "a" | "b", rows: ScoredSpan) => Promise<void>,
+  models: Readonly<Partial<Record<Side, TimedModel>>>,
+  add: (side: Side, rows: OutputRows) => Promise<void>,
 ): Promise<void> {
-  const spans = spanCount(plan);
-  const scorers = Object.entries(models) as ["a" | "b", SpanScorer][];
-  for (const [, scorer] of spans === 0 ? [] : scorers) {
-    await scorer.score(0);
-    scorer.restart();
+  const turns = Object.entries(models) as [Side, TimedModel][];
+  const spans = Math.max(...turns.map(([, { plan }]) => spanCount(plan)));
+  for (const [, model] of spans === 0 ? [] : turns) {
+    await model.score(0);
+    model.restart();
   }
   const startedMs = nowMs();
   const isMeasured = (): boolean =>
-    nowMs() - startedMs >= repeatedMs || scorers.every(([, scorer]) => scorer.time.ms >= measuredMs);
+    nowMs() - startedMs >= repeatedMs || turns.every(([, model]) => model.ms() >= measuredMs);
   for (let round = 0; round < mostRounds && (round === 0 || !isMeasured()); round += 1) {
     for (let index = 0; index < spans; index += 1) {
       // The models take turns at being first, so that neither always has the warmer cache.
-      for (const [side, scorer] of (round + index) % 2 === 0 ? scorers : scorers.toReversed()) {
+      for (const [side, model] of (round + index) % 2 === 0 ? turns : turns.toReversed()) {
         signal.throwIfAborted();
-        const rows = await scorer.score(index);
+        const rows = await model.score(index);
         if (round === 0) {
           await add(side, rows);
         }
@@ -208,15 +227,27 @@ async function scoreTurns(
   }
 }
 
-function speedOf({ model }: ComparedModel, { engine, scorer }: OpenModel): ModelSpeed {
-  const { msPerRow = 0 } = scorer.time;
-  const sessions = engine.local?.sessions ?? 1;
-  return {
-    name: model.name,
-    sha256: model.sha256,
-    sizeBytes: model.sizeBytes,
-    provider: engine.provider,
-    batchRows: scorer.batchRows,
-    rowsPerSecond: msPerRow === 0 ? undefined : Math.round((sessions * 1000) / msPerRow),
-  };
+/** A model on this machine. */
+export interface ComparedModel extends FoundModel {
+  readonly model: ModelFile;
+  /** Whether an option names it: else it is the model of the spec. */
+  readonly isGiven: boolean;
+}
+
+/**
+ * Binds a model as the spec says. The bindings are those of the spec's own model, and must not be changed for one that an
+ * option names.
+ * @throws JobError CONTRACT with a hint that says where a model has bindings of its own
+ */
+async function bindingCompared<T>({ isGiven }: ComparedModel, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (isGiven && error instanceof JobError && error.code === "CONTRACT") {
+      throw reworded(error, {
+        hint: "compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two",
+      });
+    }
+    throw error;
+  }
 }

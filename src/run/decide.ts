@@ -1,25 +1,35 @@
-import { runIdOf } from "../plan/identity.js";
-import { sameSeries } from "../plan/series.js";
+import { runIdOf, sameSeries } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import { logicalDateOf } from "../publish/published-run.js";
+import { logicalDateOf, replacedBy } from "../publish/published-run.js";
 import { prunedError } from "../publish/pruned-run.js";
-import { byChecks, byText, type Decision, decisionText } from "../publish/decision.js";
-import { approveStep, discardStep, isRolledBack } from "../publish/lifecycle.js";
+import {
+  approveStep,
+  byChecks,
+  byText,
+  type Decision,
+  decisionText,
+  discardStep,
+  isRolledBack,
+} from "../publish/lifecycle.js";
 import { count } from "../report/report.js";
 import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
 import { hideCredentials } from "../spec/secrets.js";
-import { replacedBy } from "../publish/readers-view.js";
 import type { JobContext } from "../scoring/context.js";
 import { decisionDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { countCommitted, runFacts } from "./attempt.js";
 import { notPlanned, openOwn } from "./resume.js";
-import { unfinishedLines, unfinishedRuns } from "./other-runs/unfinished-runs.js";
-import { addingHint, publishApproved } from "./held-or-discarded.js";
-import { lostSpans } from "./judging/lost-spans.js";
-import { decidingCommands, finishingHint, readersLine, scoringAgainText } from "./judging/readers.js";
+import {
+  decidingCommands,
+  finishingHint,
+  readersLine,
+  scoringAgainText,
+  unfinishedLines,
+  unfinishedRuns,
+} from "./hints.js";
+import { addingHint, lostSpans, publishApproved } from "./conclude.js";
 
 /** What a person decides on a run. */
 export interface DecisionRequest {

@@ -1,9 +1,12 @@
 import type { FoundModel, Model, TokenizerFile } from "../models/port.js";
 import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "../plan/plan.js";
-import { atKey, type JobContext, type ScoringContext } from "../scoring/context.js";
+import { atKey, type EngineNeed, type JobContext, type ScoringContext } from "../scoring/context.js";
 import { modelUri, tokenizerUris } from "../spec/model-spec.js";
 import { isRegistryUri } from "../spec/uri.js";
 import { JobError } from "../util/errors.js";
+import type { Engine } from "../engine/port.js";
+import type { Listing } from "../storage/port.js";
+import { awaitedLater, ifOpened } from "../util/promises.js";
 
 /**
  * Finds the model of the spec with its tokenizers, and checks it against `model.sha256`.
@@ -163,4 +166,46 @@ async function unlessGone(find: () => Promise<string>): Promise<string | undefin
     }
     throw error;
   }
+}
+
+/** An engine that other threads open while this one continues. */
+export interface LoadingEngine extends AsyncDisposable {
+  /** Rejects if the engine cannot be opened. */
+  readonly engine: Promise<Engine>;
+}
+
+/** Begins to open an engine. Disposing waits until it is open, and closes it; a second time does nothing. */
+export function loadEngine(context: ScoringContext, model: Model, need: EngineNeed): LoadingEngine {
+  const engine = awaitedLater(context.openEngine(model, need));
+  let closed: Promise<void> | undefined;
+  const close = async (): Promise<void> => {
+    await (await ifOpened(engine))?.[Symbol.asyncDispose]();
+  };
+  return {
+    engine,
+    async [Symbol.asyncDispose]() {
+      closed ??= close();
+      await closed;
+    },
+  };
+}
+
+/** What a run loads. */
+export interface LoadedForRun {
+  readonly listing: Listing;
+  readonly model: Model;
+}
+
+/** Begins to load the model of a run, and lets the sink load what it needs. */
+export function beginLoading(context: JobContext, { listing, model }: LoadedForRun): LoadingEngine {
+  const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  const loading = loadEngine(context, model, { inputBytes });
+  context.sink.expect();
+  return loading;
+}
+
+/** Waits for both, then returns both results. If both fail, throws the error of the first. */
+export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return [await first, await second];
 }

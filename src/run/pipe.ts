@@ -1,26 +1,25 @@
-import { createColumnBuilder } from "../columnar/column-builder.js";
+import { createColumnBuilder } from "../columnar/columns.js";
 import { type Contract, outputColumns } from "../binding/contract.js";
 import type { RecordBatch, RejectedRow } from "../columnar/types.js";
-import type { Decoder, RowStream } from "../formats/port.js";
+import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
 import type { Engine } from "../engine/port.js";
 import type { FoundModel } from "../models/port.js";
 import { runIdOf } from "../plan/identity.js";
 import type { PipeReport } from "../report/report.js";
-import type { RowWriter } from "../sink/row-writer.js";
+import type { RowWriter } from "../sink/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { JobError } from "../util/errors.js";
-import { type DecodedRows, rowsRead } from "../scoring/read-ranges.js";
-import { openBatchLimit } from "../scoring/batch-limit.js";
+import { type DecodedRows, rowsRead } from "../scoring/read.js";
+import { openBatchLimit, warmUp } from "../scoring/batch-size.js";
 import type { ScoringContext, ShardFiles } from "../scoring/context.js";
-import { bindFirstShard } from "./planning/bind-model.js";
-import { warnOfModel } from "./planning/planning.js";
-import { seenSchema } from "./planning/read-shards.js";
-import { createRejectBudget, type RejectLimit } from "../scoring/reject-budget.js";
+import { bindFirstShard } from "./bind-model.js";
+import { warnOfModel } from "./planning.js";
+import { seenSchema } from "./read-shards.js";
+import { type RejectLimit, createRejectBudget } from "../scoring/rejects.js";
 import { openPinnedModel } from "./model.js";
-import { scorePieces } from "../scoring/score.js";
-import type { SpanTarget } from "../scoring/span-pipeline.js";
-import { type StreamedBatches, streamedBatches, withoutClosing } from "../scoring/stream-batches.js";
-import { warmUp } from "../scoring/warm-up.js";
+import { type SpanTarget, scorePieces } from "../scoring/score.js";
+import type { PlannedShard, Span } from "../plan/plan.js";
+import { awaitedLater } from "../util/promises.js";
 
 /** The context of scoring a stream. The function that opens a resource closes it. */
 export interface PipeContext extends ScoringContext {
@@ -174,4 +173,99 @@ const shards: DecodedRows["shards"] = [];
 function emptyBatch({ passthrough }: Contract): RecordBatch {
   const carried = passthrough.map(({ source }) => createColumnBuilder(source.type, 0).finish());
   return { rowCount: 0, inputs: [], carried };
+}
+
+/** The batches of a stream: each is a span, and a shard of its own, until it is released. */
+interface StreamedBatches extends ShardFiles {
+  /** The number of rows of all batches so far. */
+  readonly rows: number;
+  /** The span of the last batch. */
+  readonly span: Span;
+  /** Waits for the first batch. Returns whether there is one. */
+  begin(): Promise<boolean>;
+  /** Takes the next batch and starts to read the one after it; undefined at the end of the stream. */
+  next(): Promise<StreamedBatch | undefined>;
+  locate(row: number): { shard: PlannedShard; row: number };
+  /** Releases a span's batch. */
+  release(index: number): void;
+}
+
+interface HeldBatch {
+  readonly batch: StreamedBatch;
+  readonly span: Span;
+  readonly shard: PlannedShard;
+}
+
+function streamedBatches(stream: RowStream): StreamedBatches {
+  const source = readingAhead(stream.batches());
+  const held = new Map<number, HeldBatch>();
+  let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
+  const find = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {
+    const found = [...held.values()].find(isIt);
+    if (found === undefined) {
+      throw new RangeError(`${what} is of no batch that is held`);
+    }
+    return found;
+  };
+  return {
+    get rows() {
+      return last.rowEnd;
+    },
+    get span() {
+      return last;
+    },
+    begin: async () => (await source.look()) !== undefined,
+    async next() {
+      const batch = await source.take();
+      if (batch === undefined) {
+        return undefined;
+      }
+      const { file, rowStart, rowEnd } = batch;
+      last = { index: last.index + 1, rowStart, rowEnd };
+      const shard = { uri: file.name, sizeBytes: 0, fingerprint: "", rows: rowEnd - rowStart };
+      held.set(last.index, { batch, span: last, shard });
+      return batch;
+    },
+    locate(row) {
+      const { shard } = find(`row ${row}`, ({ span }) => row >= span.rowStart && row < span.rowEnd);
+      return { shard, row };
+    },
+    open(listed) {
+      const { batch } = find("a shard", ({ shard }) => shard === listed);
+      return Promise.resolve(withoutClosing(batch.file));
+    },
+    release(index) {
+      held.get(index)?.batch.release();
+      held.delete(index);
+    },
+  };
+}
+
+interface ReadingAhead<T> {
+  /** The next item, which stays the next one. */
+  look(): Promise<T | undefined>;
+  /** Takes the next item, and starts to make the one after it. */
+  take(): Promise<T | undefined>;
+}
+
+function readingAhead<T>(iterator: AsyncGenerator<T, void>): ReadingAhead<T> {
+  const step = async (): Promise<T | undefined> => {
+    const { value } = await iterator.next();
+    return value ?? undefined;
+  };
+  let next: Promise<T | undefined> | undefined;
+  const look = (): Promise<T | undefined> => (next ??= awaitedLater(step()));
+  return {
+    look,
+    async take() {
+      const taken = await look();
+      next = taken === undefined ? next : awaitedLater(step());
+      return taken;
+    },
+  };
+}
+
+/** A file that is closed by its owner, not by those who open it. */
+function withoutClosing(file: ShardFile): ShardFile & AsyncDisposable {
+  return { ...file, [Symbol.asyncDispose]: () => Promise.resolve() };
 }

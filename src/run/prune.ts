@@ -8,9 +8,8 @@ import {
   type Retention,
   type RunGroup,
 } from "../jobs/prune-choice.js";
-import { numberedRunId, splitRunId } from "../plan/identity.js";
+import { numberedRunId, sameSeries, splitRunId } from "../plan/identity.js";
 import type { RunId } from "../plan/plan.js";
-import { sameSeries } from "../plan/series.js";
 import {
   nothingRemoved,
   type PreviousTable,
@@ -18,7 +17,7 @@ import {
   type Pruning,
   type Removed,
 } from "../publish/pruned-run.js";
-import { stripVerdicts } from "./erasing/copy-run.js";
+import { stripVerdicts } from "./erasure.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";

@@ -1,16 +1,37 @@
-import { countCommitted } from "./attempt.js";
-import { exitCodes, JobError } from "../util/errors.js";
-import { compareListing, compareSpec, compareTargets, type ListedShard, type ListingChange } from "../plan/compare.js";
+import { countCommitted, isWorkedOn, lastFailure } from "./attempt.js";
+import { JobError, exitCodes } from "../util/errors.js";
+import {
+  type ListedShard,
+  type ListingChange,
+  compareListing,
+  compareSpec,
+  compareTargets,
+  pinDifference,
+  restoreHint,
+  touchHint,
+} from "../plan/compare.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, PlannedShard } from "../plan/plan.js";
-import { pinDifference, restoreHint, touchHint } from "../plan/pins.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import { replacedBy } from "../publish/readers-view.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import { replacedBy } from "../publish/published-run.js";
 import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
-import { isWorkedOn, lastFailure } from "./notes.js";
 import { modelUri } from "../spec/model-spec.js";
 import type { JobContext } from "../scoring/context.js";
-import { type FoundDigests, tokenizerDifference } from "./model.js";
+import {
+  type FoundDigests,
+  digestsIfThere,
+  digestsOf,
+  openPinnedModel,
+  plannedModel,
+  tokenizerDifference,
+} from "./model.js";
+import type { Model } from "../models/port.js";
+import type { LatestRun } from "../publish/lifecycle.js";
+import type { Listing } from "../storage/port.js";
+import { pinGolden, requirePinned } from "./golden.js";
+import { requireColumns } from "./checked-output.js";
+import { isIdle } from "./score-and-finish.js";
+import { spanCount } from "../plan/spans.js";
 
 const shownLimit = 5;
 
@@ -276,4 +297,58 @@ function named(what: string, uris: readonly string[]): string[] {
   }
   const shown = uris.slice(0, shownLimit).join(", ");
   return [`${what} ${shown}${uris.length > shownLimit ? ` and ${uris.length - shownLimit} more` : ""}`];
+}
+
+/** A run that is planned, with its input as it is now. */
+export interface PlannedRun {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  readonly listing: Listing;
+}
+
+/** What is known of a run that decides what becomes of it. */
+export function latestRun({ stored, run }: Omit<PlannedRun, "listing">): LatestRun {
+  return {
+    state: run.state,
+    isErasure: stored.plan.erasure !== undefined,
+    isWhole: run.spans.size === spanCount(stored.plan),
+  };
+}
+
+/** What an attempt that resumes a run needs to know. */
+export interface Resumable {
+  /** undefined: no row is left to score, so that it is not needed. */
+  readonly model: Model | undefined;
+  readonly shardsUnplanned: number;
+}
+
+/**
+ * Checks that spec, model, tokenizers, input, golden rows of an unfinished run are those of its plan.
+ * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), those of loading the model, and SPEC_INVALID for limits
+ * that may have changed
+ */
+export async function checkResumable(context: JobContext, { stored, run, listing }: PlannedRun): Promise<Resumable> {
+  const { plan } = stored;
+  // Answers of a language model are counted, and compared, before the run is finished.
+  const idle = plan.request.prompt === undefined && isIdle(context, { stored, run });
+  checkSpec(context, plan, run); // before the model is loaded, so that a change is reported at once
+  requireColumns(context, plan.contract);
+  const planned = plannedModel(context, plan);
+  const model = idle ? undefined : (await openPinnedModel(context, planned)).model;
+  const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
+  const shardsUnplanned = checkPins(context, plan, run, { listed: listing.shards, ...digests });
+  requirePinned(plan, idle ? undefined : await pinGolden(context));
+  return { model, shardsUnplanned };
+}
+
+/**
+ * Checks that spec, model, tokenizers and input of a published run are those of its plan.
+ * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66)
+ */
+export async function checkPublished(
+  context: JobContext,
+  { stored: { plan }, run, listing }: PlannedRun,
+): Promise<void> {
+  checkSpec(context, plan, run);
+  checkPins(context, plan, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
 }

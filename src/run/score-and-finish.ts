@@ -1,33 +1,27 @@
 import type { Decoder } from "../formats/port.js";
 import type { Engine, ServerTraffic } from "../engine/port.js";
-import { treesText } from "../scoring/trees-text.js";
 import type { Plan } from "../plan/plan.js";
-import { spanCount, spansOf } from "../plan/spans.js";
+import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "../plan/spans.js";
 import type { EngineInfo } from "../report/attempt-record.js";
 import { count, type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
 import type { Source } from "../storage/port.js";
-import type { BatchSizer } from "../scoring/batch-size.js";
+import { type BatchSizer, measureEngine, treesText } from "../scoring/batch-size.js";
 import type { JobContext } from "../scoring/context.js";
-import { aggregatesOf } from "./aggregates.js";
+import { aggregatesOf } from "./checked-output.js";
 import { attemptFacts, countCommitted, recordLateness } from "./attempt.js";
 import { scoreWithSecond } from "./second-job.js";
 import { checkRejects, conclude, unlessDiscarded } from "./conclude.js";
-import { both } from "./loading.js";
-import { spendingReport } from "./paid/spending.js";
-import { askAhead } from "./paid/ask-ahead.js";
-import { beginPaying } from "./paid/begin-paying.js";
-import { openReuse } from "./reusing/open-reuse.js";
-import { openRunReader } from "../scoring/run-reader.js";
-import { pendingRanges } from "../scoring/read-ranges.js";
-import { scoreSpans, type ScoringOptions } from "../scoring/score.js";
-import { shareOf, type SpanRange, spansToSteal } from "../plan/worker-shares.js";
-import { verifyingSource } from "./planning/verify.js";
-import { measureEngine } from "../scoring/warm-up.js";
+import { both } from "./model.js";
+import { askAhead, beginPaying, spendingReport } from "./paid.js";
+import { openReuse } from "./reuse.js";
+import { openSpanScorer, type ScoringOptions } from "../scoring/score.js";
+import { pendingRanges } from "../scoring/read.js";
+import { verifyingSource } from "./read-shards.js";
 import { rowsOf } from "../publish/span-record.js";
 
 /** A run, with the decoder and the engine that carry it out. */
-export interface RunParts {
+interface RunParts {
   readonly stored: StoredPlan;
   readonly run: RunSink;
   readonly decoder: Decoder;
@@ -149,10 +143,9 @@ async function scoreShares(
   const { worker, progress, signal, log } = context;
   const { run } = scoring;
   const reuse = await openReuse(context, { plan, run, share });
-  await using reader = openRunReader(context, { plan, reuse, ...scoring });
+  await using scorer = openSpanScorer({ ...context, source }, { plan, reuse, ...scoring });
   const score = async (range: SpanRange): Promise<void> => {
-    const tools = { plan, reader, reuse, rejectedRows: rowsOf(run.spans).rejected, ...scoring };
-    await scoreSpans({ ...context, source }, tools, pendingRanges(spansOf(plan), run.spans, range));
+    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
     requireCommitted(plan, run, range);
   };
   progress.start(pendingRows(plan, run.spans, share));

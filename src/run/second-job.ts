@@ -1,10 +1,10 @@
-import { rowNumberColumn } from "../binding/lineage.js";
-import { matchColumns, type NumberedSpan } from "../checks/agreement.js";
+import { type Contract, outputColumns, rowNumberColumn } from "../binding/contract.js";
+import { type NumberedSpan, matchColumns } from "../checks/agreement.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { spanCount } from "../plan/spans.js";
-import type { StoredSpans } from "../publish/published-files.js";
-import type { RunComparison } from "../publish/run-comparison.js";
+import type { StoredSpans } from "../publish/span-record.js";
+import type { RunComparison } from "../publish/erasure.js";
 import type { JobContext, RowJoiner } from "../scoring/context.js";
 import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, StoredPlan } from "../sink/port.js";
@@ -12,7 +12,6 @@ import { challengerKeys } from "../spec/model-spec.js";
 import { usualKey } from "../spec/job-spec.js";
 import { JobError, messageOf, reworded } from "../util/errors.js";
 import { countCommitted } from "./attempt.js";
-import { predictedColumns } from "./timed-scorer.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
 export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
@@ -185,4 +184,10 @@ async function* numbered({ commitRows }: Plan, files: StoredSpans): AsyncGenerat
   for await (const { span, path } of files.spans()) {
     yield { path, rowStart: span * commitRows };
   }
+}
+
+/** Returns the columns that the model predicts. */
+export function predictedColumns(contract: Contract): ReturnType<typeof outputColumns> {
+  const predicted = new Set(contract.outputs.map(({ column }) => column));
+  return outputColumns(contract).filter(({ name }) => predicted.has(name));
 }

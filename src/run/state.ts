@@ -1,26 +1,31 @@
 import type { RejectedRow } from "../columnar/types.js";
 import { runIdOf } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/attempt-failure.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { Decision } from "../publish/decision.js";
-import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "../report/report.js";
-import { type CommittedBy, rowsOf, type RowsOfRun } from "../publish/span-record.js";
+import { type PaidReport, type VerdictReport, commandList, toScoreAgain } from "../report/report.js";
+import { type CommittedBy, type RowsOfRun, rowsOf } from "../publish/span-record.js";
 import { spanAt, spanCount } from "../plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
-import { countCommitted } from "./attempt.js";
-import { lostSpans } from "./judging/lost-spans.js";
-import { paidReport } from "./paid/spending.js";
-import { verdictReport } from "./held-or-discarded.js";
-import { decidingCommands, eraseAgain, finishingCommand, readersLine, rolledBackReport } from "./judging/readers.js";
-import { unfinishedLines, type UnfinishedText, unfinishedRuns } from "./other-runs/unfinished-runs.js";
+import { countCommitted, lastFailure as lastFailureOf } from "./attempt.js";
+import { lostSpans, verdictReport } from "./conclude.js";
+import { paidReport } from "./paid.js";
+import {
+  type UnfinishedText,
+  decidingCommands,
+  eraseAgain,
+  finishingCommand,
+  readersLine,
+  rolledBackReport,
+  spellOut,
+  unfinishedLines,
+  unfinishedRuns,
+} from "./hints.js";
+import type { AttemptFailure } from "../publish/recorded-run.js";
+import type { RunComparison } from "../publish/erasure.js";
+import { type Decision, isRolledBack } from "../publish/lifecycle.js";
 import { notPlanned, openOwn, requireOwn } from "./resume.js";
-import { lastFailure as lastFailureOf } from "./notes.js";
-import { spellOut } from "./spell-out.js";
 import type { JobContext } from "../scoring/context.js";
-import { isRolledBack } from "../publish/lifecycle.js";
 
 export interface RunState {
   readonly runId: RunId;

@@ -1,10 +1,9 @@
-import type { Aggregates } from "../checks/aggregates.js";
+import type { Aggregates } from "../checks/profile/profile.js";
 import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { Column, ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
 import type { Decoder, ShardFile } from "../formats/port.js";
-import type { CountTokens, LookAtPaid } from "../engine/paid-engine.js";
-import type { Engine } from "../engine/port.js";
+import type { CountTokens, Engine, LookAtPaid } from "../engine/port.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/port.js";
 import { JobError, reworded } from "../util/errors.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
@@ -14,13 +13,12 @@ import type { Sha256 } from "../plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../sink/port.js";
-import type { LocalParts, StoredFiles, StoredTable } from "../publish/published-files.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../publish/span-record.js";
 import type { Source } from "../storage/port.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LimitedRun } from "../spec/load.js";
-import type { BatchLimitCache } from "./batch-limit-cache.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
-import type { Worker } from "../plan/worker-shares.js";
+import type { Worker } from "../plan/spans.js";
 
 /** What scoring needs for rows of any source and target; `app/` provides it. */
 export interface ScoringContext {
@@ -131,7 +129,7 @@ export interface JobContext extends ScoringContext {
 }
 
 /** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
-export type SecondJob = Pick<
+type SecondJob = Pick<
   JobContext,
   "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
 >;
@@ -161,7 +159,7 @@ export interface RowJoiner extends AsyncDisposable {
 export type RowColumn = Pick<SourceColumn, "name" | "type">;
 
 /** A model as the profile of an earlier run names it. */
-export interface EarlierModel extends ModelPin {
+interface EarlierModel extends ModelPin {
   readonly uri: string;
 }
 
@@ -177,7 +175,7 @@ export interface EarlierModels {
 }
 
 /** Reads Parquet parts of this program. */
-export interface PartReader extends AsyncDisposable {
+interface PartReader extends AsyncDisposable {
   /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
   rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
 }
@@ -196,7 +194,7 @@ interface NamedType {
 }
 
 /** Rows of an earlier run, as they are stored. */
-export interface StoredPiece {
+interface StoredPiece {
   readonly rowCount: number;
   readonly keys: readonly Column[];
   readonly predictions: readonly Column[];
@@ -254,4 +252,19 @@ export async function atKey<T>(
     }
     throw error;
   }
+}
+
+/** The largest batches that fitted into memory in earlier runs. A lost entry only costs time. */
+export interface BatchLimitCache {
+  find(of: BatchLimitKey): Promise<number | undefined>;
+  keep(of: BatchLimitKey, rows: number): Promise<void>;
+}
+
+/** The model, device and row width that a limit holds for. */
+export interface BatchLimitKey {
+  readonly modelSha256: string;
+  /** "cuda:0" */
+  readonly device: string;
+  /** The size of a row's inputs in bytes. It varies for a model that takes lists of any length. */
+  readonly rowBytes: number;
 }

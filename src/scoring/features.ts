@@ -1,4 +1,4 @@
-import { type Contract, decodedInputs, type NumericTensorType } from "../binding/contract.js";
+import { type Contract, type NumericTensorType, decodedInputs } from "../binding/contract.js";
 import {
   type FeatureColumn,
   type FeaturePart,
@@ -6,16 +6,21 @@ import {
   measureFeatures,
   sampleEvery,
 } from "../checks/profile/features.js";
-import { binsFor, profiledColumns, type ProfiledOutput } from "../checks/profile/profile.js";
-import { planSlices, type SlicePlan } from "../checks/profile/slices.js";
+import {
+  type ProfiledOutput,
+  type SlicePlan,
+  binsFor,
+  planSlices,
+  profiledColumns,
+} from "../checks/profile/profile.js";
 import { tensorElement } from "../columnar/tensor.js";
 import type { RecordBatch } from "../columnar/types.js";
 import type { ElementType } from "../columnar/values.js";
-import type { RowRange } from "../packing/input-target.js";
-import type { ScoredBatch } from "../packing/scored-batch.js";
+import type { ScoredBatch } from "../packing/packer.js";
+import type { BatchRows } from "../packing/input-target.js";
 import type { Plan } from "../plan/plan.js";
 import type { JobSpec } from "../spec/job-spec.js";
-import type { OpenSpan } from "./open-span.js";
+import type { OpenSpan } from "./span.js";
 
 /**
  * Chooses the features of a run that are profiled; undefined for a run without checks. `keys`: output columns that
@@ -146,7 +151,7 @@ export function batchFeatures(
 
 interface ReadRows {
   readonly batch: ScoredBatch;
-  readonly range: Pick<RowRange, "from" | "to">;
+  readonly range: Pick<BatchRows, "from" | "to">;
   /** The number in the run of the first row that was read for the batch. */
   readonly firstRow: number;
 }

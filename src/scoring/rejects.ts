@@ -18,6 +18,7 @@ import { outputName } from "../spec/values.js";
 import type { NullFeatures } from "../report/attempt-record.js";
 import { count, showCount } from "../report/report.js";
 import type { ShardFiles } from "./context.js";
+import type { JobSpec } from "../spec/job-spec.js";
 
 export interface RejectOptions {
   readonly spans: Pick<Spans, "locate">;
@@ -132,7 +133,7 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
 }
 
 /** The error that one fault is where bad rows end the run. */
-export async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error> {
+async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error> {
   const [rejected] = await describeFaults(tools, [fault]);
   if (rejected === undefined) {
     return new Error("a fault without a row");
@@ -151,7 +152,7 @@ export async function badRowError(tools: RejectOptions, fault: RowFault): Promis
 }
 
 /** Adds the last rejected row to the error that ends a run for too many rejected rows. */
-export async function withRow(tools: RejectOptions, error: unknown, fault: RowFault): Promise<unknown> {
+async function withRow(tools: RejectOptions, error: unknown, fault: RowFault): Promise<unknown> {
   if (!(error instanceof JobError)) {
     return error;
   }
@@ -283,4 +284,83 @@ function holderOf(contract: Contract, column: string | null): string {
 
 function shorten(value: string | null): string {
   return value !== null && value.length > 80 ? `${value.slice(0, 77)}…` : String(value);
+}
+
+/** Returns the limit of rejects for a run, which counts all of its attempts. */
+export function runRejectLimit(
+  { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
+  { rows, already }: Pick<RejectLimit, "rows" | "already">,
+): RejectLimit {
+  return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
+}
+
+/** Counts rejected rows against `max_rejects`. */
+interface RejectBudget {
+  readonly count: number;
+  /** @throws JobError TOO_MANY_REJECTS */
+  readonly spend: () => void;
+}
+
+export interface RejectLimit {
+  /** A count, or a percentage of the rows ("0.1%"). */
+  readonly limit: number | string;
+  /** The number of all rows of the run. */
+  readonly rows: number;
+  /** The number of rows that earlier attempts rejected. */
+  readonly already: number;
+  /** The part of the hint that names the command which shows the rejected rows. */
+  readonly shownBy: string;
+}
+
+/**
+ * The rows that may be rejected. A percentage is rounded down, but one above 0% allows a row: in a table of 569 rows 0.1%
+ * would allow none, and `on_bad_row: reject` would mean nothing.
+ */
+export function allowedRejects({ limit, rows }: Pick<RejectLimit, "limit" | "rows">): number {
+  if (typeof limit === "number") {
+    return limit;
+  }
+  const share = Number.parseFloat(limit) / 100;
+  return share === 0 ? 0 : Math.max(1, Math.floor(share * rows));
+}
+
+/** @throws JobError TOO_MANY_REJECTS when there are too many already */
+export function createRejectBudget({ limit, rows, already, shownBy }: RejectLimit): RejectBudget {
+  const allowed = allowedRejects({ limit, rows });
+  let rejected = already;
+  const check = (): void => {
+    if (rejected > allowed) {
+      throw new JobError(
+        "TOO_MANY_REJECTS",
+        `scoring: ${count(rejected, "row")} could not be scored, max_rejects is ${limit}${typeof limit === "number" ? "" : ` of ${rows} rows, ${allowed}`}`,
+        { hint: `correct the input, or raise max_rejects; ${shownBy}` },
+      );
+    }
+  };
+  check();
+  return {
+    get count() {
+      return rejected;
+    },
+    spend() {
+      rejected += 1;
+      check();
+    },
+  };
+}
+
+/** A bad row that ends the run. Its message needs values, which are read from the shard again. */
+export class PendingFault extends Error {
+  readonly fault: RowFault;
+
+  /** @param cause why the row is not rejected; undefined: `on_bad_row` is fail */
+  constructor(fault: RowFault, cause?: unknown) {
+    super("a row cannot be scored", { cause });
+    this.fault = fault;
+  }
+}
+
+/** The error that a bad row ends the run with. */
+export async function faultError(rejects: RejectOptions, { fault, cause }: PendingFault): Promise<unknown> {
+  return cause === undefined ? await badRowError(rejects, fault) : await withRow(rejects, cause, fault);
 }

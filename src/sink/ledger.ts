@@ -1,10 +1,14 @@
 import type { Plan, RunId } from "../plan/plan.js";
-import { type AttemptNotes, parseNotes } from "../publish/attempt-failure.js";
-import { type Decision, parseDecision } from "../publish/decision.js";
-import { type RunState, stateOf } from "../publish/lifecycle.js";
-import { parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
-import { type RunComparison, parseRunComparison } from "../publish/run-comparison.js";
-import { parseRunVerdict, type RunVerdict } from "../publish/run-verdict.js";
+import { type AttemptNotes, parseNotes, parseSpending, type RecordedSpending } from "../publish/recorded-run.js";
+import {
+  type Decision,
+  parseDecision,
+  parseRunVerdict,
+  type RunState,
+  type RunVerdict,
+  stateOf,
+} from "../publish/lifecycle.js";
+import { parseRunComparison, type RunComparison } from "../publish/erasure.js";
 import { z } from "../util/zod.js";
 
 /** The documents of runs at a target: a file for each in a store, a row for each in a table. */

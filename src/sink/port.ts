@@ -1,19 +1,21 @@
-import type { OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
+import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columnar/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
-import type { KeyCounts } from "../checks/rules/unique.js";
-import type { PublishedRowsRequest, StoredFiles, StoredSpans, StoredTable } from "../publish/published-files.js";
+import type { KeyCounts } from "../checks/rules/spec.js";
+import type {
+  AttemptFacts,
+  PublishedRowsRequest,
+  SpanRecord,
+  StoredFiles,
+  StoredSpans,
+  StoredTable,
+} from "../publish/span-record.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../plan/plan.js";
-import type { Decision, SupersededRun } from "../publish/decision.js";
-import type { ErasedTable, TableErasure } from "../publish/erasure.js";
+import type { Decision, RunState, RunVerdict, SupersededRun } from "../publish/lifecycle.js";
+import type { ErasedTable, RunComparison, TableErasure } from "../publish/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../publish/pruned-run.js";
-import type { PublishedRun } from "../publish/published-run.js";
-import type { RolledBack } from "../publish/readers-view.js";
+import type { PublishedRun, RolledBack } from "../publish/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../publish/recorded-run.js";
-import type { RunComparison } from "../publish/run-comparison.js";
-import type { RunVerdict } from "../publish/run-verdict.js";
-import type { RunState } from "../publish/lifecycle.js";
 import type { AnswerJournal, DocumentKind, Ledger } from "./ledger.js";
-import type { AttemptFacts, SpanRecord } from "../publish/span-record.js";
 
 /** A plan that is stored at the target: the first writer's. */
 export interface StoredPlan {
@@ -222,3 +224,16 @@ export type AttemptJson = Readonly<Record<string, unknown>>;
 
 /** Number of commits under way at once: one part is encoded while another waits for the disk. */
 export const commitConcurrency = 2;
+
+/** The write end of a pipe: a program reads the rows in order, as they come. */
+export interface RowWriter {
+  /**
+   * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
+   * express
+   */
+  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
+  /** Writes rows, and resolves when more can be written. Calls never overlap. */
+  write(rows: OutputRows): Promise<void>;
+  /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
+  end(): Promise<void>;
+}

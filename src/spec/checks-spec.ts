@@ -1,6 +1,6 @@
 import { z } from "../util/zod.js";
 import { didYouMean } from "../util/suggest.js";
-import { isCalendarDate } from "../plan/series.js";
+import { isCalendarDate } from "../plan/identity.js";
 import type { PostgresMode } from "./output-spec.js";
 import { anyNumber, name, type Refuse, showFound, text } from "./values.js";
 

@@ -1,16 +1,16 @@
-import { isMap, isNode, isScalar, isSeq, type parseDocument, Scalar, type YAMLMap } from "yaml";
-import { isCalendarDate, isDateText } from "../plan/series.js";
+import { Scalar, type YAMLMap, isMap, isNode, isScalar, isSeq, type parseDocument } from "yaml";
 import { assertNever } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
 import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
 import {
+  type TemplateFault,
   anyValue,
   clockParamsIn,
-  filledLimit,
   fillTemplate,
+  filledLimit,
   parseDateExpression,
-  type TemplateFault,
 } from "./template.js";
+import { isCalendarDate, isDateText } from "../plan/identity.js";
 
 type Path = readonly (string | number)[];
 

@@ -1,5 +1,4 @@
-import { lineageColumns } from "../binding/lineage.js";
-import { reuseColumn } from "../binding/reuse-column.js";
+import { lineageColumns, reuseColumn } from "../binding/contract.js";
 import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
 import { checkChecks, checks, type ChecksSpec } from "./checks-spec.js";

@@ -1,21 +1,21 @@
 import {
+  LineCounter,
+  type Node,
+  type YAMLError,
+  type YAMLSeq,
   isAlias,
   isMap,
   isNode,
   isPair,
   isScalar,
   isSeq,
-  LineCounter,
-  type Node,
   parseDocument,
   visit,
-  type YAMLError,
-  type YAMLSeq,
 } from "yaml";
 import { JobError } from "../util/errors.js";
 import { didYouMean } from "../util/suggest.js";
-import { fillDocument, type Filled, type Problem, type SpecContext, type YamlDocument } from "./fill-document.js";
-import { checkSpec, type JobSpec, type SpecIssue, specJsonSchema } from "./job-spec.js";
+import { type Filled, type Problem, type SpecContext, type YamlDocument, fillDocument } from "./fill-document.js";
+import { type JobSpec, type SpecIssue, checkSpec, specJsonSchema } from "./job-spec.js";
 import { withPromptInputs } from "./prompt-spec.js";
 import { columnsIn, parseTemplate } from "../text/prompt.js";
 import { hideCredentials, isSecretKey, isServerPlace } from "./secrets.js";

@@ -1,4 +1,4 @@
-import { timeOfDay } from "../util/time-of-day.js";
+import { timeOfDay } from "../util/texts.js";
 import { z } from "../util/zod.js";
 import { isObjectUri, isPlainUrl } from "./uri.js";
 import { secretFile } from "./secrets.js";

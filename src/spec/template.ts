@@ -1,4 +1,4 @@
-import { isCalendarDate } from "../plan/series.js";
+import { isCalendarDate } from "../plan/identity.js";
 import { isTimeZone } from "./values.js";
 
 /** One `${name}`, `${name:-default}` or `${name - 7d}`; `$${` stands for a literal `${`. */

@@ -1,6 +1,6 @@
 import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { type ErrorCode, errnoOf, JobError } from "../util/errors.js";
+import { errnoOf, type ErrorCode, JobError } from "../util/errors.js";
 import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
 import { digestOfFile } from "../util/sha256.js";
 

@@ -1,4 +1,4 @@
-import type { LocalParts } from "../publish/published-files.js";
+import type { LocalParts } from "../publish/span-record.js";
 import { JobError } from "../util/errors.js";
 import { sha256Of } from "../util/sha256.js";
 

@@ -52,3 +52,90 @@ export function lazyResource<T extends AsyncDisposable | Disposable>(open: () =>
     },
   };
 }
+
+/** Makes a function that runs at most `limit` tasks at once, in the order of the calls. */
+export function createLimit(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let free = limit;
+  return async (work) => {
+    if (free > 0) {
+      free -= 1;
+    } else {
+      await new Promise<void>((resolve) => {
+        waiting.push(resolve);
+      });
+    }
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) {
+        free += 1;
+      } else {
+        next();
+      }
+    }
+  };
+}
+
+/**
+ * Waits for a state to change. It carries no value: a waiter checks the state again when it is woken, in a loop, as
+ * with a condition variable.
+ */
+export interface Condition {
+  /** Resolves at the next call of `notify`. */
+  wait(): Promise<void>;
+  /** Wakes all waiters. */
+  readonly notify: () => void;
+}
+
+export function createCondition(): Condition {
+  let waiting: (() => void)[] = [];
+  return {
+    wait: () =>
+      new Promise((resolve) => {
+        waiting.push(resolve);
+      }),
+    notify() {
+      const woken = waiting;
+      waiting = [];
+      for (const wake of woken) {
+        wake();
+      }
+    },
+  };
+}
+
+/** An event that happens once. It is reported to callers that wait before it and after it. */
+interface OneTimeEvent {
+  readonly happened: Promise<void>;
+  readonly set: () => void;
+}
+
+export function createEvent(): OneTimeEvent {
+  let resolve: (() => void) | undefined;
+  const happened = new Promise<void>((settle) => {
+    resolve = settle;
+  });
+  return { happened, set: () => resolve?.() };
+}
+
+/** The time limit of work that only informs people. */
+const briefMs = 3000;
+
+/**
+ * Does work that only informs people. It ends after a few seconds, and never fails.
+ * @param work its signal is aborted at the time limit
+ */
+export async function bestEffort(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
+  const controller = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<void>((resolve) => {
+    timer = setTimeout(() => {
+      controller.abort(new Error(`it takes more than ${briefMs / 1000} s`));
+      resolve();
+    }, briefMs);
+  });
+  await Promise.race([work(controller.signal).catch(() => undefined), tooLate]);
+  clearTimeout(timer);
+}

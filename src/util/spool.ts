@@ -1,7 +1,8 @@
+import { randomBytes } from "node:crypto";
 import { access, constants, lstat, mkdir, readdir, rm, stat } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { hostname, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
-import { type ErrorCode, errnoOf, JobError } from "./errors.js";
+import { errnoOf, type ErrorCode, JobError } from "./errors.js";
 
 /** Where a spool is, and how much it may hold. */
 export interface SpoolOptions {
@@ -208,4 +209,43 @@ export async function requireWritableFolder(path: string): Promise<void> {
     throw Object.assign(new Error(path), { code: "ENOTDIR" });
   }
   await access(path, constants.W_OK | constants.X_OK);
+}
+
+/** The writers of this process. It may have several jobs open at the same time, such as those of a backfill. */
+const ownWriters = new Set<string>();
+
+/** Returns a name that identifies this process among all processes on all machines. */
+export function newWriter(): string {
+  const writer = `${hostPart()}.${process.pid}.${randomBytes(4).toString("hex")}`;
+  ownWriters.add(writer);
+  return writer;
+}
+
+function hostPart(): string {
+  return hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
+}
+
+/**
+ * Whether a process has ended. Known for processes of this host only; one with our own pid that is not this process is
+ * of an earlier container.
+ * @param name begins with the name of a writer
+ */
+export function isDeadWriter(name: string): boolean {
+  const [otherHost, pidText, random] = name.split(".");
+  if (ownWriters.has(`${otherHost}.${pidText}.${random}`)) {
+    return false;
+  }
+  const pid = Number(pidText);
+  if (otherHost !== hostPart() || !Number.isSafeInteger(pid) || pid <= 0) {
+    return false;
+  }
+  if (pid === process.pid) {
+    return true;
+  }
+  try {
+    process.kill(pid, 0);
+    return false;
+  } catch (error) {
+    return errnoOf(error) === "ESRCH";
+  }
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { ContractRequest } from "#src/binding/contract-request.js";
-import { unknownTraits } from "#src/binding/served-model.js";
+import type { ContractRequest } from "#src/binding/bind-contract.js";
+import { unknownTraits } from "#src/binding/model-facts.js";
 import { columnTypeOfTensor, type TensorType } from "#src/columnar/tensor.js";
 import { bind, refused, tensor, withOutput } from "../support/contracts.js";
 

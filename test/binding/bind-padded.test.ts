@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/binding/contract.js";
-import type { ContractRequest } from "#src/binding/contract-request.js";
+import type { ContractRequest } from "#src/binding/bind-contract.js";
 import type { InputSource, PadSpec } from "#src/spec/model-spec.js";
 import { bind, finding, list, refused, tensor, typed, withInputs } from "../support/contracts.js";
 

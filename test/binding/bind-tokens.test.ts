@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { ContractRequest } from "#src/binding/contract-request.js";
-import type { TokenizerFacts } from "#src/binding/tokenizer-facts.js";
+import type { ContractRequest } from "#src/binding/bind-contract.js";
+import type { TokenizerFacts } from "#src/binding/model-facts.js";
 import type { InputSource } from "#src/spec/model-spec.js";
 import { bind, finding, refused, tensor, typed, withInputs } from "../support/contracts.js";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type DeclaredField, signatureDifferences } from "#src/binding/declared-signature.js";
+import { type DeclaredField, signatureDifferences } from "#src/binding/signatures.js";
 import type { TensorSignature } from "#src/columnar/tensor.js";
 
 const tensor = (name: string | undefined, dtype: string, ...shape: (number | null)[]): DeclaredField => ({

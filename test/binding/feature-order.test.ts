@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { orderInMetadata, parseFeatureNames } from "#src/binding/feature-order.js";
+import { orderInMetadata, parseFeatureNames } from "#src/binding/model-facts.js";
 
 describe("feature names", () => {
   test.each([

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { ContractRequest } from "#src/binding/contract-request.js";
+import type { ContractRequest } from "#src/binding/bind-contract.js";
 import { numericTensorTypes } from "#src/columnar/tensor.js";
 import {
   bind,

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { sideBySide } from "#src/binding/side-by-side.js";
+import { sideBySide } from "#src/binding/signatures.js";
 import { tensor, typed } from "../support/contracts.js";
 
 test("a name with line breaks or control characters is one line of the table", () => {

@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 import {
+  aggregateBins,
   type AggregateName,
   type AggregateProfile,
-  aggregateBins,
   aggregatesJson,
   aggregateValue,
   mergeAggregates,
   parseAggregates,
-} from "#src/checks/aggregates.js";
+} from "#src/checks/profile/profile.js";
 import { type ColumnProfile, profileColumn } from "#src/checks/profile/column.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf, NEGATIVE_INFINITY: minusInf } = Number;

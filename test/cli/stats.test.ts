@@ -4,7 +4,7 @@ import type { PinnedRun } from "#src/plan/plan.js";
 import { runProfileText } from "#src/publish/profile-text.js";
 import type { PublishedRun } from "#src/publish/published-run.js";
 import { columnStats } from "#src/report/column-stats.js";
-import { runStats } from "#src/run/stats.js";
+import { runStats } from "#src/run/history.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";

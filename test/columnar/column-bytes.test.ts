@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { rowsWithin } from "#src/columnar/column-bytes.js";
+import { rowsWithin } from "#src/columnar/columns.js";
 import type { Column } from "#src/columnar/types.js";
 
 function textsOf(lengths: readonly number[]): Column {

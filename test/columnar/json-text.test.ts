@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { jsonOf } from "#src/columnar/json-text.js";
+import { jsonOf } from "#src/columnar/value-text.js";
 import type { Column, ColumnType } from "#src/columnar/types.js";
 import type { Values } from "#src/columnar/values.js";
 

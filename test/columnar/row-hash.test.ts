@@ -33,7 +33,7 @@ test.each(known)("the hash of %i words is the one that another implementation gi
 /** Prints the hashes of rows of so many words, one after the other. */
 const shapes = [...Array.from({ length: 40 }, (_, index) => [index + 1, index]), [9000, 7], [3, 40_000]] as const;
 const printHashes = `import { createRowHasher } from "#src/columnar/row-hash.js";
-  import { hashLoops } from "#src/columnar/memory/hash-loops.js";
+  import { hashLoops } from "#src/columnar/row-hash.js";
   const hasher = createRowHasher(Int32Array.of(42, 42, 42, 42), false);
   const all = ${JSON.stringify(shapes)}.map(([rows, words]) => {
     const data = Int32Array.from({ length: rows * words }, (_, index) => Math.imul(index, 0x9e3779b1) + 1);

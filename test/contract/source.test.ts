@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
 import type { OpenShard, Source } from "#src/storage/port.js";
-import { diskSource } from "#src/storage/local/disk.js";
+import { diskSource } from "#src/storage/disk.js";
 import { scratchFolder } from "../support/job.js";
 import { sourceIn, useStores } from "../support/clouds.js";
 import type { StoreServer } from "../support/s3.js";

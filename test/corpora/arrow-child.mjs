@@ -1,7 +1,6 @@
 // Reads all of each Arrow file that is named, and tells how each ended: in a process of its own, which may die of it.
-import { arrowFooters } from "#src/formats/arrow/footers.js";
-import { openShards } from "#src/formats/arrow/ipc/shards.js";
-import { verifyArrow } from "#src/formats/arrow/verify.js";
+import { arrowFooters, verifyArrow } from "#src/formats/arrow/decoder.js";
+import { openShards } from "#src/formats/arrow/shards.js";
 
 const ended = [];
 for (const path of process.argv.slice(2)) {

@@ -5,7 +5,7 @@ import { isBundleNewest } from "../support/bundled-workers.mjs";
 
 /** The bundle has what the command runs; loading its modules one by one takes a second of CPU time. */
 const { runProgram } = isBundleNewest()
-  ? createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-run-program.js")
+  ? createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-program.js")
   : await import("../../dist/cli/program.js");
 
 process.on("message", async (args) => {

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { pathToFileURL } from "node:url";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { filesAtOnce, refuseFewFiles } from "#src/duckdb/open-files.js";
+import { filesAtOnce, refuseFewFiles } from "#src/duckdb/instance.js";
 import { projectFolder } from "../support/cli.js";
 
 const moduleAt = (path: string): string => pathToFileURL(join(projectFolder, path)).href;

@@ -1,12 +1,10 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import { afterAll, describe, expect, test } from "vitest";
-import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import { createColumnBuilder } from "#src/columnar/columns.js";
 import { type Column, type ColumnType, scalarTypes } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
-import { readColumn } from "#src/duckdb/read-vector.js";
-import { columnTypeOf, duckDbTypeOf } from "#src/duckdb/types.js";
+import { columnTypeOf, duckDbTypeOf, readColumn, writeColumn } from "#src/duckdb/vectors.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
-import { writeColumn } from "#src/duckdb/write-vector.js";
 import { type TypeCase, typeCases } from "../support/column-types.js";
 import { torture } from "../support/torture.js";
 

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Projection } from "#src/binding/contract.js";
 import { openArrowDecoder } from "#src/formats/arrow/decoder.js";
-import { openShards } from "#src/formats/arrow/ipc/shards.js";
+import { openShards } from "#src/formats/arrow/shards.js";
 import { claimOf } from "#src/formats/by-format.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";

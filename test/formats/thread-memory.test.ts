@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Contract, PassthroughBinding } from "#src/binding/contract.js";
-import { decodingThreads } from "#src/formats/thread-memory.js";
+import { decodingThreads } from "#src/formats/unit-sizes.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 
 interface Case extends Pick<Contract, "inputs"> {

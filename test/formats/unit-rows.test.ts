@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { UnitSharing } from "#src/formats/port.js";
-import { cutRows, unitRows } from "#src/formats/unit-rows.js";
+import { cutRows, unitRows } from "#src/formats/unit-sizes.js";
 
 const most = 128 * 1024;
 

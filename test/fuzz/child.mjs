@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { openJob } from "#src/app/job-context.js";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import { readI32, readStruct } from "#src/util/thrift.js";
 import { runJob } from "#src/run/run.js";
 import { mutate } from "./mutations.mjs";

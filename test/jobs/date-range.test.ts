@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { findRange, type RangeStep, rangeValues, stepOf } from "#src/jobs/date-range.js";
+import { findRange, type RangeStep, rangeValues, stepOf } from "#src/jobs/backfill.js";
 
 const ds = (text: string): ReturnType<typeof findRange>["range"] => findRange([`ds=${text}`]).range;
 

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, test } from "vitest";
-import { runValues, orderOf, type ValueEnd, worstOf } from "#src/jobs/run-values.js";
+import { type ValueEnd, orderOf, runValues, worstOf } from "#src/jobs/backfill.js";
 import type { ExitCode } from "#src/util/errors.js";
+import { describe, expect, test } from "vitest";
 
 const end = (status: ValueEnd["status"], exitCode: ExitCode = 0): ValueEnd => ({ status, exitCode });
 const never = new AbortController().signal;

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openModelCache } from "#src/models/cache.js";
-import { mlflowModels } from "#src/models/mlflow/source.js";
+import { mlflowModels } from "#src/models/mlflow.js";
 import type { ModelPin, ResolvedModel } from "#src/models/port.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratchFolder } from "../support/job.js";

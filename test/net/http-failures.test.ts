@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { verdictOf } from "#src/net/http-failures.js";
-import type { HttpEndpoint } from "#src/net/http-endpoint.js";
+import { type HttpEndpoint, verdictOf } from "#src/net/http.js";
 
 const place = {
   doing: "loading model https://models.example/net.onnx",

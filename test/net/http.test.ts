@@ -8,9 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { readJson } from "#src/net/http.js";
-import type { HttpAnswer, HttpEndpoint } from "#src/net/http-endpoint.js";
-import { proxiesOf } from "#src/net/proxy.js";
+import { type HttpAnswer, type HttpEndpoint, readJson } from "#src/net/http.js";
+import { proxiesOf } from "#src/net/request.js";
 import { JobError } from "#src/util/errors.js";
 import { refusalOf } from "../support/faulty.js";
 

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { expect, test } from "vitest";
 import type { FileBody, ObjectStore } from "#src/objects/store.js";
 import { parseObjectUri } from "#src/spec/uri.js";
+import { expect, test } from "vitest";
 import { type ObjectsSetup, objectsAt, useStores } from "../support/clouds.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";

@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { checkModelFields } from "#src/onnx/check-model-fields.js";
+import { checkModelFields } from "#src/onnx/proto.js";
 import { openModelFile } from "#src/models/model-file.js";
 import { projectFolder } from "../support/cli.js";
 import { scratch } from "../support/job.js";

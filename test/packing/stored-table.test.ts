@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Column } from "#src/columnar/types.js";
-import { createKeyHasher } from "#src/packing/key-hasher.js";
-import { addStored, createStoredTable, findStored, noPlace } from "#src/packing/stored-table.js";
+import { createKeyHasher, addStored, createStoredTable, findStored, noPlace } from "#src/packing/feature-hasher.js";
 import { randomOf } from "../support/random.js";
 
 /** The hash of a key or a row, by its number. Keys whose numbers differ by 1,000 share a slot; by 10,000, all that a slot keeps. */

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { pinDifference, restoreHint, touchHint } from "#src/plan/pins.js";
+import { pinDifference, restoreHint, touchHint } from "#src/plan/compare.js";
 import { scratch } from "../support/job.js";
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };

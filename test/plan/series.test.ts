@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { sameSeries } from "#src/plan/series.js";
+import { sameSeries } from "#src/plan/identity.js";
 
 test.each([
   [{}, {}],

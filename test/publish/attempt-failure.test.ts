@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseNotes, withBegun, withFailure } from "#src/publish/attempt-failure.js";
+import { parseNotes, withBegun, withFailure } from "#src/publish/recorded-run.js";
 
 test("a target keeps the last 8 errors of a run, and the last 8 attempts, however often it is started", () => {
   let notes = parseNotes(undefined);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { type Decision, requireApproved } from "#src/publish/decision.js";
+import { type Decision, requireApproved } from "#src/publish/lifecycle.js";
 
 const runId = "daily-000000000000" as RunId;
 const successor = "daily-000000000000-r2" as RunId;

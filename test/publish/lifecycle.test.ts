@@ -1,19 +1,20 @@
+import * as fc from "fast-check";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { byChecks, type Decision } from "#src/publish/decision.js";
 import {
   approveStep,
+  byChecks,
+  type Decision,
   discardStep,
   eraseStep,
   type LatestRun,
   type RunState,
   runStep,
+  type RunVerdict,
   stateOf,
   type StoredFacts,
 } from "#src/publish/lifecycle.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
 import { assertNever } from "#src/util/errors.js";
 import { torture } from "../support/torture.js";
 

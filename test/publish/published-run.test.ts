@@ -1,16 +1,17 @@
-import { describe, expect, test } from "vitest";
 import type { LeftOutRun, Plan } from "#src/plan/plan.js";
-import { isCalendarDate } from "#src/plan/series.js";
-import { leftOutText, olderModelText } from "#src/publish/compared-text.js";
+import { isCalendarDate } from "#src/plan/identity.js";
 import {
-  chooseBaseline,
   type DatedRun,
-  normalAndOthers,
   type PublishedRun,
-  runsOfSeries,
   type Series,
+  chooseBaseline,
+  leftOutText,
+  normalAndOthers,
+  olderModelText,
+  readersView,
+  runsOfSeries,
 } from "#src/publish/published-run.js";
-import { readersView } from "#src/publish/readers-view.js";
+import { describe, expect, test } from "vitest";
 
 const series: Series = {
   job: "daily",

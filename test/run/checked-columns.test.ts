@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Contract } from "#src/binding/contract.js";
-import { requireColumns } from "#src/run/judging/require-columns.js";
+import { requireColumns } from "#src/run/checked-output.js";
 import type { JobContext } from "#src/scoring/context.js";
 
 const numbered = (prefix: string, count: number): string[] =>

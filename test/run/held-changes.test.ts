@@ -1,7 +1,7 @@
 import { cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { changesSince } from "#src/run/judging/held-error.js";
+import { changesSince } from "#src/run/conclude.js";
 import { shiftedBy } from "../support/challenger.js";
 import { projectFolder } from "../support/cli.js";
 import { scratch } from "../support/job.js";

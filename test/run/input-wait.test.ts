@@ -2,7 +2,7 @@ import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { JobContext } from "#src/scoring/context.js";
-import { withInput } from "#src/run/planning/input-wait.js";
+import { withInput } from "#src/run/input.js";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 

@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 import type { ByteRange, Decoder, SliceRequest } from "#src/formats/port.js";
 import type { Plan } from "#src/plan/plan.js";
-import { fewestKept } from "#src/run/planning/kept-rows.js";
-import { planSample } from "#src/run/planning/planning.js";
+import { fewestKept, planSample } from "#src/run/planning.js";
 import type { JobContext } from "#src/scoring/context.js";
 import { planOf } from "../support/plans.js";
 

@@ -4,7 +4,7 @@ import { DuckDBListValue } from "@duckdb/node-api";
 import { describe, expect, test } from "vitest";
 import { openJob } from "#src/app/job-context.js";
 import { contractText } from "#src/report/plan-text.js";
-import { previewContract } from "#src/run/previewing/preview.js";
+import { previewContract } from "#src/run/preview.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { refusalOf, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";

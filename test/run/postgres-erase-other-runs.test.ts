@@ -2,7 +2,7 @@ import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { stagedRowsTable } from "#src/sink/postgres/names.js";
+import { stagedRowsTable } from "#src/sink/postgres/table.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";

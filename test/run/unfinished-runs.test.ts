@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Plan } from "#src/plan/plan.js";
-import { unfinishedRuns } from "#src/run/other-runs/unfinished-runs.js";
+import { unfinishedRuns } from "#src/run/hints.js";
 import type { JobContext } from "#src/scoring/context.js";
 
 /** A job with unfinished runs of these params, in the order of a sink. */

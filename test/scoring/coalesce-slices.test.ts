@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { PlannedShard } from "#src/plan/plan.js";
-import { coalesceSlices, type CoalesceLimits } from "#src/scoring/coalesce-slices.js";
-import type { SliceOfRun } from "#src/scoring/read-windows.js";
+import { type CoalesceLimits, coalesceSlices, type SliceOfRun } from "#src/scoring/read.js";
 
 const limits: CoalesceLimits = { uniform: true, shards: 4, rows: 100 };
 

@@ -4,7 +4,7 @@ import type { Contract } from "#src/binding/contract.js";
 import type { RowFault } from "#src/packing/input-target.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import type { RecordBatch } from "#src/columnar/types.js";
-import { openSpan, type OpenSpan } from "#src/scoring/open-span.js";
+import { openSpan, type OpenSpan } from "#src/scoring/span.js";
 import { emptyContract, ref } from "../support/batches.js";
 
 const contract: Contract = {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Decoder } from "#src/formats/port.js";
 import { spansOf } from "#src/plan/spans.js";
-import { readRanges, type ReadRangesOptions } from "#src/scoring/read-ranges.js";
+import { readRanges, type ReadRangesOptions } from "#src/scoring/read.js";
 import type { SliceReader } from "#src/scoring/workers/slice-reader.js";
 import type { Source } from "#src/storage/port.js";
 import { matrixBatch, packingContract } from "../support/batches.js";

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { Decoder } from "#src/formats/port.js";
-import { type SliceOfRun, windowsAhead } from "#src/scoring/read-windows.js";
+import { type SliceOfRun, windowsAhead } from "#src/scoring/read.js";
 import type { OpenShard, Source } from "#src/storage/port.js";
 
 interface Seen {

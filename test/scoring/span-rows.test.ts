@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { SpanRows } from "#src/scoring/span-rows.js";
+import type { SpanRows } from "#src/scoring/span.js";
 import type { Tensor } from "#src/columnar/tensor.js";
 import type { FixedColumn, RecordBatch } from "#src/columnar/types.js";
 import { refusal } from "../support/spec.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Engine, LocalEngine } from "#src/engine/port.js";
-import { timeRow } from "#src/scoring/warm-up.js";
+import { timeRow } from "#src/scoring/batch-size.js";
 import { emptyContract } from "../support/batches.js";
 
 /** An engine of two sessions whose calls take these milliseconds, one after another; undefined: it refuses. */

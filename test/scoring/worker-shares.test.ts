@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { shareOf, spansToSteal, type Worker } from "#src/plan/worker-shares.js";
+import { shareOf, spansToSteal, type Worker } from "#src/plan/spans.js";
 
 const workers = fc
   .integer({ min: 1, max: 40 })

@@ -1,7 +1,6 @@
-import { bindContract } from "#src/binding/bind-contract.js";
+import { bindContract, type ContractRequest } from "#src/binding/bind-contract.js";
 import { type Contract, featureColumns } from "#src/binding/contract.js";
-import type { ContractRequest } from "#src/binding/contract-request.js";
-import { unknownTraits } from "#src/binding/served-model.js";
+import { unknownTraits } from "#src/binding/model-facts.js";
 import type { TensorSignature } from "#src/columnar/tensor.js";
 import { type ColumnType, showType, type SourceColumn } from "#src/columnar/types.js";
 import { refusal } from "./spec.js";

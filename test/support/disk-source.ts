@@ -1,9 +1,8 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { JobError } from "#src/util/errors.js";
-import { diskSource } from "#src/storage/local/disk.js";
+import { diskSource, type WalkFileSystem } from "#src/storage/disk.js";
 import type { Listing } from "#src/storage/port.js";
-import type { WalkFileSystem } from "#src/storage/local/walk.js";
 
 /** Writes files, each with its own name in it. */
 export async function put(folder: string, ...files: readonly string[]): Promise<void> {

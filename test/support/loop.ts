@@ -6,16 +6,16 @@ import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor
 import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columnar/types.js";
 import type { Engine, RunModel } from "#src/engine/port.js";
 import type { Decoder } from "#src/formats/port.js";
-import type { ScoredBatch } from "#src/packing/scored-batch.js";
+import type { ScoredBatch } from "#src/packing/packer.js";
 import { rowState, selectRows } from "#src/packing/select-rows.js";
 import { runIdOf } from "#src/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import { silentProgress, withRecord } from "#src/report/progress.js";
 import { fixedSize } from "#src/scoring/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
-import { rowsRead } from "#src/scoring/read-ranges.js";
+import { rowsRead } from "#src/scoring/read.js";
 import { scorePieces } from "#src/scoring/score.js";
-import { scorer } from "#src/scoring/workers/unit-scorer.js";
+import { scorer } from "#src/scoring/workers/unit-server.js";
 import { assertNever } from "#src/util/errors.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 

@@ -1,30 +1,29 @@
-import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "#src/checks/profile/profile.js";
-import { valueAt } from "#src/checks/row-values.js";
-import type { KeyCounts } from "#src/checks/rules/unique.js";
+import { type SpanProfile, mergeProfiles, noRows, parseProfile } from "#src/checks/profile/profile.js";
+import { valueAt } from "#src/checks/golden-rows.js";
+import type { KeyCounts } from "#src/checks/rules/spec.js";
 import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
 import { numberedRunId, splitRunId } from "#src/plan/identity.js";
 import { parsePlan, planToText } from "#src/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
 import { spanCount } from "#src/plan/spans.js";
-import { type AttemptFacts, type RowsOfRun, rowsOf, type SpanRecord } from "#src/publish/span-record.js";
-import { type Decision, requireApproved, type SupersededRun } from "#src/publish/decision.js";
-import { type RunState, stateOf } from "#src/publish/lifecycle.js";
+import { type AttemptFacts, type RowsOfRun, type SpanRecord, rowsOf } from "#src/publish/span-record.js";
+import { type Decision, type RunState, type SupersededRun, requireApproved, stateOf } from "#src/publish/lifecycle.js";
 import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
-import { nothingRemoved, type PruneOutcome, type PruneRequest, requireKept } from "#src/publish/pruned-run.js";
+import { type PruneOutcome, type PruneRequest, nothingRemoved, requireKept } from "#src/publish/pruned-run.js";
 import type { PublishedRun } from "#src/publish/published-run.js";
 import {
+  type RecordedRun,
   asPruned,
   countsOf,
   isUnfinished,
-  type RecordedRun,
   recordedRun,
   recordedSpending,
 } from "#src/publish/recorded-run.js";
 import type { KeptAnswer } from "#src/sink/ledger.js";
-import * as documents from "#src/sink/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
 import { JobError } from "#src/util/errors.js";
 import { sha256Of } from "#src/util/sha256.js";
+import * as documents from "#src/sink/ledger.js";
 
 /** Rows of a span, those that came before their commit first. */
 interface CommittedSpan extends SpanRecord, Pick<SpanOutput, "rejects" | "profile"> {

@@ -1,4 +1,4 @@
-import { type SpanProfile, profileRows, profileText } from "#src/checks/profile/profile.js";
+import { profileRows, profileText, type SpanProfile } from "#src/checks/profile/profile.js";
 import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";

@@ -1,13 +1,11 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RetryTools } from "#src/util/retry.js";
-import type { ObjectStore } from "#src/objects/store.js";
-import type { RequestLimits } from "#src/objects/requests.js";
-import { openReaderThread } from "#src/storage/objects/reader-thread.js";
-import { createReader } from "#src/storage/objects/reader.js";
-import { openS3Store, type S3Options, type S3Settings } from "#src/s3/store.js";
+import type { ObjectStore, RequestLimits } from "#src/objects/store.js";
+import { createReader, openReaderThread } from "#src/storage/reader.js";
+import { openS3Store, type S3Options, type S3Settings } from "#src/objects/s3.js";
 import type { Source } from "#src/storage/port.js";
-import { objectSource } from "#src/storage/objects/source.js";
+import { objectSource } from "#src/storage/objects.js";
 import { openSpool } from "#src/util/spool.js";
 import { s3Env } from "./s3.js";
 

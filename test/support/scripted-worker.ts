@@ -1,6 +1,5 @@
 import type { SentRows } from "#src/scoring/workers/protocol.js";
-import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
-import type { WorkerPort } from "#src/util/worker-port.js";
+import type { ToClient, ToServer, WorkerPort } from "#src/util/rpc.js";
 
 /** How a call is answered. */
 export interface Answer {

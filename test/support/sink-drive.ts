@@ -7,7 +7,7 @@ import type { Plan } from "#src/plan/plan.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 import { layoutOf } from "#src/sink/parquet/layout.js";
-import { textOfRejects } from "#src/sink/parquet/rejects.js";
+import { textOfRejects } from "#src/sink/parquet/parts.js";
 import type { RunSink, RunWriter, Sink } from "#src/sink/port.js";
 import type { AttemptFacts } from "#src/publish/span-record.js";
 import { readPlan } from "#src/sink/parquet/plan-file.js";

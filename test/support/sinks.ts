@@ -14,12 +14,12 @@ import type { ObjectStore } from "#src/objects/store.js";
 import { objectUriText, parseObjectUri } from "#src/spec/uri.js";
 import { openStoreOfObjects } from "#src/stores/objects.js";
 import { openSpool } from "#src/util/spool.js";
-import type { RowSpool } from "#src/sink/postgres/copy/spilled-copy.js";
+import type { RowSpool } from "#src/sink/postgres/copy-binary.js";
 import { openPostgresSink, type PostgresSink } from "#src/sink/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/spec/output-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
-import { alone, type BegunRun, beginRun } from "./sink-drive.js";
+import { alone, beginRun, type BegunRun } from "./sink-drive.js";
 import { openDiskSink, sinkOptions } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */

@@ -1,5 +1,5 @@
 import type { Contract } from "#src/binding/contract.js";
-import { createSpanRows, type SpanRows } from "#src/scoring/span-rows.js";
+import { createSpanRows, type SpanRows } from "#src/scoring/span.js";
 import type { Tensor } from "#src/columnar/tensor.js";
 import { emptyContract, ref } from "./batches.js";
 

@@ -1,6 +1,5 @@
 import type { Plan, PlanTarget } from "#src/plan/plan.js";
-import type { Decision } from "#src/publish/decision.js";
-import type { RunVerdict } from "#src/publish/run-verdict.js";
+import type { Decision, RunVerdict } from "#src/publish/lifecycle.js";
 import { planFor } from "./sinks.js";
 
 interface PlanOptions {

@@ -5,7 +5,7 @@ import { numberedRunId } from "#src/plan/identity.js";
 import { spanAt, spanCount } from "#src/plan/spans.js";
 import type { Sink, StoredPlan } from "#src/sink/port.js";
 import type { SinkWorld } from "./sink-contract.js";
-import { type BegunRun, beginRun } from "./sink-drive.js";
+import { beginRun, type BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, whole } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";

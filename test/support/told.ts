@@ -9,7 +9,7 @@ import {
   recordFailure,
   recordSpending,
   timeOfNote,
-} from "#src/run/notes.js";
+} from "#src/run/attempt.js";
 import { type RunNote, verdictDocument } from "#src/sink/ledger.js";
 import type { Sink } from "#src/sink/port.js";
 import type { JobError } from "#src/util/errors.js";

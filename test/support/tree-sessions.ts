@@ -2,7 +2,7 @@ import * as onnxruntime from "onnxruntime-node";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import { type OnnxSession, openSession } from "#src/engine/onnx/session.js";
 import type { RowType, RowValues } from "#src/engine/trees/compiled.js";
-import { readEnsemble } from "#src/engine/trees/read-ensemble.js";
+import { readEnsemble } from "#src/engine/trees/ensemble.js";
 import { makeTestRows } from "#src/engine/trees/tree-model.js";
 import { readGraph } from "#src/onnx/graph.js";
 import { randomOf } from "./random.js";

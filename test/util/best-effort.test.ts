@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { bestEffort } from "#src/util/best-effort.js";
+import { bestEffort } from "#src/util/promises.js";
 
 afterEach(() => {
   vi.useRealTimers();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { leastSum, samplingError } from "#src/util/sampling-error.js";
+import { leastSum, samplingError } from "#src/util/sampling.js";
 import { randomOf } from "../support/random.js";
 
 test("a sample of all rows has no error, and one of a single place says nothing", () => {

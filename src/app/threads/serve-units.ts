@@ -1,9 +1,9 @@
-import { openArrowUnitReader } from "../../formats/arrow/unit-reader.js";
-import { openParquetUnitReader } from "../../formats/parquet/unit-reader.js";
+import { openArrowUnitReader } from "../../formats/arrow/units.js";
+import { openParquetUnitReader } from "../../formats/parquet/units.js";
 import type { Unit, UnitReader } from "../../formats/port.js";
-import { serveUnits, type UnitModels } from "../../scoring/workers/unit-server.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import { type UnitModels, serveUnits } from "../../scoring/workers/unit-server.js";
 import { addressSpaceBytes } from "../machine.js";
+import type { WorkerPort } from "../../util/rpc.js";
 
 /** Reads units in this thread for the other end of a port, and scores them with the models that the thread has. */
 export function serveUnitsOn(port: WorkerPort, models: UnitModels = {}): void {

@@ -1,5 +1,4 @@
-import { createColumnBuilder, gatherColumn } from "../../columnar/column-builder.js";
-import { rowsOf } from "../../columnar/column-rows.js";
+import { createColumnBuilder, gatherColumn, rowsOf } from "../../columnar/columns.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columnar/types.js";
 import { allocate, copyValues, elementOf } from "../../columnar/values.js";
 import { assertNever } from "../../util/errors.js";

@@ -1,8 +1,9 @@
 import { percent, shown, shownValue } from "../../util/shown-numbers.js";
 import {
   type Check,
-  type ComparedColumn,
   compared,
+  type ComparedColumn,
+  comparedNights,
   enoughNights,
   type Finding,
   type JudgedNight,
@@ -122,7 +123,7 @@ interface ShapeComparison {
 }
 
 /** Compares how the values of a column are distributed with some earlier runs; no result: there are no values. */
-export function comparedShape(
+function comparedShape(
   night: JudgedNight,
   column: ComparedColumn,
   { nights, mayHold, facts }: ShapeComparison,
@@ -200,3 +201,23 @@ function shareOf(column: ColumnProfile, key: number): number {
   const { keys, counts } = histogramOf(column);
   return (counts[keys.indexOf(key)] ?? 0) / Math.max(1, countedRows(column));
 }
+
+/** Whether an output has drifted since the four weeks before the last five, too slowly for a night to differ from the last ones. It only warns. */
+export const driftCheck: Check = {
+  name: "drift",
+  judge: (night) =>
+    night.columns
+      .filter(({ older }) => older.length >= enoughNights)
+      .flatMap((column) => {
+        const { now, older: nights } = column;
+        return comparedShape(night, column, {
+          nights,
+          mayHold: () => false,
+          facts: () => ({ nights: nights.length, ...mediansOf({ now, nights }) }),
+        });
+      }),
+  say({ numbers }) {
+    const text = mediansText(numbers, "then");
+    return `it has drifted since the ${numbers["nights"]} nights before the last ${comparedNights}${text === undefined ? "" : `: ${text}`}`;
+  },
+};

@@ -5,8 +5,19 @@ import { finalError } from "../../app/machine.js";
 import { resolveOnce } from "../../app/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
 import { calling, reporting } from "../../app/reporting.js";
-import { type DateRange, findRange, type RangeStep, rangeValues, stepOf } from "../../jobs/date-range.js";
-import { orderOf, runValues, type ValueEnd, type ValueStatus, valueStatuses, worstOf } from "../../jobs/run-values.js";
+import {
+  type DateRange,
+  findRange,
+  orderOf,
+  type RangeStep,
+  rangeValues,
+  runValues,
+  stepOf,
+  type ValueEnd,
+  type ValueStatus,
+  valueStatuses,
+  worstOf,
+} from "../../jobs/backfill.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
@@ -21,7 +32,7 @@ import type { LoadedSpec } from "../../spec/load.js";
 import { modelUri } from "../../spec/model-spec.js";
 import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
-import { shellWord } from "../../util/shell-word.js";
+import { shellWord } from "../../util/texts.js";
 import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { chooseProgress, createLog, type LogOptions } from "../logger.js";

@@ -4,7 +4,7 @@ import { roleOf, timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { judgeNights, type JudgedNights } from "../../run/judging/judged-nights.js";
+import { type JudgedNights, judgeNights } from "../../run/baseline.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 interface ChecksOptions extends JobOptions {

@@ -13,9 +13,8 @@ import {
 import { showBytes } from "../../report/plan-text.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
+import { type ComparedModel, compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
-import type { ComparedModel } from "../../run/planning/compared-model.js";
 import type { JobContext } from "../../scoring/context.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
 import { JobError } from "../../util/errors.js";

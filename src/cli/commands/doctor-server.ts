@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../app/attempt.js";
 import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../app/served-models.js";
-import { showTensor } from "../../binding/side-by-side.js";
+import { showTensor } from "../../binding/signatures.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import { table } from "../../report/table.js";
 import type { LoadedSpec } from "../../spec/load.js";

@@ -10,33 +10,38 @@ import {
 } from "../../app/attempt.js";
 import { machineError, usableCores } from "../../app/machine.js";
 import { requireModelPath } from "../../app/model-tools.js";
-import { deviceIdOf, type EngineOptions, modelCopiesBytes, openEngine } from "../../app/open-engine.js";
+import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../app/open-engine.js";
 import { resolveModel } from "../../app/open.js";
 import { type MissingProvider, probeProvider, providerMissing } from "../../app/providers.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { startScoringWorker } from "../../app/threads/worker-threads.js";
 import { installTokenizers, requireTokenizers } from "../../app/tokenizers.js";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
+import { blankBatch, tensorOutputs } from "../../columnar/tensor.js";
 import { openDuckDb } from "../../duckdb/instance.js";
-import { ProviderFault } from "../../engine/devices/device-faults.js";
-import { listGpus } from "../../engine/devices/gpus.js";
-import { libraryFolder, type Machine, packageFolder, type Part, thisMachine } from "../../engine/devices/machine.js";
-import { partsOf, providersOn } from "../../engine/devices/provider-parts.js";
+import {
+  type Machine,
+  type Part,
+  libraryFolder,
+  listGpus,
+  packageFolder,
+  thisMachine,
+} from "../../engine/devices/machine.js";
 import { openOnnxEngine } from "../../engine/onnx/engine.js";
 import { operatorsByProvider } from "../../engine/onnx/operators.js";
-import { installLocale } from "../../engine/onnx/runtime-text.js";
 import type { Engine } from "../../engine/port.js";
 import { openModelFile } from "../../models/model-file.js";
+import { partsOf, providersOn } from "../../engine/devices/parts.js";
+import { ProviderFault, installLocale } from "../../engine/onnx/faults.js";
 import type { ModelFile } from "../../models/port.js";
 import { table } from "../../report/table.js";
 import type { EngineLayout } from "../../scoring/context.js";
-import { treesText } from "../../scoring/trees-text.js";
 import type { EngineSpec, Provider } from "../../spec/engine-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { tokenizerUris } from "../../spec/model-spec.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+import { treesText } from "../../scoring/batch-size.js";
 
 /**
  * Shows what a run needs on this machine, and tries it.

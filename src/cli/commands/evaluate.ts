@@ -3,16 +3,22 @@ import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
 import { changesOf, type Figures } from "../../checks/evaluation.js";
-import { findRange, rangeValues, stepOf } from "../../jobs/date-range.js";
+import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
-import type { LocalParts, StoredTable } from "../../publish/published-files.js";
 import { figure, modelNames } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
-import { type JudgedModel, type JudgedNight, judgeSide } from "../../run/evaluate.js";
+import {
+  type DiffSide,
+  type JudgedModel,
+  type JudgedNight,
+  judgeSide,
+  openDiffSide,
+  openDiffTable,
+} from "../../run/diff.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
+import type { LocalParts, StoredTable } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { usualKey } from "../../spec/job-spec.js";

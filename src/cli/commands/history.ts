@@ -1,11 +1,11 @@
-import { failureFields } from "../../publish/attempt-failure.js";
+import { failureFields } from "../../publish/recorded-run.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
 import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
-import { byChecks } from "../../publish/decision.js";
-import { replacedBy } from "../../publish/readers-view.js";
+import { byChecks } from "../../publish/lifecycle.js";
+import { replacedBy } from "../../publish/published-run.js";
 import { decidedText, isInFrontOfReaders, type RecordedRun } from "../../publish/recorded-run.js";
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";

@@ -7,7 +7,7 @@ import { modelTools, openBatchLimitCache } from "../../app/model-tools.js";
 import { fileError, type JobOptions, readSpec } from "../../app/reading.js";
 import type { RejectedRow } from "../../columnar/types.js";
 import { openArrowDecoder } from "../../formats/arrow/decoder.js";
-import { openArrowPipe } from "../../formats/arrow/pipe/pipe.js";
+import { openArrowPipe } from "../../formats/arrow/pipe.js";
 import { silentProgress } from "../../report/progress.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count, pipeText } from "../../report/report.js";

@@ -7,26 +7,32 @@ import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../app/r
 import { nextRunId, runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import {
+  type SecondPlan,
   checkLines,
   contractText,
   estimateFields,
   planText,
-  type SecondPlan,
   secondPlanFields,
   secondPlanLines,
   secondPlanOf,
   targetText,
 } from "../../report/plan-text.js";
-import { checkStoredRun, checkTarget } from "../../run/check-target.js";
-import { plannedChecks } from "../../run/previewing/planned-checks.js";
-import { type Preview, previewFirst, previewPlan, untriedGolden } from "../../run/previewing/preview.js";
+import {
+  checkStoredRun,
+  checkTarget,
+  plannedChecks,
+  type Preview,
+  previewFirst,
+  previewPlan,
+  untriedGolden,
+} from "../../run/preview.js";
 import type { RunState } from "../../run/state.js";
 import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
 import type { JobSpec } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { isObjectUri } from "../../spec/uri.js";
-import { errnoOf, JobError, messageOf } from "../../util/errors.js";
-import { checkSpool, nearestExisting, requireWritableFolder, type SpoolOptions, spoolRoot } from "../../util/spool.js";
+import { JobError, errnoOf, messageOf } from "../../util/errors.js";
+import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, spoolRoot } from "../../util/spool.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

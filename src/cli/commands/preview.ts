@@ -3,7 +3,7 @@ import type { JobOptions } from "../../app/reading.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count, showCount } from "../../report/report.js";
-import { type PreviewedRows, previewRows } from "../../run/previewing/preview-rows.js";
+import { type PreviewedRows, previewRows } from "../../run/preview-rows.js";
 import type { Log } from "../../scoring/context.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";

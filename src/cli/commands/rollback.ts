@@ -3,7 +3,7 @@ import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { reportRollback } from "../../app/reporting.js";
 import { paramTexts } from "../../plan/identity.js";
-import { type RolledBack, runOfDate } from "../../publish/readers-view.js";
+import { type RolledBack, runOfDate } from "../../publish/published-run.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { JobError } from "../../util/errors.js";
 import type { SafeIo } from "../io.js";

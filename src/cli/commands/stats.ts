@@ -1,7 +1,7 @@
 import { openLoaded, readSpecOfRun } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
-import { runStats } from "../../run/stats.js";
+import { runStats } from "../../run/history.js";
 import { JobError } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 

@@ -1,8 +1,6 @@
 import { firstLine } from "../../duckdb/sql.js";
-import { printable } from "../../util/printable.js";
+import { printable } from "../../util/texts.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
-import { failureFields } from "../../publish/attempt-failure.js";
-import { byChecks, decisionText } from "../../publish/decision.js";
 import {
   checksText,
   count,
@@ -13,13 +11,15 @@ import {
   showCount,
   verdictFields,
 } from "../../report/report.js";
+import { failureFields } from "../../publish/recorded-run.js";
+import { byChecks, decisionText } from "../../publish/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { requireLatest, type RunState, runState } from "../../run/state.js";
+import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
 import type { JobContext } from "../../scoring/context.js";
 import { JobError, messageOf } from "../../util/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { openJob, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
+import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../app/job-context.js";
 
 interface StatusOptions extends RunOptions {
   readonly json?: boolean;

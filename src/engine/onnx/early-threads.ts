@@ -1,7 +1,6 @@
 import { Worker } from "node:worker_threads";
-import { notifyServer } from "../../util/rpc/client.js";
-import { untilExit } from "../../util/worker-port.js";
-import { sessionProtocol } from "./protocol.js";
+import { notifyServer, untilExit } from "../../util/rpc.js";
+import type { SessionProtocol } from "./protocol.js";
 
 /** Threads that load ONNX Runtime and then wait for a model. */
 export interface EarlyThreads extends AsyncDisposable {
@@ -48,7 +47,7 @@ export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
       // Not `terminate`: Node aborts the process when a thread is torn down that is loading a native library.
       for (const worker of waiting.keys()) {
         worker.ref();
-        notifyServer(worker, sessionProtocol, "close", { body: undefined });
+        notifyServer<SessionProtocol>(worker, "close");
       }
       await Promise.all(waiting.values());
     },

@@ -1,10 +1,9 @@
 import type { MessagePort } from "node:worker_threads";
 import type { ModelSignature, TextTensors } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
-import { isOfKind, isRecord, isUndefined } from "../../util/checks.js";
-import type { RpcProtocol } from "../../util/rpc/protocol.js";
-import type { TokenizerPlace } from "../tokens/tokenizer.js";
+import type { RpcProtocol } from "../../util/rpc.js";
 import type { EngineRequest, EngineResponse, Operators, TreesState } from "../port.js";
+import type { TokenizerPlace } from "../tokens.js";
 
 /** What a session is opened with. */
 export interface WorkerSettings {
@@ -54,29 +53,19 @@ export interface ExpectedRows {
 /** The response of a session, which cannot distinguish a device without memory from other failures. */
 export type SessionResponse = Exclude<EngineResponse, { kind: "exhausted" }>;
 
-const isSettings = (value: unknown): value is WorkerSettings =>
-  isRecord(value) && typeof value["modelPath"] === "string";
-const isRequest = (value: unknown): value is EngineRequest =>
-  isRecord(value) && Array.isArray(value["inputs"]) && Array.isArray(value["outputs"]);
-const isExpected = (value: unknown): value is ExpectedRows =>
-  isRecord(value) && typeof value["rows"] === "number" && typeof value["rowMs"] === "number";
-const isPort = (value: unknown): value is MessagePort => isRecord(value) && typeof value["postMessage"] === "function";
-
 /** Between the main thread and the thread of a session. */
-export const sessionProtocol = {
+export interface SessionProtocol extends RpcProtocol {
   calls: {
-    open: { request: isSettings, result: isOfKind<Opened>({ ready: true, refused: true }) },
-    run: { request: isRequest, result: isOfKind<SessionResponse>({ done: true, failed: true }) },
+    open: { request: WorkerSettings; result: Opened };
+    run: { request: EngineRequest; result: SessionResponse };
     /** Answered once the session has compiled its trees, if that pays. */
-    expect: { request: isExpected, result: isUndefined },
-  },
+    expect: { request: ExpectedRows; result: undefined };
+  };
   toServer: {
     /** The thread reads and scores units for the other end of the port. */
-    units: isPort,
+    units: MessagePort;
     /** The thread ends when it has answered the calls before. */
-    close: isUndefined,
-  },
-  toClient: {
-    trees: isOfKind<TreesState>({ none: true, compiled: true, onnxruntime: true, mismatch: true }),
-  },
-} satisfies RpcProtocol;
+    close: undefined;
+  };
+  toClient: { trees: TreesState };
+}

@@ -2,22 +2,17 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { MessagePort } from "node:worker_threads";
-import type * as OnnxRuntime from "onnxruntime-node";
-import { type ModelSignature, numericBuffers } from "../../columnar/tensor.js";
+import { type ModelSignature, blankBatch, numericBuffers, tensorOutputs } from "../../columnar/tensor.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
-import { createLimit } from "../../util/limit.js";
-import { settled } from "../../util/promises.js";
-import type { Sent } from "../../util/rpc/protocol.js";
-import { serveRpc } from "../../util/rpc/server.js";
+import { createLimit, settled } from "../../util/promises.js";
+import { type Sent, serveRpc } from "../../util/rpc.js";
 import type { EngineRequest, Operators, RunModel, TreesState } from "../port.js";
-import { withTokens } from "../tokens/run-tokens.js";
-import { type Encode, loadTokenizer, TokenizerError, type TokenizerPlace } from "../tokens/tokenizer.js";
-import { openTreeSession, type TreeSession } from "../trees/session.js";
-import { blankBatch, tensorOutputs } from "../../columnar/blank-rows.js";
-import { type Opened, sessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
-import { type OnnxSession, openSession, type Runtime } from "./session.js";
-import { openSmallestModel } from "./smallest-model.js";
+import { type Encode, TokenizerError, type TokenizerPlace, loadTokenizer, withTokens } from "../tokens.js";
+import { type TreeSession, openTreeSession } from "../trees/session.js";
+import { type Opened, type SessionProtocol, type SessionResponse, type WorkerSettings } from "./protocol.js";
+import { type OnnxSession, type Runtime, openSession, openSmallestModel } from "./session.js";
+import type * as OnnxRuntime from "onnxruntime-node";
 
 interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
@@ -37,7 +32,7 @@ export function serveSession(port: MessagePort, options: SessionServerOptions): 
   void settled(openSmallestModel(runtime));
   let opened: ServedSession | undefined;
   const inTurn = createLimit(1);
-  const server = serveRpc(port, sessionProtocol, {
+  const server = serveRpc<SessionProtocol>(port, {
     calls: {
       open: (settings) =>
         inTurn(async (): Promise<Sent<Opened>> => {

@@ -14,12 +14,19 @@ import {
   type TextTensors,
 } from "../../columnar/tensor.js";
 import type { Values } from "../../columnar/values.js";
+import {
+  inputIndices,
+  inputValues,
+  noTexts,
+  outputIndices,
+  outputShape,
+  outputValues,
+  replaceTexts,
+} from "../../onnx/texts.js";
 import type { Provider } from "../../spec/engine-spec.js";
 import { messageOf } from "../../util/errors.js";
-import { profilePrefix, type WorkerSettings } from "./protocol.js";
-import { replaceTexts } from "../../onnx/texts.js";
 import type { EngineRequest } from "../port.js";
-import { inputValues, inputIndices, noTexts, outputValues, outputIndices, outputShape } from "../../onnx/text-names.js";
+import { profilePrefix, type WorkerSettings } from "./protocol.js";
 
 /** ONNX Runtime, given by the thread: bundles that contain this module must not load its native library. */
 export type Runtime = Pick<typeof OnnxRuntime, "InferenceSession" | "Tensor">;
@@ -36,7 +43,7 @@ export interface OnnxSession {
 /** ONNX Runtime writes to stderr itself, a line a batch for some exporters' models; errors are thrown as well. */
 const fatalOnly = 4;
 
-export const onnxOptions = {
+const onnxOptions = {
   intraOpNumThreads: 1,
   interOpNumThreads: 1,
   executionMode: "sequential",
@@ -280,4 +287,24 @@ function tensorOf(results: Results, name: string): Tensor {
   return dtype === "string"
     ? { dtype, dims: [...dims], data: encodeTexts(data as string[]) }
     : { dtype, dims: [...dims], data: data as Values };
+}
+
+/** A model of one node, y = Identity(x), for float32 [1]. */
+const smallestModel = "CAgSADo3ChAKAXgSAXkiCElkZW50aXR5EgFnWg8KAXgSCgoICAESBAoCCAFiDwoBeRIKCggIARIECgIIAUIECgAQEQ==";
+
+/** Opens and releases the smallest model on the CPU: ONNX Runtime then makes what all sessions share. */
+export async function openSmallestModel(runtime: Pick<Runtime, "InferenceSession">): Promise<void> {
+  const session = await runtime.InferenceSession.create(smallestBytes(), onnxOptions);
+  await session.release();
+}
+
+/** Opens, runs and releases the smallest model on one provider. Rejects with what ONNX Runtime says. */
+export async function runSmallestModel({ InferenceSession, Tensor }: Runtime, provider: Provider): Promise<void> {
+  const session = await InferenceSession.create(smallestBytes(), { ...onnxOptions, executionProviders: [provider] });
+  await session.run({ x: new Tensor("float32", new Float32Array(1), [1]) });
+  await session.release();
+}
+
+function smallestBytes(): Uint8Array {
+  return Uint8Array.from(atob(smallestModel), (letter) => letter.charCodeAt(0));
 }

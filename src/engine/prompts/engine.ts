@@ -3,19 +3,17 @@ import { type ResponseColumn, wholeAnswer } from "../../text/prompt.js";
 import { assertNever, JobError } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
 import {
+  type Engine,
   type PaidEngine,
   type Price,
   type SpendingLimits,
   type Spent,
   sumOfSpent,
   type TokenCount,
-} from "../paid-engine.js";
-import type { Engine } from "../port.js";
+} from "../port.js";
 import { type ModelServers, serversText } from "../served/server.js";
-import { judgeAnswer, type ModelAnswer, type PromptFault, type PromptValues } from "./answer.js";
-import { createBudget } from "./budget.js";
-import { type Asked, openPromptClient } from "./client.js";
-import { count, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
+import { type Asked, createBudget, openPromptClient } from "./client.js";
+import { addAnswer, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
   type AnswerColumn,
   type AskedPrompt,
@@ -23,13 +21,17 @@ import {
   bytesPerToken,
   firstForm,
   fitPrompt,
+  judgeAnswer,
+  type ModelAnswer,
   mostCompletionTokens,
+  type PromptFault,
   type PromptTask,
   promptTexts,
+  type PromptValues,
   templateTokens,
-} from "./prompt.js";
+} from "./task.js";
 
-export interface PromptEngineOptions {
+interface PromptEngineOptions {
   readonly task: PromptTask;
   readonly servers: ModelServers;
   /** The name of the model that answers must have; "*": any; undefined: that of the first answer. */
@@ -85,7 +87,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   /** Counts an answer that is of no row: what is kept is what was spent. */
   const countAnswer = ({ tokens }: ModelAnswer): void => {
     const answer = { ...emptyAnswer, tokens };
-    count(own, answer);
+    addAnswer(own, answer);
     answers.add(keyOfNoRow(), answer);
   };
 
@@ -129,7 +131,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
         countAnswer(answer);
         throw error;
       }
-      count(own, answer);
+      addAnswer(own, answer);
       answers.add(key, answer);
       return { ...outcome, answer };
     } finally {

@@ -1,12 +1,11 @@
 import { constants } from "node:buffer";
-import type { ServedFacts, ServedModel } from "../../binding/served-model.js";
-import { blankRows } from "../../columnar/blank-rows.js";
-import { readText } from "../../net/http.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
-import { assertNever, JobError } from "../../util/errors.js";
+import { type ServedFacts, type ServedModel, unknownTraits } from "../../binding/model-facts.js";
+import { blankRows } from "../../columnar/tensor.js";
+import { BrokenTransfer, readText } from "../../net/http.js";
+import { JobError, assertNever } from "../../util/errors.js";
+import { type Verdict, tryAgain } from "../../util/retry.js";
+import { sha256Of } from "../../util/sha256.js";
 import type { Engine, EngineRequest, ServerTraffic } from "../port.js";
-import { openAsking, type RefusedRows, refuseOverload, UnknownModel } from "./asking.js";
-import { UnfitValue } from "./json-values.js";
 import {
   type Answer,
   type EncodedRequest,
@@ -15,19 +14,30 @@ import {
   type Protocol,
   type RequestedVersion,
   ServerFault,
+  UnfitValue,
 } from "./protocol.js";
 import {
-  loadingSeconds,
   type ModelServer,
   type ModelServers,
+  loadingSeconds,
   placeOf,
   refusalKind,
   refusalOf,
   serverText,
+  serversText,
+  untilReady,
   withoutRetry,
 } from "./server.js";
-import { post, type Received, usualAnswerBytes } from "./transport.js";
-import type { Turn } from "./turns.js";
+import {
+  type Received,
+  type RefusedRows,
+  type Turn,
+  UnknownModel,
+  openAsking,
+  post,
+  refuseOverload,
+  usualAnswerBytes,
+} from "./turns.js";
 
 /** Has servers compute the predictions of their model. */
 export function openServedEngine(
@@ -79,7 +89,7 @@ export function openServedEngine(
 }
 
 /** The version in a server's answer to a blank row, where nothing else names it; undefined: neither does the answer. */
-export async function answeredVersion(
+async function answeredVersion(
   protocol: Protocol,
   server: ModelServer,
   served: ServedFacts,
@@ -271,4 +281,222 @@ async function isReady(server: ModelServer, doing: string, readyUrl: string | un
   const text = await readText(readyUrl, placeOf(withoutRetry(server), doing)).catch(() => undefined);
   server.signal.throwIfAborted();
   return text !== undefined;
+}
+
+/** The model that servers are asked for. */
+interface WantedModel {
+  /** The version that a plan or the spec names; undefined: the one that the server names. */
+  readonly version: string | undefined;
+  /** Whether servers had it when an unfinished run was planned. One that lacks it now may still be loading it. */
+  readonly isPlanned: boolean;
+}
+
+/**
+ * Asks servers for their model: whether it is ready, its signature, and its version. Unavailable ones are left out,
+ * unless all of them are.
+ * @throws JobError FILE_MISSING if a server does not have it, PERMISSION, MODEL_INVALID, NETWORK
+ */
+export async function findServedModel(
+  protocol: Protocol,
+  servers: ModelServers,
+  { version: wanted, isPlanned }: WantedModel,
+): Promise<ServedModel> {
+  const [first, ...others] = await untilLoaded(isPlanned, servers, () => findAll(protocol, servers, wanted));
+  const identity = identityOf(protocol, first);
+  for (const other of others.filter((one) => identityOf(protocol, one) !== identity)) {
+    const { version = "unknown" } = first.served;
+    const isOther = other.served.version !== first.served.version;
+    const what = isOther ? `version ${other.served.version ?? "unknown"}` : "other inputs or outputs";
+    throw new JobError(
+      "MODEL_INVALID",
+      `asking for ${serverText(other.server)}: it has ${what}, and ${first.server.url} has version ${version}`,
+      { hint: "serve the same model at each URL, or name the version in model.server.version" },
+    );
+  }
+  const sha256 = sha256Of(identity);
+  return { name: serversText(servers), sha256, traits: unknownTraits, served: first.served, isPlanned };
+}
+
+interface Found {
+  readonly server: ModelServer;
+  readonly served: ServedFacts;
+}
+
+/** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
+async function findAll(
+  protocol: Protocol,
+  servers: ModelServers,
+  wanted: string | undefined,
+): Promise<readonly [Found, ...Found[]]> {
+  const [first, ...others] = servers;
+  if (others.length === 0) {
+    return [{ server: first, served: await factsOf(protocol, first, wanted) }];
+  }
+
+  return await untilReady(first, `asking for ${serversText(servers)}`, async () => {
+    const found: Found[] = [];
+    const away: string[] = [];
+    for (const server of servers) {
+      try {
+        found.push({ server, served: await factsOf(protocol, withoutRetry(server), wanted) });
+      } catch (error) {
+        if (!(error instanceof JobError) || error.code !== "NETWORK") {
+          throw error;
+        }
+        away.push(`${error.message}; it is left out for now`);
+      }
+    }
+
+    const [answering, ...more] = found;
+    if (answering === undefined) {
+      throw new BrokenTransfer("no server answers");
+    }
+    for (const message of away) {
+      first.retry.warn(message);
+    }
+    return [answering, ...more];
+  });
+}
+
+async function factsOf(protocol: Protocol, server: ModelServer, wanted: string | undefined): Promise<ServedFacts> {
+  const doing = `asking for ${serverText(server)}`;
+  const known = await protocol.find(server, { doing, wanted });
+  const served =
+    known.version === undefined ? { ...known, version: await answeredVersion(protocol, server, known) } : known;
+  const { version } = served;
+  if (wanted !== undefined && version !== wanted) {
+    const found = version === undefined ? "the server names no version" : `the server has version ${version}`;
+    throw new JobError("FILE_MISSING", `${doing}: ${found}, and ${wanted} is asked for`, {
+      hint: "serve that version, or leave out model.server.version",
+    });
+  }
+  return served;
+}
+
+/** What a plan compares, as text. */
+function identityOf({ name, layout }: Protocol, { server: { model }, served: { version, signature } }: Found): string {
+  return JSON.stringify([name, model, version ?? null, signature, ...(layout === undefined ? [] : [layout])]);
+}
+
+/**
+ * Repeats `work` while servers lack a model that they had when the run was planned.
+ * @throws the last error of `work`
+ */
+async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: () => Promise<T>): Promise<T> {
+  const [first] = servers;
+  if (!isPlanned) {
+    return await work();
+  }
+  const retry = { ...first.retry, maxSeconds: loadingSeconds(first.retry) };
+  const doing = "waiting for a model that may be loading";
+  try {
+    return await tryAgain(doing, retry, { judge: judgeMissing, code: "FILE_MISSING", hint: "" }, work);
+  } catch (error) {
+    throw error instanceof JobError && isMissing(error.cause) ? error.cause : error;
+  }
+}
+
+function judgeMissing(error: unknown): Verdict {
+  return isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
+}
+
+function isMissing(error: unknown): error is JobError {
+  return error instanceof JobError && error.code === "FILE_MISSING";
+}
+
+/** The time of requests with so many rows. */
+interface BatchTime {
+  readonly rows: number;
+  readonly ms: number;
+  readonly rowsPerSecond: number;
+}
+
+/** The throughput with so many requests in flight. */
+interface InFlightRate {
+  readonly inFlight: number;
+  readonly rowsPerSecond: number;
+}
+
+interface Measured {
+  /** From small batches to large ones; none: the model refuses blank rows. */
+  readonly batches: readonly BatchTime[];
+  /** Why no larger batch was measured; undefined: it was the largest. */
+  readonly stopped: string | undefined;
+  /** Rows of the batches that `inFlight` was measured with. */
+  readonly bestRows: number;
+  readonly inFlight: readonly InFlightRate[];
+}
+
+const batchSizes = [1, 16, 64, 256, 1024, 4096];
+const rounds = 3;
+/** No larger batch is tried after one that took longer. */
+const slowMs = 3000;
+/** Requests of a measurement, for each in flight. */
+const requestsEach = 4;
+const mostMs = 5000;
+/** More requests in flight are tried while they raise the throughput by this share. */
+const gain = 0.15;
+
+/** Measures a server with blank rows, for some seconds: how long batches take, and what requests at once are worth. */
+export async function measureServer(engine: Engine, { served }: ServedModel, nowMs: () => number): Promise<Measured> {
+  const outputs = served.signature.outputs.map(({ name }) => name);
+  const send = async (rows: number): Promise<string | undefined> => {
+    const inputs = blankRows(served.signature.inputs, rows);
+    if (inputs === undefined) {
+      return "an input has a type that is not supported";
+    }
+    const response = await engine.run({ inputs, outputs, isBlank: true });
+    return response.kind === "done" ? undefined : response.message;
+  };
+  const fixedRows = served.signature.inputs[0]?.shape[0];
+  const sizes =
+    typeof fixedRows === "number" ? [fixedRows] : batchSizes.filter((rows) => rows <= (engine.mostRows ?? rows));
+  const batches: BatchTime[] = [];
+  let stopped: string | undefined;
+  for (const rows of sizes) {
+    const times: number[] = [];
+    for (let round = 0; round < rounds && stopped === undefined; round += 1) {
+      const startMs = nowMs();
+      stopped = await send(rows);
+      times.push(nowMs() - startMs);
+    }
+    if (stopped !== undefined) {
+      break;
+    }
+    const ms = Math.min(...times);
+    batches.push({ rows, ms, rowsPerSecond: (rows / Math.max(ms, 0.001)) * 1000 });
+    stopped = ms > slowMs ? `${rows} rows take ${Math.round(ms)} ms` : undefined;
+  }
+  const [best] = batches.toSorted((one, other) => other.rowsPerSecond - one.rowsPerSecond);
+  const bestRows = best?.rows ?? 0;
+  const inFlight =
+    best === undefined ? [] : await measureInFlight(() => send(bestRows), bestRows, engine.concurrency, nowMs);
+  return { batches, stopped, bestRows, inFlight };
+}
+
+async function measureInFlight(
+  send: () => Promise<unknown>,
+  rows: number,
+  concurrency: number,
+  nowMs: () => number,
+): Promise<InFlightRate[]> {
+  const rates: InFlightRate[] = [];
+  const beganMs = nowMs();
+  for (let inFlight = 1; inFlight <= concurrency && nowMs() - beganMs < mostMs; inFlight *= 2) {
+    const startMs = nowMs();
+    const sendSome = async (): Promise<void> => {
+      for (let request = 0; request < requestsEach; request += 1) {
+        await send();
+      }
+    };
+    await Promise.all(Array.from({ length: inFlight }, sendSome));
+    const seconds = Math.max(nowMs() - startMs, 0.001) / 1000;
+    const rowsPerSecond = (inFlight * requestsEach * rows) / seconds;
+    const before = rates.at(-1)?.rowsPerSecond ?? 0;
+    rates.push({ inFlight, rowsPerSecond });
+    if (rowsPerSecond < before * (1 + gain)) {
+      break;
+    }
+  }
+  return rates;
 }

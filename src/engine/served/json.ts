@@ -1,4 +1,4 @@
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import {
   isTensorType,
   type ModelSignature,
@@ -7,22 +7,24 @@ import {
   type TensorSignature,
   type TensorType,
 } from "../../columnar/tensor.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer } from "../../net/http.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
-import { elementTexts, parseAnswer, tensorOfJson } from "./json-values.js";
 import {
   type Answer,
   type AnswerMessage,
+  elementTexts,
   encodedRequest,
   type EncodedRequest,
   type Expected,
   type FindRequest,
   MalformedAnswer,
+  parseAnswer,
   type Protocol,
+  tensorOfJson,
   type UnfitRequest,
 } from "./protocol.js";
-import { ask, type Json, modelUrl, type ModelServer, untilReady } from "./server.js";
+import { ask, type Json, type ModelServer, modelUrl, untilReady } from "./server.js";
 
 /** The body of a request as JSON; a text `{{NAME}}` in it stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;

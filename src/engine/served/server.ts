@@ -1,10 +1,15 @@
 import { unescape } from "node:querystring";
 import type { ConnectionPool } from "../../net/connections.js";
-import { readJson } from "../../net/http.js";
-import { type HttpAnswer, type HttpEndpoint, type RequestHeaders, withoutValues } from "../../net/http-endpoint.js";
-import { BrokenTransfer, retryAfterMs } from "../../net/http-failures.js";
-import type { FindProxy } from "../../net/proxy.js";
-import type { ResponseHeaders, TlsSettings } from "../../net/request.js";
+import {
+  BrokenTransfer,
+  type HttpAnswer,
+  type HttpEndpoint,
+  readJson,
+  type RequestHeaders,
+  retryAfterMs,
+  withoutValues,
+} from "../../net/http.js";
+import type { FindProxy, ResponseHeaders, TlsSettings } from "../../net/request.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
 import { type RetryTools, tryAgain, type Verdict } from "../../util/retry.js";

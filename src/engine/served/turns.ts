@@ -1,8 +1,21 @@
-import type { ResponseHeaders } from "../../net/request.js";
-import { JobError } from "../../util/errors.js";
+import { Readable } from "node:stream";
+import type { AnswerFault } from "../../columnar/types.js";
+import { originOf, requestHead } from "../../net/connections.js";
+import { BrokenTransfer, headersNow, startTimeout, tookTooLong, verdictOf, withoutValues } from "../../net/http.js";
+import { decompressed, type HttpRequest, readBody, type ResponseHeaders, sendRequest } from "../../net/request.js";
+import { errnoOf, JobError } from "../../util/errors.js";
+import { tryAgain, type Verdict } from "../../util/retry.js";
 import type { ServerTraffic } from "../port.js";
-import { createHeaderPace } from "./pace.js";
-import { type ModelServer, type ModelServers, serverAway } from "./server.js";
+import { type EncodedRequest, ServerFault } from "./protocol.js";
+import {
+  type ModelServer,
+  type ModelServers,
+  placeOf,
+  type RefusalKind,
+  serverAway,
+  serversText,
+  serverText,
+} from "./server.js";
 
 /** What the end of a request says of its server. */
 export type RequestEnd =
@@ -65,6 +78,7 @@ interface Waiting {
  *
  * @param doing the act that messages begin with
  * @param isEager whether limits grow until the server is overloaded; otherwise, while the throughput grows
+ * @public so that tests count turns
  */
 export function openTurns(servers: ModelServers, doing: string, isEager: boolean): Turns {
   const [{ retry, most }] = servers;
@@ -467,6 +481,412 @@ function createEagerLimit(most: number): Limit {
         [limit, failures, wasOverloaded] = [Math.max(1, limit / 2), 0, true];
       }
       return halves;
+    },
+  };
+}
+
+/** Spreads requests as a server's headers say, so that it need not refuse any. */
+interface HeaderPace {
+  /** The time from which on a request of so many tokens may be sent. */
+  readyMs(tokens: number): number;
+  /** Counts a request that is sent. Returns what learns from the headers of its answer, or of a refusal. */
+  sent(tokens: number): (headers: ResponseHeaders) => void;
+}
+
+/** @param nowMs milliseconds of a clock that only grows @public so that tests count turns */
+export function createHeaderPace(nowMs: () => number): HeaderPace {
+  const [requests, tokens] = [createBucket("requests", nowMs), createBucket("tokens", nowMs)];
+  return {
+    readyMs: (count) => Math.max(requests.readyMs(1), tokens.readyMs(count)),
+    sent(count) {
+      const learn = [requests.take(1), tokens.take(count)];
+      return (headers) => {
+        for (const one of learn) {
+          one(headers);
+        }
+      };
+    },
+  };
+}
+
+/** Whether a refusal's headers say that neither requests nor tokens are used up: only this request must wait. @public so that tests see it */
+export function hasRoom(headers: ResponseHeaders): boolean {
+  const left = ["requests", "tokens"].map((kind) => headers.get(`x-ratelimit-remaining-${kind}`));
+  return left.some((one) => one !== null) && left.every((one) => one === null || Number(one) > 0);
+}
+
+const minuteMs = 60_000;
+
+/** What a server allows in a minute, of requests or of tokens: a bucket that fills up steadily. */
+function createBucket(kind: "requests" | "tokens", nowMs: () => number) {
+  /** undefined: the server names no limit. */
+  let perMs: number | undefined;
+  /** `sent`: all that was sent so far. */
+  let [capacity, level, levelMs, sent] = [0, 0, 0, 0];
+
+  const levelAt = (ms: number): number => Math.min(capacity, level + (ms - levelMs) * (perMs ?? 0));
+
+  return {
+    /** From when on so much may be sent. More than the bucket holds waits until it is full. */
+    readyMs(count: number): number {
+      if (perMs === undefined) {
+        return 0;
+      }
+      const ms = nowMs();
+      const missing = Math.min(count, capacity) - levelAt(ms);
+      return missing <= 0 ? 0 : ms + missing / perMs;
+    },
+    take(count: number): (headers: ResponseHeaders) => void {
+      const sentMs = nowMs();
+      [level, levelMs] = [levelAt(sentMs) - count, sentMs];
+      sent += count;
+      const sentThen = sent;
+
+      // The headers say what was left when the request came; what was sent since then is not in it.
+      return (headers) => {
+        const limit = numberOf(headers.get(`x-ratelimit-limit-${kind}`));
+        const remaining = numberOf(headers.get(`x-ratelimit-remaining-${kind}`));
+        if (limit === undefined || remaining === undefined || limit <= 0) {
+          return;
+        }
+        perMs = limit / minuteMs;
+        const resetMs = durationMs(headers.get(`x-ratelimit-reset-${kind}`));
+        capacity = Math.max(1, resetMs === undefined ? limit : Math.min(limit, remaining + resetMs * perMs));
+        levelMs = nowMs();
+        level = Math.min(capacity, remaining + (levelMs - sentMs) * perMs) - (sent - sentThen);
+      };
+    },
+  };
+}
+
+function numberOf(text: string | null): number | undefined {
+  return text !== null && /^\d+(\.\d+)?$/.test(text) ? Number(text) : undefined;
+}
+
+const unitsMs: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** A duration as OpenAI's headers have it ("6m0s", "8.64s", "12ms"), or seconds. */
+function durationMs(text: string | null): number | undefined {
+  if (text === null || text === "") {
+    return undefined;
+  }
+  if (/^\d+(\.\d+)?$/.test(text)) {
+    return Number(text) * 1000;
+  }
+  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
+  return parts.length === 0
+    ? undefined
+    : parts.reduce((sum, [, count, unit]) => sum + Number(count) * (unitsMs[unit ?? ""] ?? 0), 0);
+}
+
+/** A request to servers, until one of them has answered or refused it. */
+interface Question<T> {
+  /** The rows that it has. */
+  readonly rows: number;
+  /** The tokens that it takes, as servers count them before they answer. */
+  readonly tokens: number;
+  /** Failures of servers on it, before its rows may be the reason. */
+  readonly mostFaults: number;
+  /** Waits until it may be sent: before its turn, since it must not hold up those that it waits for. */
+  ready(this: void): Promise<void>;
+  /**
+   * Sends it, and reads the answer.
+   * @throws BrokenTransfer, ServerFault, or the error of a connection, if it may be sent again; JobError otherwise
+   */
+  send(this: void, turn: Turn): Promise<T>;
+  /**
+   * Whether a server that has failed on it answers another request: then its rows are the reason. undefined: there is none.
+   * @param answered other requests were answered since it first failed
+   */
+  works(this: void, turn: Turn, answered: boolean): Promise<boolean | undefined>;
+}
+
+/** The rows of a request are refused. */
+export interface RefusedRows {
+  readonly kind: "refused";
+  /** undefined: the server does not take them, or fails on them. */
+  readonly reason: AnswerFault | undefined;
+  readonly message: string;
+}
+
+/** An outcome, and how long it took to send the request and to read the answer. */
+type Timed<T> = (T | RefusedRows) & { readonly ms: number };
+
+/** Asks the servers that have a model. */
+interface Asking {
+  readonly traffic: ServerTraffic;
+  /** Answers so far. */
+  readonly answers: number;
+  /**
+   * Asks until a server has answered or refused: a server that does not answer, fails, or takes no requests now is asked
+   * again, or another one.
+   * @returns the outcome of `send`, and how long that took; an outcome of the kind "answered" is one with predictions
+   * @throws JobError NETWORK (75) after all retries; what `send` throws
+   */
+  ask<T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>>;
+  /** Ends all requests with the first error that ends the attempt: each of them could cost money. */
+  stop(this: void, error: unknown): void;
+}
+
+/** A server works, and was sent too many requests in a time. */
+class RateLimited extends BrokenTransfer {
+  /** How long this request alone must wait; 0: all of them must. */
+  readonly waitMs: number;
+
+  constructor(message: string, waitMs: number) {
+    super(message);
+    this.waitMs = waitMs;
+  }
+}
+
+/** A server that had the model does not know it. It may have restarted, and be loading it. */
+export class UnknownModel extends BrokenTransfer {
+  /** The error if it does not come back. */
+  readonly lasting: JobError;
+
+  constructor(message: string, lasting: JobError) {
+    super(message);
+    this.lasting = lasting;
+  }
+}
+
+/**
+ * Has a request sent again, after the pause that a server asks for which takes no more now.
+ * @throws BrokenTransfer; JobError NETWORK if the pause is too long
+ */
+export function refuseOverload(
+  turn: Turn,
+  { message, retryAfterMs, isRate }: Extract<RefusalKind, { readonly kind: "overloaded" }>,
+  headers: ResponseHeaders,
+): never {
+  if (isRate && hasRoom(headers)) {
+    throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
+  }
+  turn.pause(message, retryAfterMs);
+  throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
+}
+
+/** Errors of a connection that was never made. */
+const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
+
+/** Whether a request that failed was never sent. */
+export function wasUnsent(error: unknown): boolean {
+  return unsent.has(errnoOf(error) ?? "");
+}
+
+/**
+ * @param doing what messages begin with, before the names of servers: "scoring with"
+ * @param isEager as for `openTurns`
+ */
+export function openAsking(servers: ModelServers, doing: string, isEager: boolean): Asking {
+  const all = `${doing} ${serversText(servers)}`;
+  const turns = openTurns(servers, all, isEager);
+
+  const judge = ({ server }: Turn, error: unknown): Verdict =>
+    error instanceof ServerFault
+      ? { kind: "again", found: error.message }
+      : verdictOf(placeOf(server, `${doing} ${serverText(server)}`), error);
+
+  const ask = async <T extends { readonly kind: string }>(question: Question<T>): Promise<Timed<T>> => {
+    let last: ModelServer | undefined;
+    /** The last failure of `send`. What is thrown elsewhere ends the request. */
+    let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+    /** Failures of servers on this request; answers of others before the first one, and before the last try. */
+    let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
+    const [{ retry }] = servers;
+
+    const tryOnce = async (): Promise<Timed<T>> => {
+      await (waitMs > 0 ? retry.sleep(waitMs) : undefined);
+      await question.ready();
+      const turn = await turns.begin(question.tokens, last);
+      last = turn.server;
+      const startedMs = retry.nowMs();
+      let end: RequestEnd = { kind: "works" };
+
+      try {
+        const outcome = await question.send(turn);
+        const ms = retry.nowMs() - startedMs;
+        end = outcome.kind === "answered" ? { kind: "answered", rows: question.rows, ms } : end;
+        return { ...outcome, ms };
+      } catch (error) {
+        const verdict = judge(turn, error);
+        if (verdict.kind === "end") {
+          turns.stop(verdict.error);
+          failure = { error, verdict };
+          throw error;
+        }
+
+        const { found } = verdict;
+        // Requests may wait longer for their turn than for a server that is away: it is there if others were answered.
+        const isNew = error instanceof RateLimited && turns.answers > answersAtFailure;
+        failure = { error, verdict: { ...verdict, isNew } };
+        answersAtFailure = turns.answers;
+        waitMs = error instanceof RateLimited ? error.waitMs : 0;
+        if (!(error instanceof ServerFault)) {
+          end = { kind: endOf(error), found };
+          throw error;
+        }
+
+        end = { kind: "failed", found };
+        answersBefore = faults === 0 ? turns.answers : answersBefore;
+        faults += 1;
+        const works =
+          faults >= question.mostFaults ? await question.works(turn, turns.answers > answersBefore) : undefined;
+        if (works === true) {
+          end = { kind: "works" };
+          return { kind: "refused", reason: undefined, message: found, ms: 0 };
+        }
+        end = works === false ? { kind: "unavailable", found } : end;
+        throw error;
+      } finally {
+        turn.end(end);
+      }
+    };
+
+    const rules = {
+      judge: (error: unknown): Verdict =>
+        failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
+      code: "NETWORK",
+      hint: serverAway,
+    } as const;
+    return await tryAgain(all, retry, rules, tryOnce);
+  };
+
+  return {
+    traffic: turns.traffic,
+    get answers() {
+      return turns.answers;
+    },
+    ask,
+    stop: turns.stop,
+  };
+}
+
+/** What a request without answer says of its server. */
+function endOf(error: unknown): "unavailable" | "overloaded" | "failed" {
+  if (error instanceof UnknownModel) {
+    return "failed"; // the server is there
+  }
+  return error instanceof RateLimited ? (error.waitMs > 0 ? "failed" : "overloaded") : "unavailable";
+}
+
+/** A response that was read to its end. */
+export interface Received {
+  readonly status: number;
+  readonly headers: ResponseHeaders;
+  /** It is no Buffer, whose `slice` does not copy. */
+  readonly body: Uint8Array<ArrayBuffer>;
+  /** The body as text for messages, logs and rejected rows: without credentials that the server quotes. */
+  readonly said: () => string;
+}
+
+/** Bytes of an answer, besides the values that it must have: more than any server needs to describe them. */
+export const usualAnswerBytes = 64 * 1024 * 1024;
+
+interface PostOptions {
+  /** Whether it is sent again when a connection that was used before is closed without an answer. */
+  readonly mayResend: boolean;
+  /** The most bytes of an answer. */
+  readonly mostBytes: number;
+}
+
+/**
+ * Asks for predictions.
+ * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `connections` and `sendRequest` throw
+ */
+export async function post(
+  server: ModelServer,
+  inferUrl: string,
+  encoded: EncodedRequest,
+  options: PostOptions,
+): Promise<Received> {
+  const { body } = encoded;
+  const url = new URL(inferUrl);
+  const own = await headersNow(server.headers);
+  const plain = { ...own, ...encoded.headers };
+  const headers = (await server.sign?.({ method: "POST", url, headers: plain, body })) ?? plain;
+
+  const proxy = server.findProxy(url);
+  const answer =
+    proxy === undefined
+      ? await postDirectly(server, url, { headers, body }, options)
+      : await postThrough(server, url, { headers, body, proxy }, options.mostBytes);
+
+  // AWS quotes these headers of a signature when it refuses one.
+  const signed = { login: headers["authorization"] ?? "", token: headers["x-amz-security-token"] ?? "" };
+  const credentials = { ...own, ...server.hidden, ...signed };
+  return { ...answer, said: () => withoutValues(Buffer.from(answer.body).toString("utf8"), credentials) };
+}
+
+/** Sends a request over a connection of the pool: Node's HTTP client takes several times as long. */
+async function postDirectly(
+  { connections, signal, timeoutMs }: ModelServer,
+  url: URL,
+  { headers, body }: Pick<HttpRequest, "headers" | "body">,
+  { mayResend, mostBytes }: PostOptions,
+): Promise<Omit<Received, "said">> {
+  const head = requestHead("POST", `${url.pathname}${url.search}`, { host: url.host, ...headers });
+  const { collect, collected } = createCollector(mostBytes);
+  const onHeaders = (): ((chunk: Uint8Array) => void) => (chunk) => collect(new Uint8Array(chunk)); // it is overwritten
+  const exchange = { head, body, signal, timeoutMs, mayResend, onHeaders };
+  const { status, headers: received } = await connections.exchange(originOf(url), exchange);
+
+  const get = (name: string): string | null => received[name] ?? null;
+  const encoding = get("content-encoding");
+  const sent = collected();
+  // The request asks for no compression, but a proxy in front of the server may compress anyway.
+  const plain = encoding === null ? sent : await readAll(decompressed(Readable.from([sent]), encoding), mostBytes);
+  return { status, headers: { get }, body: plain };
+}
+
+async function postThrough(
+  { signal, timeoutMs, tls }: ModelServer,
+  url: URL,
+  request: Pick<HttpRequest, "headers" | "body" | "proxy">,
+  mostBytes: number,
+): Promise<Omit<Received, "said">> {
+  using watch = startTimeout(signal, timeoutMs, tookTooLong);
+  const response = await sendRequest(url, { method: "POST", ...request, signal: watch.signal, tls });
+  const { status, headers } = response;
+  return { status, headers, body: await readAll(readBody(response, watch.signal), mostBytes) };
+}
+
+async function readAll(pieces: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+  const { collect, collected } = createCollector(mostBytes);
+  for await (const piece of pieces) {
+    collect(piece);
+  }
+  return collected();
+}
+
+/** Collects pieces as one array. `collect` throws ServerFault beyond `mostBytes`. */
+function createCollector(mostBytes: number): {
+  readonly collect: (piece: Uint8Array) => void;
+  readonly collected: () => Uint8Array<ArrayBuffer>;
+} {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  return {
+    collect(piece) {
+      size += piece.length;
+      if (size > mostBytes) {
+        const mebibytes = Math.floor(mostBytes / 2 ** 20);
+        throw new ServerFault(`the answer has more than ${mebibytes} MiB, far more than was asked for`);
+      }
+      pieces.push(piece);
+    },
+    collected() {
+      const [first] = pieces;
+      if (pieces.length === 1 && first?.constructor === Uint8Array) {
+        return first as Uint8Array<ArrayBuffer>;
+      }
+      const bytes = new Uint8Array(size);
+      let at = 0;
+      for (const piece of pieces) {
+        bytes.set(piece, at);
+        at += piece.length;
+      }
+      return bytes;
     },
   };
 }

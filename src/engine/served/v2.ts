@@ -1,5 +1,5 @@
 import { isUtf8 } from "node:buffer";
-import type { ServedFacts } from "../../binding/served-model.js";
+import type { ServedFacts } from "../../binding/model-facts.js";
 import {
   elementCount,
   isTensorType,
@@ -11,11 +11,9 @@ import {
   type Texts,
 } from "../../columnar/tensor.js";
 import { bytesPerElement, elementsOf } from "../../columnar/values.js";
-import { readText } from "../../net/http.js";
-import { BrokenTransfer } from "../../net/http-failures.js";
+import { BrokenTransfer, readText } from "../../net/http.js";
 import { fieldsOf } from "../../util/checks.js";
 import { JobError } from "../../util/errors.js";
-import { parseAnswer, tensorJson, tensorOfJson, UnfitValue } from "./json-values.js";
 import {
   type Answer,
   type AnswerMessage,
@@ -23,12 +21,16 @@ import {
   type EncodedRequest,
   type FindRequest,
   MalformedAnswer,
+  parseAnswer,
   type Protocol,
   type RequestParts,
   type ServerStatistics,
+  tensorJson,
+  tensorOfJson,
   type UnfitRequest,
+  UnfitValue,
 } from "./protocol.js";
-import { ask, type Json, listIn, modelUrl, type ModelServer, untilReady, urlAt } from "./server.js";
+import { ask, type Json, listIn, type ModelServer, modelUrl, untilReady, urlAt } from "./server.js";
 
 /** The Open Inference Protocol, version 2, over HTTP. */
 export const v2: Protocol = {

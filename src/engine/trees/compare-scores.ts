@@ -41,3 +41,6 @@ function isNear(a: number, b: number, bound: number): boolean {
 function isSameBytes(a: Uint8Array | Uint32Array, b: Uint8Array | Uint32Array): boolean {
   return a.length === b.length && a.every((value, index) => value === b[index]);
 }
+
+/** The compiled trees and ONNX Runtime give different scores for the same row. */
+export class Mismatch extends Error {}

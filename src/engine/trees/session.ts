@@ -3,8 +3,7 @@ import type { Tensor } from "../../columnar/tensor.js";
 import { messageOf } from "../../util/errors.js";
 import type { OnnxSession } from "../onnx/session.js";
 import type { EngineRequest, TreesState } from "../port.js";
-import { differenceOf } from "./compare-scores.js";
-import { Mismatch } from "./ensemble.js";
+import { differenceOf, Mismatch } from "./compare-scores.js";
 import type { OpenPart, TreeModel } from "./tree-model.js";
 
 /** A session of ONNX Runtime whose trees are compiled once there are enough rows for it. */

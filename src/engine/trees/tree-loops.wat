@@ -8,157 +8,46 @@
 
   ;; How many of a feature's thresholds lie below each of its values: -1 where the value is NaN. Sorted, with NaN or infinity behind
   ;; them up to a power of two, half of which is `firstHalf` (bytes). Four rows at a time, each `stride` bytes after the one before.
-  (func (export "rankFloats")
+  ;; each T Kind size shift: f32 Floats 4 2, f64 Doubles 8 3
+  (func (export "rank{Kind}")
     (param $x i32) (param $stride i32) (param $rows i32) (param $thresholds i32) (param $firstHalf i32) (param $out i32)
     (local $end i32) (local $half i32)
-    (local $a f32) (local $b f32) (local $c f32) (local $d f32)
+    (local $a {T}) (local $b {T}) (local $c {T}) (local $d {T})
     (local $ata i32) (local $atb i32) (local $atc i32) (local $atd i32)
     (local.set $end (i32.add (local.get $out) (i32.shl (local.get $rows) (i32.const 2))))
     (block $through
       (loop $next
         (br_if $through (i32.ge_u (local.get $out) (local.get $end)))
-        (local.set $a (f32.load (local.get $x)))
+        ;; each row: a, b, c, d
+        (local.set ${row} ({T}.load (local.get $x)))
         (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $b (f32.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $c (f32.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $d (f32.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $ata (local.get $thresholds))
-        (local.set $atb (local.get $thresholds))
-        (local.set $atc (local.get $thresholds))
-        (local.set $atd (local.get $thresholds))
+        ;; end
+        ;; each row: a, b, c, d
+        (local.set $at{row} (local.get $thresholds))
+        ;; end
         (local.set $half (local.get $firstHalf))
         (loop $closer
-          (local.set $ata
+          ;; each row: a, b, c, d
+          (local.set $at{row}
             (select
-              (i32.add (local.get $ata) (local.get $half))
-              (local.get $ata)
-              (f32.gt
-                (local.get $a)
-                (f32.load (i32.sub (i32.add (local.get $ata) (local.get $half)) (i32.const 4))))))
-          (local.set $atb
-            (select
-              (i32.add (local.get $atb) (local.get $half))
-              (local.get $atb)
-              (f32.gt
-                (local.get $b)
-                (f32.load (i32.sub (i32.add (local.get $atb) (local.get $half)) (i32.const 4))))))
-          (local.set $atc
-            (select
-              (i32.add (local.get $atc) (local.get $half))
-              (local.get $atc)
-              (f32.gt
-                (local.get $c)
-                (f32.load (i32.sub (i32.add (local.get $atc) (local.get $half)) (i32.const 4))))))
-          (local.set $atd
-            (select
-              (i32.add (local.get $atd) (local.get $half))
-              (local.get $atd)
-              (f32.gt
-                (local.get $d)
-                (f32.load (i32.sub (i32.add (local.get $atd) (local.get $half)) (i32.const 4))))))
+              (i32.add (local.get $at{row}) (local.get $half))
+              (local.get $at{row})
+              ({T}.gt
+                (local.get ${row})
+                ({T}.load (i32.sub (i32.add (local.get $at{row}) (local.get $half)) (i32.const {size}))))))
+          ;; end
           (local.set $half (i32.shr_u (local.get $half) (i32.const 1)))
-          (br_if $closer (i32.ge_u (local.get $half) (i32.const 4))))
-        (i32.store offset=0 (local.get $out)
+          (br_if $closer (i32.ge_u (local.get $half) (i32.const {size}))))
+        ;; each row i: a 0, b 1, c 2, d 3
+        (i32.store offset={i * 4} (local.get $out)
           (select
             (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $ata) (local.get $thresholds)) (i32.const 2))
-            (f32.ne (local.get $a) (local.get $a))))
-        (i32.store offset=4 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atb) (local.get $thresholds)) (i32.const 2))
-            (f32.ne (local.get $b) (local.get $b))))
-        (i32.store offset=8 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atc) (local.get $thresholds)) (i32.const 2))
-            (f32.ne (local.get $c) (local.get $c))))
-        (i32.store offset=12 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atd) (local.get $thresholds)) (i32.const 2))
-            (f32.ne (local.get $d) (local.get $d))))
+            (i32.shr_u (i32.sub (local.get $at{row}) (local.get $thresholds)) (i32.const {shift}))
+            ({T}.ne (local.get ${row}) (local.get ${row}))))
+        ;; end
         (local.set $out (i32.add (local.get $out) (i32.const 16)))
         (br $next))))
-
-  (func (export "rankDoubles")
-    (param $x i32) (param $stride i32) (param $rows i32) (param $thresholds i32) (param $firstHalf i32) (param $out i32)
-    (local $end i32) (local $half i32)
-    (local $a f64) (local $b f64) (local $c f64) (local $d f64)
-    (local $ata i32) (local $atb i32) (local $atc i32) (local $atd i32)
-    (local.set $end (i32.add (local.get $out) (i32.shl (local.get $rows) (i32.const 2))))
-    (block $through
-      (loop $next
-        (br_if $through (i32.ge_u (local.get $out) (local.get $end)))
-        (local.set $a (f64.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $b (f64.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $c (f64.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $d (f64.load (local.get $x)))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $ata (local.get $thresholds))
-        (local.set $atb (local.get $thresholds))
-        (local.set $atc (local.get $thresholds))
-        (local.set $atd (local.get $thresholds))
-        (local.set $half (local.get $firstHalf))
-        (loop $closer
-          (local.set $ata
-            (select
-              (i32.add (local.get $ata) (local.get $half))
-              (local.get $ata)
-              (f64.gt
-                (local.get $a)
-                (f64.load (i32.sub (i32.add (local.get $ata) (local.get $half)) (i32.const 8))))))
-          (local.set $atb
-            (select
-              (i32.add (local.get $atb) (local.get $half))
-              (local.get $atb)
-              (f64.gt
-                (local.get $b)
-                (f64.load (i32.sub (i32.add (local.get $atb) (local.get $half)) (i32.const 8))))))
-          (local.set $atc
-            (select
-              (i32.add (local.get $atc) (local.get $half))
-              (local.get $atc)
-              (f64.gt
-                (local.get $c)
-                (f64.load (i32.sub (i32.add (local.get $atc) (local.get $half)) (i32.const 8))))))
-          (local.set $atd
-            (select
-              (i32.add (local.get $atd) (local.get $half))
-              (local.get $atd)
-              (f64.gt
-                (local.get $d)
-                (f64.load (i32.sub (i32.add (local.get $atd) (local.get $half)) (i32.const 8))))))
-          (local.set $half (i32.shr_u (local.get $half) (i32.const 1)))
-          (br_if $closer (i32.ge_u (local.get $half) (i32.const 8))))
-        (i32.store offset=0 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $ata) (local.get $thresholds)) (i32.const 3))
-            (f64.ne (local.get $a) (local.get $a))))
-        (i32.store offset=4 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atb) (local.get $thresholds)) (i32.const 3))
-            (f64.ne (local.get $b) (local.get $b))))
-        (i32.store offset=8 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atc) (local.get $thresholds)) (i32.const 3))
-            (f64.ne (local.get $c) (local.get $c))))
-        (i32.store offset=12 (local.get $out)
-          (select
-            (i32.const -1)
-            (i32.shr_u (i32.sub (local.get $atd) (local.get $thresholds)) (i32.const 3))
-            (f64.ne (local.get $d) (local.get $d))))
-        (local.set $out (i32.add (local.get $out) (i32.const 16)))
-        (br $next))))
+  ;; end
 
   ;; Ranks from `base` on as bytes that gt_s compares: 0 to 255, less 128. NaN counts as `nan` says: -1: below all; 2^30: above all.
   (func (export "rankBytes") (param $ranks i32) (param $rows i32) (param $base i32) (param $nan i32) (param $out i32)
@@ -184,15 +73,16 @@
         (br $next))))
 
   ;; 0 for each value that is one of the members, 1 for others, `nan` for NaN. Members are laid out as thresholds are, with NaN behind.
-  (func (export "memberFloats")
+  ;; each T Kind size: f32 Floats 4, f64 Doubles 8
+  (func (export "member{Kind}")
     (param $x i32) (param $stride i32) (param $rows i32) (param $members i32) (param $firstHalf i32)
     (param $nan i32) (param $out i32)
-    (local $end i32) (local $half i32) (local $at i32) (local $value f32)
+    (local $end i32) (local $half i32) (local $at i32) (local $value {T})
     (local.set $end (i32.add (local.get $out) (local.get $rows)))
     (block $through
       (loop $next
         (br_if $through (i32.ge_u (local.get $out) (local.get $end)))
-        (local.set $value (f32.load (local.get $x)))
+        (local.set $value ({T}.load (local.get $x)))
         (local.set $at (local.get $members))
         (local.set $half (local.get $firstHalf))
         (loop $closer
@@ -200,49 +90,20 @@
             (select
               (i32.add (local.get $at) (local.get $half))
               (local.get $at)
-              (f32.gt
+              ({T}.gt
                 (local.get $value)
-                (f32.load (i32.sub (i32.add (local.get $at) (local.get $half)) (i32.const 4))))))
+                ({T}.load (i32.sub (i32.add (local.get $at) (local.get $half)) (i32.const {size}))))))
           (local.set $half (i32.shr_u (local.get $half) (i32.const 1)))
-          (br_if $closer (i32.ge_u (local.get $half) (i32.const 4))))
+          (br_if $closer (i32.ge_u (local.get $half) (i32.const {size}))))
         (i32.store8 (local.get $out)
           (select
             (local.get $nan)
-            (f32.ne (local.get $value) (f32.load (local.get $at)))
-            (f32.ne (local.get $value) (local.get $value))))
+            ({T}.ne (local.get $value) ({T}.load (local.get $at)))
+            ({T}.ne (local.get $value) (local.get $value))))
         (local.set $x (i32.add (local.get $x) (local.get $stride)))
         (local.set $out (i32.add (local.get $out) (i32.const 1)))
         (br $next))))
-
-  (func (export "memberDoubles")
-    (param $x i32) (param $stride i32) (param $rows i32) (param $members i32) (param $firstHalf i32)
-    (param $nan i32) (param $out i32)
-    (local $end i32) (local $half i32) (local $at i32) (local $value f64)
-    (local.set $end (i32.add (local.get $out) (local.get $rows)))
-    (block $through
-      (loop $next
-        (br_if $through (i32.ge_u (local.get $out) (local.get $end)))
-        (local.set $value (f64.load (local.get $x)))
-        (local.set $at (local.get $members))
-        (local.set $half (local.get $firstHalf))
-        (loop $closer
-          (local.set $at
-            (select
-              (i32.add (local.get $at) (local.get $half))
-              (local.get $at)
-              (f64.gt
-                (local.get $value)
-                (f64.load (i32.sub (i32.add (local.get $at) (local.get $half)) (i32.const 8))))))
-          (local.set $half (i32.shr_u (local.get $half) (i32.const 1)))
-          (br_if $closer (i32.ge_u (local.get $half) (i32.const 8))))
-        (i32.store8 (local.get $out)
-          (select
-            (local.get $nan)
-            (f64.ne (local.get $value) (f64.load (local.get $at)))
-            (f64.ne (local.get $value) (local.get $value))))
-        (local.set $x (i32.add (local.get $x) (local.get $stride)))
-        (local.set $out (i32.add (local.get $out) (i32.const 1)))
-        (br $next))))
+  ;; end
 
   ;; The leaf of each of 64 rows in a tree of up to 256 leaves: the first one that no false condition rules out.
   ;; Eight leaves are a group, a bit of a byte each; a row's byte is ruled out by all conditions above these leaves.
@@ -254,126 +115,55 @@
     (local.set $nibble (v128.const i32x4 0x0f0f0f0f 0x0f0f0f0f 0x0f0f0f0f 0x0f0f0f0f))
     (local.set $low (v128.const i8x16 255 0 1 0 2 0 1 0 3 0 1 0 2 0 1 0)) ;; the lowest bit of half a byte
     (local.set $high (v128.const i8x16 255 4 5 4 6 4 5 4 7 4 5 4 6 4 5 4))
-    (local.set $exit0 (v128.const i32x4 -1 -1 -1 -1))
-    (local.set $exit1 (v128.const i32x4 -1 -1 -1 -1))
-    (local.set $exit2 (v128.const i32x4 -1 -1 -1 -1))
-    (local.set $exit3 (v128.const i32x4 -1 -1 -1 -1))
+    ;; each i: 0, 1, 2, 3
+    (local.set $exit{i} (v128.const i32x4 -1 -1 -1 -1))
+    ;; end
     (loop $nextGroup
       (local.set $end (i32.load (local.get $entry)))
       (local.set $entry (i32.add (local.get $entry) (i32.const 8)))
       (local.set $end (i32.add (local.get $entry) (local.get $end)))
-      (local.set $open0 (v128.const i32x4 -1 -1 -1 -1))
-      (local.set $open1 (v128.const i32x4 -1 -1 -1 -1))
-      (local.set $open2 (v128.const i32x4 -1 -1 -1 -1))
-      (local.set $open3 (v128.const i32x4 -1 -1 -1 -1))
+      ;; each i: 0, 1, 2, 3
+      (local.set $open{i} (v128.const i32x4 -1 -1 -1 -1))
+      ;; end
       (block $through
         (loop $nextEntry
           (br_if $through (i32.eq (local.get $entry) (local.get $end)))
           (local.set $column (i32.add (i32.load (local.get $entry)) (local.get $row)))
           (local.set $threshold (v128.load8_splat offset=4 (local.get $entry)))
           (local.set $mask (v128.load8_splat offset=5 (local.get $entry)))
-          (local.set $open0
+          ;; each i: 0, 1, 2, 3
+          (local.set $open{i}
             (v128.andnot
-              (local.get $open0)
+              (local.get $open{i})
               (v128.and
-                (i8x16.gt_s (v128.load offset=0 (local.get $column)) (local.get $threshold))
+                (i8x16.gt_s (v128.load offset={i * 16} (local.get $column)) (local.get $threshold))
                 (local.get $mask))))
-          (local.set $open1
-            (v128.andnot
-              (local.get $open1)
-              (v128.and
-                (i8x16.gt_s (v128.load offset=16 (local.get $column)) (local.get $threshold))
-                (local.get $mask))))
-          (local.set $open2
-            (v128.andnot
-              (local.get $open2)
-              (v128.and
-                (i8x16.gt_s (v128.load offset=32 (local.get $column)) (local.get $threshold))
-                (local.get $mask))))
-          (local.set $open3
-            (v128.andnot
-              (local.get $open3)
-              (v128.and
-                (i8x16.gt_s (v128.load offset=48 (local.get $column)) (local.get $threshold))
-                (local.get $mask))))
+          ;; end
           (local.set $entry (i32.add (local.get $entry) (i32.const 8)))
           (br $nextEntry)))
-      (local.set $exit0
+      ;; each i: 0, 1, 2, 3
+      (local.set $exit{i}
         (i8x16.min_u
-          (local.get $exit0)
+          (local.get $exit{i})
           (i8x16.add_sat_u
             (local.get $base)
             (i8x16.min_u
-              (i8x16.swizzle (local.get $low) (v128.and (local.get $open0) (local.get $nibble)))
+              (i8x16.swizzle (local.get $low) (v128.and (local.get $open{i}) (local.get $nibble)))
               (i8x16.swizzle
                 (local.get $high)
-                (v128.and (i16x8.shr_u (local.get $open0) (i32.const 4)) (local.get $nibble)))))))
-      (local.set $exit1
-        (i8x16.min_u
-          (local.get $exit1)
-          (i8x16.add_sat_u
-            (local.get $base)
-            (i8x16.min_u
-              (i8x16.swizzle (local.get $low) (v128.and (local.get $open1) (local.get $nibble)))
-              (i8x16.swizzle
-                (local.get $high)
-                (v128.and (i16x8.shr_u (local.get $open1) (i32.const 4)) (local.get $nibble)))))))
-      (local.set $exit2
-        (i8x16.min_u
-          (local.get $exit2)
-          (i8x16.add_sat_u
-            (local.get $base)
-            (i8x16.min_u
-              (i8x16.swizzle (local.get $low) (v128.and (local.get $open2) (local.get $nibble)))
-              (i8x16.swizzle
-                (local.get $high)
-                (v128.and (i16x8.shr_u (local.get $open2) (i32.const 4)) (local.get $nibble)))))))
-      (local.set $exit3
-        (i8x16.min_u
-          (local.get $exit3)
-          (i8x16.add_sat_u
-            (local.get $base)
-            (i8x16.min_u
-              (i8x16.swizzle (local.get $low) (v128.and (local.get $open3) (local.get $nibble)))
-              (i8x16.swizzle
-                (local.get $high)
-                (v128.and (i16x8.shr_u (local.get $open3) (i32.const 4)) (local.get $nibble)))))))
+                (v128.and (i16x8.shr_u (local.get $open{i}) (i32.const 4)) (local.get $nibble)))))))
+      ;; end
       (local.set $base
         (i8x16.add (local.get $base) (v128.const i32x4 0x08080808 0x08080808 0x08080808 0x08080808)))
       (local.set $groups (i32.sub (local.get $groups) (i32.const 1)))
       (br_if $nextGroup (local.get $groups)))
-    (v128.store offset=0 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit0))))
-    (v128.store offset=16 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit0))))
-    (v128.store offset=32 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit0))))
-    (v128.store offset=48 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit0))))
-    (v128.store offset=64 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit1))))
-    (v128.store offset=80 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit1))))
-    (v128.store offset=96 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit1))))
-    (v128.store offset=112 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit1))))
-    (v128.store offset=128 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit2))))
-    (v128.store offset=144 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit2))))
-    (v128.store offset=160 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit2))))
-    (v128.store offset=176 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit2))))
-    (v128.store offset=192 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit3))))
-    (v128.store offset=208 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_low_i8x16_u (local.get $exit3))))
-    (v128.store offset=224 (local.get $exits)
-      (i32x4.extend_low_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit3))))
-    (v128.store offset=240 (local.get $exits)
-      (i32x4.extend_high_i16x8_u (i16x8.extend_high_i8x16_u (local.get $exit3)))))
+    ;; each i: 0, 1, 2, 3
+    ;; each part inner outer: 0 low low, 1 low high, 2 high low, 3 high high
+    (v128.store offset={i * 64 + part * 16} (local.get $exits)
+      (i32x4.extend_{outer}_i16x8_u (i16x8.extend_{inner}_i8x16_u (local.get $exit{i}))))
+    ;; end
+    ;; end
+  )
 
   ;; The same in a tree of any size, from node to node, eight rows at a time. A node: column, threshold, where its children lie (the true
   ;; one first), its leaf. A leaf's children are itself.
@@ -382,215 +172,63 @@
     (local $at0 i32) (local $at1 i32) (local $at2 i32) (local $at3 i32) (local $at4 i32) (local $at5 i32) (local $at6 i32) (local $at7 i32)
     (local.set $end (i32.add (local.get $exits) (i32.const 256)))
     (loop $nextRows
-      (local.set $at0 (local.get $root))
-      (local.set $at1 (local.get $root))
-      (local.set $at2 (local.get $root))
-      (local.set $at3 (local.get $root))
-      (local.set $at4 (local.get $root))
-      (local.set $at5 (local.get $root))
-      (local.set $at6 (local.get $root))
-      (local.set $at7 (local.get $root))
+      ;; each i: 0, 1, 2, 3, 4, 5, 6, 7
+      (local.set $at{i} (local.get $root))
+      ;; end
       (local.set $left (local.get $depth))
       (block $through
         (loop $deeper
           (br_if $through (i32.eqz (local.get $left)))
-          (local.set $at0
+          ;; each i: 0, 1, 2, 3, 4, 5, 6, 7
+          (local.set $at{i}
             (i32.add
-              (i32.load offset=8 (local.get $at0))
+              (i32.load offset=8 (local.get $at{i}))
               (i32.shl
                 (i32.gt_s
-                  (i32.load8_s offset=0 (i32.add (i32.load (local.get $at0)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at0)))
+                  (i32.load8_s offset={i} (i32.add (i32.load (local.get $at{i})) (local.get $row)))
+                  (i32.load offset=4 (local.get $at{i})))
                 (i32.const 4))))
-          (local.set $at1
-            (i32.add
-              (i32.load offset=8 (local.get $at1))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=1 (i32.add (i32.load (local.get $at1)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at1)))
-                (i32.const 4))))
-          (local.set $at2
-            (i32.add
-              (i32.load offset=8 (local.get $at2))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=2 (i32.add (i32.load (local.get $at2)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at2)))
-                (i32.const 4))))
-          (local.set $at3
-            (i32.add
-              (i32.load offset=8 (local.get $at3))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=3 (i32.add (i32.load (local.get $at3)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at3)))
-                (i32.const 4))))
-          (local.set $at4
-            (i32.add
-              (i32.load offset=8 (local.get $at4))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=4 (i32.add (i32.load (local.get $at4)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at4)))
-                (i32.const 4))))
-          (local.set $at5
-            (i32.add
-              (i32.load offset=8 (local.get $at5))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=5 (i32.add (i32.load (local.get $at5)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at5)))
-                (i32.const 4))))
-          (local.set $at6
-            (i32.add
-              (i32.load offset=8 (local.get $at6))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=6 (i32.add (i32.load (local.get $at6)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at6)))
-                (i32.const 4))))
-          (local.set $at7
-            (i32.add
-              (i32.load offset=8 (local.get $at7))
-              (i32.shl
-                (i32.gt_s
-                  (i32.load8_s offset=7 (i32.add (i32.load (local.get $at7)) (local.get $row)))
-                  (i32.load offset=4 (local.get $at7)))
-                (i32.const 4))))
+          ;; end
           (local.set $left (i32.sub (local.get $left) (i32.const 1)))
           (br $deeper)))
-      (i32.store offset=0 (local.get $exits) (i32.load offset=12 (local.get $at0)))
-      (i32.store offset=4 (local.get $exits) (i32.load offset=12 (local.get $at1)))
-      (i32.store offset=8 (local.get $exits) (i32.load offset=12 (local.get $at2)))
-      (i32.store offset=12 (local.get $exits) (i32.load offset=12 (local.get $at3)))
-      (i32.store offset=16 (local.get $exits) (i32.load offset=12 (local.get $at4)))
-      (i32.store offset=20 (local.get $exits) (i32.load offset=12 (local.get $at5)))
-      (i32.store offset=24 (local.get $exits) (i32.load offset=12 (local.get $at6)))
-      (i32.store offset=28 (local.get $exits) (i32.load offset=12 (local.get $at7)))
+      ;; each i: 0, 1, 2, 3, 4, 5, 6, 7
+      (i32.store offset={i * 4} (local.get $exits) (i32.load offset=12 (local.get $at{i})))
+      ;; end
       (local.set $row (i32.add (local.get $row) (i32.const 8)))
       (local.set $exits (i32.add (local.get $exits) (i32.const 32)))
       (br_if $nextRows (i32.ne (local.get $exits) (local.get $end)))))
 
   ;; What the leaves of 64 rows make of their scores.
-  (func $addFloats (param $scores i32) (param $leaves i32) (param $exits i32)
+  ;; each T Kind size shift: f32 Floats 4 2, f64 Doubles 8 3
+  (func $add{Kind} (param $scores i32) (param $leaves i32) (param $exits i32)
     (local $end i32)
     (local.set $end (i32.add (local.get $exits) (i32.const 256)))
     (loop $next
-        (f32.store offset=0 (local.get $scores)
-          (f32.add
-            (f32.load offset=0 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=4 (local.get $scores)
-          (f32.add
-            (f32.load offset=4 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=4 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=8 (local.get $scores)
-          (f32.add
-            (f32.load offset=8 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=8 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=12 (local.get $scores)
-          (f32.add
-            (f32.load offset=12 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=12 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=16 (local.get $scores)
-          (f32.add
-            (f32.load offset=16 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=16 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=20 (local.get $scores)
-          (f32.add
-            (f32.load offset=20 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=20 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=24 (local.get $scores)
-          (f32.add
-            (f32.load offset=24 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=24 (local.get $exits)) (i32.const 2))))))
-        (f32.store offset=28 (local.get $scores)
-          (f32.add
-            (f32.load offset=28 (local.get $scores))
-            (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=28 (local.get $exits)) (i32.const 2))))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 32)))
+      ;; each i: 0, 1, 2, 3, 4, 5, 6, 7
+      ({T}.store offset={i * size} (local.get $scores)
+        ({T}.add
+          ({T}.load offset={i * size} (local.get $scores))
+          ({T}.load (i32.add (local.get $leaves) (i32.shl (i32.load offset={i * 4} (local.get $exits)) (i32.const {shift}))))))
+      ;; end
+      (local.set $scores (i32.add (local.get $scores) (i32.const {8 * size})))
       (local.set $exits (i32.add (local.get $exits) (i32.const 32)))
       (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  (func $addDoubles (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32)
+  ;; end
+
+  ;; each T Kind size shift: f32 Floats 4 2, f64 Doubles 8 3
+  ;; each which is: min lt, max gt
+  (func ${which}{Kind} (param $scores i32) (param $leaves i32) (param $exits i32)
+    (local $end i32) (local $value {T}) (local $sum {T})
     (local.set $end (i32.add (local.get $exits) (i32.const 256)))
     (loop $next
-        (f64.store offset=0 (local.get $scores)
-          (f64.add
-            (f64.load offset=0 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=8 (local.get $scores)
-          (f64.add
-            (f64.load offset=8 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=4 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=16 (local.get $scores)
-          (f64.add
-            (f64.load offset=16 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=8 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=24 (local.get $scores)
-          (f64.add
-            (f64.load offset=24 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=12 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=32 (local.get $scores)
-          (f64.add
-            (f64.load offset=32 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=16 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=40 (local.get $scores)
-          (f64.add
-            (f64.load offset=40 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=20 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=48 (local.get $scores)
-          (f64.add
-            (f64.load offset=48 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=24 (local.get $exits)) (i32.const 3))))))
-        (f64.store offset=56 (local.get $scores)
-          (f64.add
-            (f64.load offset=56 (local.get $scores))
-            (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=28 (local.get $exits)) (i32.const 3))))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 64)))
-      (local.set $exits (i32.add (local.get $exits) (i32.const 32)))
-      (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  (func $minFloats (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32) (local $value f32) (local $sum f32)
-    (local.set $end (i32.add (local.get $exits) (i32.const 256)))
-    (loop $next
-        (local.set $value (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 2)))))
-        (local.set $sum (f32.load offset=0 (local.get $scores)))
-        (f32.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) (f32.lt (local.get $value) (local.get $sum))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 4)))
+      (local.set $value ({T}.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const {shift})))))
+      (local.set $sum ({T}.load offset=0 (local.get $scores)))
+      ({T}.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) ({T}.{is} (local.get $value) (local.get $sum))))
+      (local.set $scores (i32.add (local.get $scores) (i32.const {size})))
       (local.set $exits (i32.add (local.get $exits) (i32.const 4)))
       (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  (func $maxFloats (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32) (local $value f32) (local $sum f32)
-    (local.set $end (i32.add (local.get $exits) (i32.const 256)))
-    (loop $next
-        (local.set $value (f32.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 2)))))
-        (local.set $sum (f32.load offset=0 (local.get $scores)))
-        (f32.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) (f32.gt (local.get $value) (local.get $sum))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 4)))
-      (local.set $exits (i32.add (local.get $exits) (i32.const 4)))
-      (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  (func $minDoubles (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32) (local $value f64) (local $sum f64)
-    (local.set $end (i32.add (local.get $exits) (i32.const 256)))
-    (loop $next
-        (local.set $value (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 3)))))
-        (local.set $sum (f64.load offset=0 (local.get $scores)))
-        (f64.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) (f64.lt (local.get $value) (local.get $sum))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 8)))
-      (local.set $exits (i32.add (local.get $exits) (i32.const 4)))
-      (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
-  (func $maxDoubles (param $scores i32) (param $leaves i32) (param $exits i32)
-    (local $end i32) (local $value f64) (local $sum f64)
-    (local.set $end (i32.add (local.get $exits) (i32.const 256)))
-    (loop $next
-        (local.set $value (f64.load (i32.add (local.get $leaves) (i32.shl (i32.load offset=0 (local.get $exits)) (i32.const 3)))))
-        (local.set $sum (f64.load offset=0 (local.get $scores)))
-        (f64.store offset=0 (local.get $scores) (select (local.get $value) (local.get $sum) (f64.gt (local.get $value) (local.get $sum))))
-      (local.set $scores (i32.add (local.get $scores) (i32.const 8)))
-      (local.set $exits (i32.add (local.get $exits) (i32.const 4)))
-      (br_if $next (i32.ne (local.get $exits) (local.get $end)))))
+  ;; end
+  ;; end
 
   ;; Runs trees over a block of rows, a multiple of 64. A tree: groups of leaves (0: it is walked), depth, where its entries or its root
   ;; lie, how many targets it has; for each of them: where its scores lie, and its leaves. `how`: 0 to 2: add, min, max; with 4: doubles.

@@ -1,20 +1,99 @@
-import type { RecordBatch } from "../../columnar/types.js";
+import type { Piece, RecordBatch, SourceColumn } from "../../columnar/types.js";
+import { JobError } from "../../util/errors.js";
+import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
+import { columnTypeOf, sourceColumns } from "./metadata.js";
+import { reservedName, rowNumberColumn } from "../sql/slice-sql.js";
+import type { Decoder, PageCounts, ShardFile, ShardFooter, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
+import { arrowWindows, batchLimits, fetchArrowRows, readPieces } from "./batches.js";
+import { rewriteShard } from "../faults.js";
 import { lazyResource } from "../../util/promises.js";
-import { batchLimits, readPieces } from "./ipc/batches.js";
-import { rowsWithin } from "../../columnar/column-bytes.js";
+import { rowsWithin } from "../../columnar/columns.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
-import type { Piece } from "../../columnar/piece.js";
-import type { ArrowByDuckDb } from "./duckdb/decoder.js";
-import { type Constants, directPlan } from "../../packing/direct/plan.js";
-import type { Claim } from "../by-format.js";
-import { arrowFooters } from "./footers.js";
-import { checkEnd, type OpenArrow } from "./ipc/shards.js";
+import type { ArrowByDuckDb } from "./duckdb.js";
+import { type Constants, directPlan } from "../../packing/direct.js";
+import { type Claim, namingDecoder } from "../by-format.js";
 import { arrowUnits, batchWorkers } from "./units.js";
-import { verifyArrow } from "./verify.js";
-import { arrowWindows } from "./ipc/windows.js";
-import { namingDecoder } from "../naming.js";
-import { hasFolderColumns, plannedColumns, columnsInFile } from "../planned-columns.js";
-import type { Decoder, ShardFile, ShardSchema, SliceRequest, SliceUnits } from "../port.js";
+import { columnsInFile, hasFolderColumns, plannedColumns } from "../planned-columns.js";
+
+/** Files that are open at once. */
+const filesAtOnce = 16;
+
+/**
+ * `schemas`: those that were met before; files with the same columns get the same object.
+ * @public so that tests see it
+ */
+export async function* arrowFooters(
+  files: readonly ShardFile[],
+  open: (file: ShardFile) => Promise<OpenArrow>,
+  schemas = new Map<string, ShardSchema>(),
+): AsyncGenerator<ShardFooter> {
+  for (let start = 0; start < files.length; start += filesAtOnce) {
+    const group = files.slice(start, start + filesAtOnce).map(async (file) => {
+      await using shard = await open(file);
+      return { file, index: shard.index };
+    });
+    for (const { file, index } of await Promise.all(group)) {
+      const { path } = file;
+      const columns = columnsOf(path, index);
+      const key = JSON.stringify(columns);
+      const schema = schemas.get(key) ?? { columns, unreadable: [], legacyDates: [] };
+      schemas.set(key, schema);
+      const { rows, batches, sizeBytes } = index;
+      yield { path, rows, rowGroups: batches.length, sizeBytes, schema, encrypted: [], nulls: new Map() };
+    }
+  }
+}
+
+/** @throws JobError SCHEMA_MISMATCH for names that are equal ignoring case */
+export function columnsOf(path: string, { schema }: ArrowIndex): SourceColumn[] {
+  const columns = sourceColumns(schema);
+  const names = new Set<string>();
+  for (const { name } of columns) {
+    const folded = name.toLowerCase();
+    if (names.has(folded)) {
+      throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: two columns are called \`${name}\``, {
+        hint: "names must differ in more than upper and lower case; rename one of them",
+      });
+    }
+    if (folded === rowNumberColumn) {
+      throw reservedName(path);
+    }
+    names.add(folded);
+  }
+  return columns;
+}
+
+/**
+ * Reads every column of every batch that can be read: places, lengths, offsets, indices, texts and compressed buffers
+ * must be in order. Arrow has no checksums; a batch counts as a page without one.
+ * @throws JobError SHARD_CORRUPT
+ * @public so that tests see it
+ */
+export async function verifyArrow(
+  file: ShardFile,
+  open: (file: ShardFile) => Promise<OpenArrow>,
+  signal: AbortSignal,
+): Promise<PageCounts> {
+  await using shard = await open(file);
+  const { bytes, index } = shard;
+  const readable = index.schema.fields.filter((field) => columnTypeOf(field) !== undefined);
+  const columns = new Map(readable.map(({ name }) => [name, undefined]));
+  if (columns.size < readable.length) {
+    throw new JobError("SCHEMA_MISMATCH", `checking ${file.path}: two columns have the same name`, {
+      hint: rewriteShard,
+    });
+  }
+  for (const { rowStart, rows } of index.batches) {
+    const slice = { rowStart, rowEnd: rowStart + rows };
+    await fetchArrowRows(bytes, index, { ...slice, columns: new Set(columns.keys()) });
+    const pieces = readPieces(bytes, index, { ...slice, columns });
+    while ((await pieces.next()).done !== true) {
+      signal.throwIfAborted();
+    }
+    await file.remote?.forget();
+  }
+  return { pages: index.batches.length, checksums: 0 };
+}
 
 export interface ArrowDecoderOptions {
   readonly timezone: string;
@@ -37,7 +116,7 @@ const usualWorkers = 4;
 export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
   const { timezone, memory = memoryBudget(mebibytes(512)), files: local, open } = options;
   const duckdb = lazyResource(async () => {
-    const { openArrowByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
+    const { openArrowByDuckDb } = await import("./duckdb.js"); // and DuckDB's library with it
     return openArrowByDuckDb({ timezone, open, memory });
   });
   const schemas = new Map<string, ShardSchema>();

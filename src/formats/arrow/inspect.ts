@@ -1,9 +1,8 @@
-import { readBatchLayout } from "./ipc/batches.js";
-import { unpackedBytes } from "./ipc/body.js";
-import { damageOf, openBytes, type ShardBytes } from "./ipc/bytes.js";
-import { type BufferPlace, buffersOf, readMessage, readPrefix } from "./ipc/metadata.js";
-import { columnsOf } from "./footers.js";
-import { metadataLimit, openShards, type OpenArrow } from "./ipc/shards.js";
+import { readBatchLayout } from "./batches.js";
+import { unpackedBytes } from "./columns.js";
+import { damageOf, openBytes, type ShardBytes, metadataLimit, openShards, type OpenArrow } from "./shards.js";
+import { type BufferPlace, buffersOf, readMessage, readPrefix } from "./metadata.js";
+import { columnsOf } from "./decoder.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
 /**

@@ -1,14 +1,17 @@
-import { valuesPerRow } from "../../binding/contract.js";
+import { valuesPerRow, type Projection } from "../../binding/contract.js";
 import { decodedRowBytes } from "../../binding/row-bytes.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import { batchesBetween, type BatchLimits } from "./ipc/batches.js";
+import { batchesBetween, type BatchLimits, cutPieces } from "./batches.js";
 import type { Claim } from "../by-format.js";
-import type { OpenArrow } from "./ipc/shards.js";
-import type { SliceRequest, Unit, UnitSharing } from "../port.js";
-import { unitRows } from "../unit-rows.js";
+import { type OpenArrow, openBytesHere, openShards } from "./shards.js";
+import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../port.js";
+import { unitRows } from "../unit-sizes.js";
+import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import type { Piece } from "../../columnar/types.js";
+import { plannedColumns } from "../planned-columns.js";
 
 /** Neighbouring rows of an Arrow shard of which the whole file is on this machine. Plain JSON. */
-export interface ArrowUnit extends Unit {
+interface ArrowUnit extends Unit {
   readonly format: "arrow";
   readonly path: string;
   readonly claim: Claim;
@@ -21,7 +24,7 @@ export interface ArrowUnit extends Unit {
  */
 const mostValues = 2 ** 21;
 
-export interface ArrowUnitOptions {
+interface ArrowUnitOptions {
   readonly claimOf: (name: string) => Claim;
   /** Limits of one worker. */
   readonly limits: BatchLimits;
@@ -69,4 +72,46 @@ export function arrowUnits(
     }
   }
   return units;
+}
+
+/** Reads units of Arrow shards: values are read into memory that is used again. */
+export function openArrowUnitReader(): UnitReader {
+  const opened = new Map<ArrowUnit["claim"], ReturnType<typeof openShards>>();
+  const openerOf = (claim: ArrowUnit["claim"]): ReturnType<typeof openShards> => {
+    const opener = opened.get(claim) ?? openShards(() => claim, openBytesHere);
+    opened.set(claim, opener);
+    return opener;
+  };
+  return {
+    read(unit: Unit, projection) {
+      const arrowUnit = unit as ArrowUnit; // the format says so
+      return arrowRows(arrowUnit, projection, openerOf(arrowUnit.claim));
+    },
+    close() {
+      // Each unit gives its memory back.
+    },
+  };
+}
+
+async function* arrowRows(
+  unit: ArrowUnit,
+  projection: Projection,
+  open: ReturnType<typeof openShards>,
+): AsyncGenerator<Piece> {
+  const lent: Uint8Array<ArrayBuffer>[] = [];
+  const lend = (bytes: number): Uint8Array<ArrayBuffer> => {
+    const memory = takeMemory(bytes);
+    lent.push(memory);
+    return memory;
+  };
+  await using shard = await open({ path: unit.path, name: unit.path });
+  const request = { ...unit, columns: plannedColumns(projection), known: shard.known, lend };
+  try {
+    for await (const piece of cutPieces(shard.bytes, shard.index, request)) {
+      yield piece;
+      releaseMemory(lent.splice(0));
+    }
+  } finally {
+    releaseMemory(lent);
+  }
 }

@@ -1,19 +1,17 @@
 import type { Projection } from "../../binding/contract.js";
 import type { Decoder, ShardSchema, SliceUnits } from "../port.js";
 import { lazyResource } from "../../util/promises.js";
-import { type MemoryBudget, memoryBudget, mebibytes } from "../../util/memory-budget.js";
-import { namingDecoder } from "../naming.js";
+import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
+import { namingDecoder } from "../by-format.js";
 import { hasFolderColumns } from "../planned-columns.js";
-import { decodingThreads } from "../thread-memory.js";
-import type { ParquetOptions } from "./duckdb/decoder.js";
-import { readFooter } from "./footer/read-footer.js";
-import { readFooters } from "./footer/footers.js";
-import { verifyPages } from "./pages/verify.js";
-import { longValueWorkers } from "./long-values.js";
-import { withPageBytes } from "./page-bytes.js";
+import { decodingThreads } from "../unit-sizes.js";
+import type { ParquetOptions } from "./duckdb.js";
+import { readFooter } from "./footer.js";
+import { readFooters } from "./footers.js";
+import { verifyPages } from "./pages/page-walk.js";
+import { longValueWorkers, withPageBytes, withTextSizes } from "./long-values.js";
 import type { PageLimits } from "./pages/storage.js";
-import { withTextSizes } from "./text-sizes.js";
-import { isUnpacked } from "./pages/codecs.js";
+import { isUnpacked } from "./pages/page-header.js";
 import { parquetUnits } from "./units.js";
 import { sliceWindows } from "./windows.js";
 
@@ -25,7 +23,7 @@ export function openParquetDecoder({
   const { threads } = others;
   const options = { ...others, memory };
   const duckdb = lazyResource(async () => {
-    const { openParquetByDuckDb } = await import("./duckdb/decoder.js"); // and DuckDB's library with it
+    const { openParquetByDuckDb } = await import("./duckdb.js"); // and DuckDB's library with it
     return openParquetByDuckDb(options);
   });
   const schemas = new Map<string, ShardSchema>();

@@ -1,10 +1,9 @@
 import type { SourceColumn } from "../../columnar/types.js";
-import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { createConnectionPool } from "../../duckdb/pool.js";
+import { createConnectionPool, type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
 import { exactGlob, firstLine, quotePaths } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { readFooters } from "./footer/footers.js";
-import { schemaReader } from "./duckdb/schemas.js";
+import { readFooters } from "./footers.js";
+import { schemaReader } from "./duckdb.js";
 import type { ShardColumn, ShardDetails } from "../port.js";
 
 /**

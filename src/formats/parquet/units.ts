@@ -1,20 +1,19 @@
 import { type ColumnRef, boundColumns } from "../../binding/contract.js";
-import { type Column, showType } from "../../columnar/types.js";
+import { type Column, showType, type Piece } from "../../columnar/types.js";
 import { bytesPerElement } from "../../columnar/values.js";
-import type { Piece } from "../../columnar/piece.js";
 import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
 import { openColumn } from "./pages/column.js";
-import type { ColumnRows } from "./pages/page-rows.js";
-import type { ReadBytes } from "./pages/page-reader.js";
-import { isUnpacked } from "./pages/codecs.js";
-import type { Footer } from "./footer/footer.js";
-import { type GroupRows, groupsBetween } from "./footer/groups.js";
-import { averageBytes, chunksOf, longValueBytes } from "./long-values.js";
-import { listUnitBytes } from "./page-bytes.js";
+import type { ColumnRows, ReadBytes } from "./pages/page-values.js";
+import { isUnpacked } from "./pages/page-header.js";
+import { type Footer, type GroupRows, groupsBetween } from "./footer.js";
+import { averageBytes, chunksOf, longValueBytes, listUnitBytes } from "./long-values.js";
 import { type PageLimits, type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
-import type { SliceRequest, Unit, UnitSharing } from "../port.js";
-import { cutRows, unitRows } from "../unit-rows.js";
+import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../port.js";
+import { cutRows, unitRows } from "../unit-sizes.js";
+import { closeSync, openSync } from "node:fs";
+import { areHere, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { readFully } from "../bytes.js";
 
 /** Neighbouring rows of one row group. Plain JSON. */
 export interface ParquetUnit extends Unit {
@@ -144,7 +143,7 @@ function onlyLeaves(leaves: Footer["leaves"]): ReadonlyMap<string, number> {
   return indices;
 }
 
-export interface UnitPiecesOptions {
+interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
   /** The memory of each column's pages. */
@@ -152,7 +151,7 @@ export interface UnitPiecesOptions {
 }
 
 /** Reads units, one after the other. */
-export interface UnitPieces {
+interface UnitPieces {
   /**
    * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
    * @throws RangeError
@@ -166,6 +165,7 @@ interface OpenGroup {
   readonly columns: readonly (readonly [name: string, rows: ColumnRows])[];
 }
 
+/** @public so that tests see it */
 export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOptions): UnitPieces {
   /** What the last unit has left open, in the middle of its row group. */
   let left: OpenGroup | undefined;
@@ -205,4 +205,63 @@ function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
       return name === other?.name && showType(type) === showType(other.type) && start === other.start;
     })
   );
+}
+
+/**
+ * Reads units of Parquet shards: pages are unpacked into memory that is used again. Without WebAssembly no unit is read
+ * (RangeError): DuckDB reads instead.
+ */
+export function openParquetUnitReader(): UnitReader {
+  const pageMemories: PageMemory[] = [];
+  let packed = takeMemory(64 * 1024);
+  const hasLoops = areHere([packed]);
+  let file: OpenFile | undefined;
+  const pieces = openUnitPieces({
+    pageMemories,
+    scratch(size) {
+      if (packed.length < size) {
+        releaseMemory([packed]);
+        packed = new Uint8Array(); // there may be no memory for more
+        packed = takeMemory(size);
+      }
+      return packed;
+    },
+    read(bytes, start) {
+      if (file === undefined) {
+        throw new Error("a page is read when its unit is through");
+      }
+      if (readFully(file.number, bytes, start) < bytes.length) {
+        throw new RangeError(`${file.path} ends before byte ${start + bytes.length}`);
+      }
+    },
+  });
+  return {
+    *read(unit) {
+      const parquetUnit = unit as ParquetUnit; // the format says so
+      const { path } = parquetUnit;
+      if (!hasLoops) {
+        throw new RangeError("a thread without WebAssembly memory");
+      }
+      const opened = { number: openSync(path, "r"), path };
+      file = opened;
+      try {
+        yield* pieces.read(parquetUnit);
+      } finally {
+        file = undefined;
+        closeSync(opened.number);
+      }
+    },
+    close() {
+      releaseMemory([packed]);
+      for (const pageMemory of pageMemories.splice(0)) {
+        pageMemory.close();
+      }
+    },
+  };
+}
+
+/** The file of the unit that is read. */
+interface OpenFile {
+  readonly number: number;
+  readonly path: string;
 }

@@ -1,7 +1,5 @@
 import { columnsInFile } from "../planned-columns.js";
-import type { ColumnChunk, Footer } from "./footer/footer.js";
-import { readFooter } from "./footer/read-footer.js";
-import { groupsBetween } from "./footer/groups.js";
+import { type ColumnChunk, type Footer, readFooter, groupsBetween } from "./footer.js";
 import type { ByteRange, SliceRequest, SliceWindow } from "../port.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */

@@ -1,16 +1,277 @@
-import { aggregateBins, type AggregateProfile, type Aggregates, aggregateValue } from "../../checks/aggregates.js";
+import { type DuckDBConnection, createConnectionPool, openDuckDb } from "../../duckdb/instance.js";
+import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import { checkExpression, exactJson, expressionHint, isObject, parseExpression } from "./check-expression.js";
+import type { ColumnType, FixedColumn, OutputRows } from "../../columnar/types.js";
+import { didYouMean } from "../../util/suggest.js";
 import { profileColumn } from "../../checks/profile/column.js";
 import type { Finding } from "../../checks/check.js";
-import type { OutputRows } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
-import { type DuckDBConnection, openDuckDb } from "../../duckdb/instance.js";
-import { createConnectionPool } from "../../duckdb/pool.js";
-import { readScalars } from "../../duckdb/read-vector.js";
-import { firstLine, quoteText } from "../../duckdb/sql.js";
-import { JobError, messageOf } from "../../util/errors.js";
-import { printable } from "../../util/printable.js";
-import { type Aggregate, withoutAggregateColumns } from "./aggregate-parts.js";
-import { bindConditions, type BoundCondition, conditionQuery, type OutputColumn } from "./bind-conditions.js";
+import {
+  type AggregateName,
+  type AggregateProfile,
+  type Aggregates,
+  aggregateBins,
+  aggregateNames,
+  aggregateValue,
+} from "../../checks/profile/profile.js";
+import { createTable, readScalars } from "../../duckdb/vectors.js";
+import { printable } from "../../util/texts.js";
+
+/** An aggregate of a condition. */
+interface Aggregate {
+  readonly name: AggregateName;
+  /** SQL of its argument, which is checked; undefined for `count(*)`. */
+  readonly argument: string | undefined;
+}
+
+/** A condition of aggregates. */
+interface Condition {
+  readonly aggregates: readonly Aggregate[];
+  /** SQL of the condition, which is checked; the value of aggregate i is in column `aggregateColumn(i)`. */
+  readonly condition: string;
+  /** The output columns that the arguments use. */
+  readonly columns: ReadonlySet<string>;
+}
+
+const columnPrefix = "infer_batch_aggregate_";
+
+function aggregateColumn(index: number): string {
+  return `${columnPrefix}${index}`;
+}
+
+/** Removes the columns that replace aggregates from an error message. */
+function withoutAggregateColumns(message: string): string {
+  return message.replaceAll(new RegExp(`${columnPrefix}\\d+`, "g"), "…");
+}
+
+/**
+ * Splits a condition into its aggregates and the expression over their values. The SQL that it returns has passed the
+ * check of expressions.
+ * @throws JobError SPEC_INVALID
+ */
+async function parseCondition(connection: DuckDBConnection, text: string): Promise<Condition> {
+  if (text.toLowerCase().includes(columnPrefix)) {
+    throw new JobError("SPEC_INVALID", `names that begin with ${columnPrefix} are reserved`);
+  }
+  const found: { name: AggregateName; argument: unknown }[] = [];
+  const outer = withoutAggregates(await parseExpression(connection, text), (name, argument) => {
+    found.push({ name, argument });
+    return aggregateColumn(found.length - 1);
+  });
+  const condition = await sqlOf(connection, outer);
+  const outside = await checkExpression(connection, condition);
+  const own = new Set(found.map((_, index) => aggregateColumn(index)));
+  const loose = [...outside.columns].find((column) => !own.has(column));
+  if (loose !== undefined || found.length === 0) {
+    throw new JobError(
+      "SPEC_INVALID",
+      loose === undefined
+        ? "it has no aggregate"
+        : `\`${loose}\` is not inside count, sum, avg, min or max, so it has no single value`,
+      { hint: "write a condition such as avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2" },
+    );
+  }
+  const aggregates: Aggregate[] = [];
+  const columns = new Set<string>();
+  for (const { name, argument } of found) {
+    const sql = argument === undefined ? undefined : await sqlOf(connection, argument);
+    for (const column of sql === undefined ? [] : (await checkExpression(connection, sql)).columns) {
+      columns.add(column);
+    }
+    aggregates.push({ name, argument: sql });
+  }
+  return { aggregates, condition, columns };
+}
+
+/** Replaces each aggregate of a parsed expression by a column. @param take returns the name of the column */
+function withoutAggregates(part: unknown, take: (name: AggregateName, argument: unknown) => string): unknown {
+  if (Array.isArray(part)) {
+    return part.map((one) => withoutAggregates(one, take));
+  }
+  if (!isObject(part)) {
+    return part;
+  }
+  const name = aggregateName(part);
+  if (name === undefined) {
+    return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, withoutAggregates(value, take)]));
+  }
+  const column = take(name, plainArgument(part, name));
+  return { class: "COLUMN_REF", type: "COLUMN_REF", alias: "", query_location: 0, column_names: [column] };
+}
+
+function aggregateName({
+  class: kind,
+  function_name: called,
+  schema,
+}: Record<string, unknown>): AggregateName | undefined {
+  const plain = called === "count_star" ? "count" : called;
+  return kind === "FUNCTION" && (schema === "" || schema === "main")
+    ? aggregateNames.find((name) => name === plain)
+    : undefined;
+}
+
+/** The argument of an aggregate; undefined where it counts rows. @throws JobError SPEC_INVALID */
+function plainArgument(part: Record<string, unknown>, name: AggregateName): unknown {
+  const { children, distinct, filter, order_bys: order } = part;
+  const orders: unknown = isObject(order) ? order["orders"] : [];
+  const given: readonly unknown[] = Array.isArray(children) ? children : [];
+  const found =
+    distinct !== false
+      ? "DISTINCT"
+      : filter !== null
+        ? "FILTER"
+        : Array.isArray(orders) && orders.length > 0
+          ? "ORDER BY"
+          : given.length > 1
+            ? "more than one argument"
+            : undefined;
+  if (found !== undefined) {
+    throw new JobError("SPEC_INVALID", `\`${name}\` has ${found}, which checks.sql does not support`, {
+      hint: "write case when … then … end in place of FILTER; checks.unique finds keys that repeat",
+    });
+  }
+  return given[0];
+}
+
+/** The SQL of a part of a parsed expression. */
+async function sqlOf(connection: DuckDBConnection, part: unknown): Promise<string> {
+  const node = {
+    type: "SELECT_NODE",
+    modifiers: [],
+    cte_map: { map: [] },
+    select_list: [part],
+    from_table: { type: "EMPTY", alias: "", sample: null, query_location: 0 },
+    where_clause: null,
+    group_expressions: [],
+    group_sets: [],
+    aggregate_handling: "STANDARD_HANDLING",
+    having: null,
+    sample: null,
+    qualify: null,
+  };
+  const json = exactJson({ error: false, statements: [{ node, named_param_map: [] }] });
+  const answer = await connection.runAndReadAll(`SELECT json_deserialize_sql(${quoteText(json)})`);
+  return String(answer.getRows()[0]?.[0]).replace(/^SELECT /, "");
+}
+
+interface OutputColumn {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** A condition whose arguments fit the output. */
+interface BoundCondition extends Condition {
+  readonly name: string;
+  readonly text: string;
+  /** The index of each aggregate's argument among the expressions. */
+  readonly inputs: readonly number[];
+}
+
+interface BoundConditions {
+  readonly conditions: readonly BoundCondition[];
+  /** The different arguments as SQL, each of type DOUBLE. */
+  readonly inputs: readonly string[];
+}
+
+/** The limit of expressions. Each is computed for each row, and takes about 300 bytes in a span's profile. */
+const mostInputs = 32;
+
+/** Binds conditions to the columns of the output. @throws JobError SPEC_INVALID */
+async function bindConditions(
+  connection: DuckDBConnection,
+  texts: Readonly<Record<string, string>>,
+  columns: readonly OutputColumn[],
+): Promise<BoundConditions> {
+  const table = "infer_batch_rows_0";
+  const none = columns.map(({ name, type }) => ({ name, type, column: noRows }));
+  await createTable(connection, table, { rowCount: 0, columns: none });
+  const inputs: string[] = [];
+  const conditions: BoundCondition[] = [];
+  for (const [name, text] of Object.entries(texts)) {
+    try {
+      const condition = await parseCondition(connection, text);
+      refuseUnknown(condition.columns, columns);
+      const places: number[] = [];
+      for (const { name: aggregate, argument } of condition.aggregates) {
+        const sql = argument === undefined ? "0::DOUBLE" : await inputOf(connection, { table, aggregate, argument });
+        places.push(inputs.includes(sql) ? inputs.indexOf(sql) : inputs.push(sql) - 1);
+      }
+      await requireBoolean(connection, condition);
+      conditions.push({ ...condition, name, text, inputs: places });
+    } catch (error) {
+      throw refusedCondition(name, error);
+    }
+  }
+  await connection.run(`DROP TABLE ${table}`);
+  if (inputs.length > mostInputs) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `binding checks.sql: ${inputs.length} different arguments, at most ${mostInputs}`,
+    );
+  }
+  return { conditions, inputs };
+}
+
+/** SQL of a condition, given SQL of the values of its aggregates. */
+function conditionQuery({ condition }: Condition, values: readonly string[]): string {
+  const columns = values.map((value, index) => `${value} AS ${quoteName(aggregateColumn(index))}`);
+  return `SELECT (${condition}\n) FROM (SELECT ${columns.join(", ")})`;
+}
+
+async function requireBoolean(connection: DuckDBConnection, condition: Condition): Promise<void> {
+  const values = condition.aggregates.map(() => "NULL::DOUBLE");
+  const [type] = (await connection.run(`${conditionQuery(condition, values)} WHERE false`)).columnTypes();
+  if (String(type) !== "BOOLEAN") {
+    throw new JobError("SPEC_INVALID", `the condition is ${String(type)}, expected BOOLEAN`, {
+      hint: "write a comparison",
+    });
+  }
+}
+
+const noRows: FixedColumn = { kind: "fixed", elementsPerValue: 1, data: new Uint8Array(0), valid: undefined };
+
+function refuseUnknown(used: ReadonlySet<string>, columns: readonly OutputColumn[]): void {
+  const names = columns.map(({ name }) => name);
+  const unknown = [...used].find((name) => !names.some((other) => other.toLowerCase() === name.toLowerCase()));
+  if (unknown !== undefined) {
+    throw new JobError("SPEC_INVALID", `there is no output column \`${unknown}\`${didYouMean(unknown, names)}`, {
+      hint: `the output columns are ${names.join(", ")}`,
+    });
+  }
+}
+
+function refusedCondition(name: string, error: unknown): unknown {
+  const hint = error instanceof JobError && error.hint !== expressionHint ? error.hint : undefined;
+  return new JobError(
+    "SPEC_INVALID",
+    `binding checks.sql.${name}: ${withoutAggregateColumns(firstLine(messageOf(error)))}`,
+    {
+      hint: hint ?? "a check is a condition of count, sum, avg, min and max over SQL of the output columns of a row",
+      cause: error,
+    },
+  );
+}
+
+/** Returns SQL of an argument as a DOUBLE. An argument that is only counted becomes 0 if it is not NULL. */
+async function inputOf(
+  connection: DuckDBConnection,
+  {
+    table,
+    aggregate,
+    argument,
+  }: { readonly table: string; readonly aggregate: AggregateName; readonly argument: string },
+): Promise<string> {
+  const [type] = (await connection.run(`SELECT (${argument}\n) FROM ${table}`)).columnTypes();
+  if (aggregate === "count") {
+    return `CASE WHEN (${argument}\n) IS NULL THEN NULL ELSE 0::DOUBLE END`;
+  }
+  if (!/^(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(String(type))) {
+    throw new JobError("SPEC_INVALID", `\`${aggregate}\` has type ${String(type)}, expected a number or BOOLEAN`, {
+      hint: "only count accepts other types; cast the argument, or write case when … then 1 else 0 end",
+    });
+  }
+  return `(${argument}\n)::DOUBLE`;
+}
 
 export interface AggregateOptions {
   readonly columns: readonly OutputColumn[];

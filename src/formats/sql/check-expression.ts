@@ -1,10 +1,322 @@
-import { z } from "../../util/zod.js";
+import { parseJson } from "../../plan/parse-plan.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
+import { didYouMean } from "../../util/suggest.js";
+import { z } from "../../util/zod.js";
 import { firstLine, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../util/errors.js";
-import { parseExactJson } from "./exact-json.js";
-import { faultOfFunctions } from "./expression-functions.js";
-import { isObject, type NamesInExpression, partsOf } from "./expression-parts.js";
+
+/** The key of an object that represents a number. No part of a parsed expression has such a key. */
+const numberKey = "#number";
+
+const tokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+const numberObjects = new RegExp(`\\{"${numberKey}":"([^"]*)"\\}`, "g");
+
+/**
+ * Parses JSON; undefined when the text is not JSON. A number that float64 would change, or that JavaScript would write
+ * in another way, becomes an object, from which `exactJson` writes the same number again.
+ * @public so that tests see it
+ */
+export function parseExactJson(text: string): unknown {
+  return parseJson(
+    text.replaceAll(tokens, (token) =>
+      token.startsWith('"') || String(Number(token)) === token ? token : `{"${numberKey}":"${token}"}`,
+    ),
+  );
+}
+
+/** JSON of what `parseExactJson` returned, with its numbers as they were. */
+export function exactJson(value: unknown): string {
+  return JSON.stringify(value).replaceAll(numberObjects, "$1");
+}
+
+/** What an expression names, by the first part of each name. */
+export interface NamesInExpression {
+  readonly columns: ReadonlySet<string>;
+  /** Parameters of lambdas; in the old arrow form they may also be columns (`a -> 'key'`). */
+  readonly parameters: ReadonlySet<string>;
+}
+
+/** What an expression is made of. */
+interface ExpressionParts extends NamesInExpression {
+  /** Name, and the smallest number of arguments. */
+  readonly functions: ReadonlyMap<string, number>;
+  /** What is refused, as words. */
+  readonly refused: ReadonlySet<string>;
+}
+
+/** Names that DuckDB takes for functions where there is no such column: they look at the clock or the session. */
+export const sessionValues: ReadonlySet<string> = new Set([
+  "current_catalog",
+  "current_date",
+  "current_role",
+  "current_schema",
+  "current_time",
+  "current_timestamp",
+  "current_user",
+  "localtime",
+  "localtimestamp",
+  "session_user",
+  "user",
+]);
+
+/** Parts of an expression that see one row and nothing else; `FUNCTION` is checked by name. */
+const rowWise: ReadonlySet<string> = new Set([
+  "BETWEEN",
+  "CASE",
+  "CAST",
+  "COLLATE",
+  "COLUMN_REF",
+  "COMPARISON",
+  "CONJUNCTION",
+  "CONSTANT",
+  "FUNCTION",
+  "LAMBDA",
+  "OPERATOR",
+]);
+
+const refusedParts: Readonly<Record<string, string>> = {
+  SUBQUERY: "a subquery",
+  WINDOW: "a window function",
+  STAR: "a `*`",
+  PARAMETER: "a placeholder for a value",
+  POSITIONAL_REFERENCE: "a column by its number",
+  DEFAULT: "the word DEFAULT",
+};
+
+interface Collected extends ExpressionParts {
+  readonly columns: Set<string>;
+  readonly parameters: Set<string>;
+  readonly functions: Map<string, number>;
+  readonly refused: Set<string>;
+}
+
+/** Returns all parts of a parsed expression: in DuckDB's JSON, the objects with a `class`. */
+function partsOf(expression: unknown): ExpressionParts {
+  const parts: Collected = { columns: new Set(), parameters: new Set(), functions: new Map(), refused: new Set() };
+  const walk = (value: unknown, bound: ReadonlySet<string>): void => {
+    if (Array.isArray(value)) {
+      for (const one of value) {
+        walk(one, bound);
+      }
+    } else if (isObject(value)) {
+      const inner = visit(parts, value, bound);
+      for (const one of Object.values(value)) {
+        walk(one, inner);
+      }
+    }
+  };
+  walk(expression, new Set());
+  return parts;
+}
+
+/** Notes what one part is; returns the names that mean a lambda's parameters inside it. */
+function visit(parts: Collected, part: Record<string, unknown>, bound: ReadonlySet<string>): ReadonlySet<string> {
+  const kind = part["class"];
+  if (typeof kind !== "string") {
+    return bound;
+  }
+  if (!rowWise.has(kind)) {
+    parts.refused.add(refusedParts[kind] ?? `a part (${kind})`);
+  }
+  switch (kind) {
+    case "OPERATOR":
+      if (part["type"] === "GROUPING_FUNCTION") {
+        parts.refused.add("`grouping`, which is computed over many rows");
+      }
+      return bound;
+    case "CAST":
+      if (hasZonedTime(part["cast_type"])) {
+        parts.refused.add("a cast to TIME WITH TIME ZONE, whose offset is today's");
+      }
+      return bound;
+    case "COLUMN_REF":
+      noteColumn(parts, part, bound);
+      return bound;
+    case "FUNCTION":
+      noteFunction(parts, part);
+      return bound;
+    case "LAMBDA":
+      return new Set([...bound, ...noteParameters(parts, part["lhs"])]);
+    default:
+      return bound;
+  }
+}
+
+/** Whether a type is a time with a zone. A text without an offset gets that of the time zone on the day of the run. */
+export function isZonedTime(sourceType: string): boolean {
+  return /\bTIME WITH TIME ZONE/.test(sourceType);
+}
+
+function hasZonedTime(type: unknown): boolean {
+  return isZonedTime(JSON.stringify(type));
+}
+
+function noteColumn(parts: Collected, part: Record<string, unknown>, bound: ReadonlySet<string>): void {
+  const [first] = namesOf(part);
+  if (first !== undefined && !bound.has(first)) {
+    parts.columns.add(first);
+  }
+}
+
+function noteFunction(parts: Collected, part: Record<string, unknown>): void {
+  const { function_name: name, schema, catalog, children } = part;
+  const isPlain = (schema === "" || schema === "main") && catalog === "";
+  const called = isPlain ? String(name) : `${String(schema)}.${String(name)}`;
+  const argumentCount = Array.isArray(children) ? children.length : 0;
+  // The same function may be called twice. The call with fewer arguments counts, because its meaning may differ.
+  parts.functions.set(called, Math.min(argumentCount, parts.functions.get(called) ?? argumentCount));
+}
+
+/**
+ * The names on the left of a lambda's arrow: `x` or `(x, y)`. Anything else on the left is a value: `f(x) -> 'key'`.
+ */
+function noteParameters(parts: Collected, left: unknown): string[] {
+  const list = isObject(left) && left["function_name"] === "row" ? left["children"] : [left];
+  const names = Array.isArray(list) ? list.flatMap(parameterName) : [];
+  if (!Array.isArray(list) || names.length < list.length) {
+    return [];
+  }
+  for (const name of names) {
+    parts.parameters.add(name);
+    if (sessionValues.has(name.toLowerCase())) {
+      parts.refused.add(`\`${name}\` before an arrow, where it may be a value of the session`);
+    }
+  }
+  return names;
+}
+
+function parameterName(part: unknown): string[] {
+  const names = isObject(part) && part["class"] === "COLUMN_REF" ? namesOf(part) : [];
+  return names.length === 1 ? names : [];
+}
+
+function namesOf(part: Record<string, unknown>): string[] {
+  const names = part["column_names"];
+  return Array.isArray(names) ? names.map(String) : [];
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Functions that DuckDB calls CONSISTENT though they look at a clock, a setting, a variable or a file. */
+const readers: ReadonlySet<string> = new Set([
+  "current_localtime",
+  "current_localtimestamp",
+  "current_setting",
+  "getvariable",
+  // Plans the query of its argument: it binds files and computes constants.
+  "json_serialize_plan",
+  "version",
+]);
+
+interface Definition {
+  readonly kind: string;
+  readonly stability: string | null;
+  readonly parameters: readonly string[];
+  readonly macro: string | null;
+}
+
+/** Names in the definition of a macro; undefined where it is not row-wise. */
+type MacroCheck = (definition: string) => Promise<NamesInExpression | undefined>;
+
+/** What is wrong with the functions of an expression; undefined when each depends on its arguments alone. */
+async function faultOfFunctions(
+  connection: DuckDBConnection,
+  functions: ReadonlyMap<string, number>,
+  checkMacro: MacroCheck,
+): Promise<string | undefined> {
+  const lookUp = await definitionsOf(connection);
+  for (const [name, argumentCount] of functions) {
+    const definitions = lookUp(name);
+    if (definitions.length === 0) {
+      return `there is no function \`${name}\`${didYouMean(name, await scalarFunctions(connection))}`;
+    }
+    for (const definition of definitions) {
+      const fault = await faultOf({ name, argumentCount, definition }, checkMacro);
+      if (fault !== undefined) {
+        return fault;
+      }
+    }
+  }
+  return undefined;
+}
+
+async function faultOf(
+  { name, argumentCount, definition }: { name: string; argumentCount: number; definition: Definition },
+  checkMacro: MacroCheck,
+): Promise<string | undefined> {
+  const { kind, stability, parameters, macro } = definition;
+  if (kind === "aggregate") {
+    return `\`${name.replace("count_star", "count")}\` is an aggregate, which is computed over many rows`;
+  }
+  if (kind.startsWith("table")) {
+    return `\`${name}\` gives a table, not a value`;
+  }
+  if (kind === "macro" && macro !== null) {
+    const names = await checkMacro(macro);
+    if (names !== undefined && [...names.columns].every((column) => parameters.includes(column))) {
+      return undefined;
+    }
+  } else if (kind === "scalar" && stability === "CONSISTENT" && !readers.has(name) && !name.startsWith("__internal")) {
+    // Of one time only, it is the age today.
+    if (name !== "age" || argumentCount > 1) {
+      return undefined;
+    }
+  }
+  return `\`${name}\` does not depend on its arguments alone`;
+}
+
+/**
+ * All connections of a process have the same functions, those of the library. Reading them takes 25 ms of CPU time, longer
+ * than everything else that is done with an expression.
+ */
+let known: ReadonlyMap<string, readonly Definition[]> | undefined;
+
+/**
+ * Reads all functions, by name in lower case. A name may have several definitions: `+` for each pair of types; `nullif`
+ * is a macro.
+ */
+async function allDefinitions(connection: DuckDBConnection): Promise<ReadonlyMap<string, readonly Definition[]>> {
+  const found = await connection.runAndReadAll(
+    // Of scalar functions only their stability matters, not each signature.
+    `SELECT DISTINCT lower(function_name), function_type, stability,
+       to_json(CASE function_type WHEN 'macro' THEN parameters END), macro_definition
+     FROM duckdb_functions() WHERE function_type <> 'pragma'`,
+  );
+  const all = new Map<string, Definition[]>();
+  for (const [name, kind, stability, parameters, macro] of found.getRows()) {
+    const same = all.get(String(name)) ?? [];
+    same.push({
+      kind: String(kind),
+      stability: stability === null ? null : String(stability),
+      parameters: textList(parseJson(String(parameters))),
+      macro: typeof macro === "string" ? macro : null,
+    });
+    all.set(String(name), same);
+  }
+  return all;
+}
+
+async function definitionsOf(connection: DuckDBConnection): Promise<(name: string) => readonly Definition[]> {
+  const all = (known ??= await allDefinitions(connection));
+  return (name) => {
+    const found = all.get(name.toLowerCase()) ?? [];
+    // A table function cannot be called in place of a value, where `range` and `repeat` are scalar functions.
+    return found.some(({ kind }) => kind === "scalar") ? found.filter(({ kind }) => kind !== "table") : found;
+  };
+}
+
+function textList(value: unknown): string[] {
+  return Array.isArray(value) ? value.map(String) : [];
+}
+
+async function scalarFunctions(connection: DuckDBConnection): Promise<string[]> {
+  const found = await connection.runAndReadAll(
+    "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND stability = 'CONSISTENT'",
+  );
+  return found.getRows().map(([name]) => String(name));
+}
 
 const textLimit = 10_000;
 

@@ -1,22 +1,80 @@
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
-import { selectRows } from "../../packing/select-rows.js";
-import { tensorElement } from "../../columnar/tensor.js";
-import { rowsWithin } from "../../columnar/column-bytes.js";
-import { sliceColumn } from "../../columnar/column-rows.js";
+import { type ConnectionPool, createConnectionPool, openDuckDbLazily } from "../../duckdb/instance.js";
+import { quoteText } from "../../duckdb/sql.js";
 import {
   type BytesColumn,
   type Column,
   type DecodedInput,
-  layoutOf,
   type ListColumn,
   type Matrix,
   type RecordBatch,
+  layoutOf,
 } from "../../columnar/types.js";
-import { type ChunkTexts, openTexts, readColumn, readScalars, readMatrix } from "../../duckdb/read-vector.js";
+import { columnSql } from "./slice-sql.js";
+import type { SliceRequest } from "../port.js";
+import { type DecodedBinding, type Projection, decodedInputs } from "../../binding/contract.js";
+import { selectRows } from "../../packing/select-rows.js";
+import { tensorElement } from "../../columnar/tensor.js";
+import { rowsWithin, sliceColumn } from "../../columnar/columns.js";
+import { type ChunkTexts, openTexts, readColumn, readMatrix, readScalars } from "../../duckdb/vectors.js";
 import { JobError } from "../../util/errors.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import type { SliceRequest } from "../port.js";
+
+export interface DuckDbReader extends AsyncDisposable {
+  readonly pool: ConnectionPool;
+}
+
+export interface DuckDbReaderOptions {
+  readonly threads: number;
+  /** The folders that shards may be read from; nothing else can be. */
+  readonly folders: readonly string[];
+  readonly timezone: string;
+  /** Bytes that DuckDB may hold; default: what it thinks right. */
+  readonly memoryBytes?: number | undefined;
+}
+
+/** The slice that is read and the one after it. */
+const streams = 2;
+
+/** DuckDB is loaded when it is asked something: where shards are simple, that may be never. */
+export function openDuckDbReader({ threads, folders, timezone, memoryBytes }: DuckDbReaderOptions): DuckDbReader {
+  const duckdb = openDuckDbLazily({
+    threads,
+    memoryBytes,
+    allowed: { folders },
+    settings: { TimeZone: quoteText(timezone) },
+    prepared: { connections: streams, settings: { streaming_buffer_size: "'16MB'" } },
+  });
+  const pool = createConnectionPool(duckdb);
+  return {
+    pool,
+    async [Symbol.asyncDispose]() {
+      pool.close();
+      await duckdb[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Values from folder names, as columns of so many rows, up to 2,048. */
+export async function folderConstants(
+  pool: ConnectionPool,
+  { projection, partitions }: SliceRequest,
+  rows: number,
+): Promise<ReadonlyMap<string, Column>> {
+  const refs = projection.passthrough.flatMap(({ source }) => (source.partition === true ? [source] : []));
+  if (refs.length === 0) {
+    return new Map();
+  }
+  const sql = refs.map((ref) => columnSql(ref, partitions)).join(", ");
+  const chunk = await pool.use(async (connection) => {
+    const result = await connection.run(`SELECT ${sql} FROM range(${rows})`);
+    return await result.fetchChunk();
+  });
+  if (chunk?.rowCount !== rows) {
+    throw new Error(`DuckDB gave ${chunk?.rowCount} rows of constants`);
+  }
+  return new Map(refs.map((ref, index) => [ref.path[0] ?? "", readColumn(chunk, index, ref.type)]));
+}
 
 /**
  * Rows come in file order without a gap, for any number of DuckDB's threads: a batch starts where the last one ended.
@@ -35,7 +93,7 @@ export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice:
 }
 
 /** A batch, and the rows of the chunk that it was made from. */
-export interface ChunkBatch {
+interface ChunkBatch {
   readonly batch: RecordBatch;
   readonly rows: number;
 }

@@ -1,5 +1,5 @@
-import { printable } from "../../util/printable.js";
 import { withDigits } from "../../util/shown-numbers.js";
+import { printable } from "../../util/texts.js";
 
 /** Markup. Only `html` makes it, and escapes all text in it, such as names of files, models and specs. */
 export interface Html {

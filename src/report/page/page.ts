@@ -1,16 +1,16 @@
 import { paramTexts } from "../../plan/identity.js";
-import { readersText } from "../../publish/readers-view.js";
 import { assertNever } from "../../util/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import { showBytes } from "../plan-text.js";
 import {
-  checksText,
-  count,
   type DecidingCommands,
-  decidingTexts,
   type Outcome,
   type RunReport,
   type ScoreAgain,
+  type VerdictReport,
+  checksText,
+  count,
+  decidingTexts,
   serverText,
   showCount,
   showDuration,
@@ -18,12 +18,12 @@ import {
   spendingText,
   statusOf,
   toScoreAgain,
-  type VerdictReport,
 } from "../report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
 import { folded, html, type Html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
+import { readersText } from "../../publish/published-run.js";
 
 /**
  * Renders a run after an attempt as a self-contained HTML page: no script, font, image or network request. The decision

@@ -2,10 +2,9 @@ import type { Contract, Projection } from "../../binding/contract.js";
 import type { Column } from "../../columnar/types.js";
 import type { Unit } from "../../formats/port.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
-import { isInteger, isOfKind, isRecord } from "../../util/checks.js";
+import type { ScoredBatch } from "../../packing/packer.js";
+import type { RpcProtocol } from "../../util/rpc.js";
 import type { ShardFeatures } from "../features.js";
-import type { RpcProtocol } from "../../util/rpc/protocol.js";
 
 /** What a worker makes of a unit's rows. */
 export interface UnitRequest {
@@ -71,29 +70,15 @@ export interface UnitFailure {
   readonly message: string;
 }
 
-const isReadCall = (value: unknown): value is ReadCall =>
-  isRecord(value) && isRecord(value["unit"]) && isRecord(value["projection"]) && value["constants"] instanceof Map;
-const isSentRows = (value: unknown): value is SentRows =>
-  isRecord(value) &&
-  isInteger(value["rowStart"]) &&
-  isRecord(value["batch"]) &&
-  isInteger(value["batch"]["rowCount"]) &&
-  Array.isArray(value["buffers"]) &&
-  isInteger(value["bytes"]);
-const isReleasedRows = (value: unknown): value is ReleasedRows =>
-  isRecord(value) && Array.isArray(value["buffers"]) && isInteger(value["bytes"]);
-const isFailureKind = isOfKind<UnitFailure>({ unsupported: true, file: true, worker_gone: true, defect: true });
-const isResult = (value: unknown): value is UnitFailure | undefined => value === undefined || isFailureKind(value);
-
 /** Between the main thread and a worker that reads units. */
-export const unitProtocol = {
+export interface UnitProtocol extends RpcProtocol {
   calls: {
     /**
      * The items are the unit's rows, in order. The result is undefined where they are all of its rows, else what kept
      * the worker from reading the others.
      */
-    read: { request: isReadCall, item: isSentRows, result: isResult },
-  },
-  toServer: { released: isReleasedRows },
-  toClient: {},
-} satisfies RpcProtocol;
+    read: { request: ReadCall; item: SentRows; result: UnitFailure | undefined };
+  };
+  toServer: { released: ReleasedRows };
+  toClient: Record<never, unknown>;
+}

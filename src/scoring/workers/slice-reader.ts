@@ -1,13 +1,13 @@
 import { type Contract, valuesPerRow } from "../../binding/contract.js";
 import type { FeaturePlan } from "../../checks/profile/features.js";
-import type { Decoder, SliceRequest, SliceUnits, UnitSharing } from "../../formats/port.js";
-import { directPlan } from "../../packing/direct/plan.js";
+import type { Decoder, SliceRequest, SliceUnits } from "../../formats/port.js";
+import { directPlan } from "../../packing/direct.js";
 import type { FeatureHashing } from "../../packing/feature-hasher.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
-import type { WorkerPort } from "../../util/worker-port.js";
+import type { ScoredBatch } from "../../packing/packer.js";
+import type { WorkerPort } from "../../util/rpc.js";
 import type { MemoryBudget } from "../../util/memory-budget.js";
-import type { UnitFailure, UnitLimits, UnitRequest } from "./protocol.js";
-import { openUnitPool, type UnitPool } from "./unit-pool.js";
+import type { UnitFailure, UnitRequest } from "./protocol.js";
+import { type UnitPool, openUnitPool } from "./unit-pool.js";
 
 /** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
 export interface SliceReader extends AsyncDisposable {
@@ -74,40 +74,65 @@ const mostDecodeWorkers = 4;
 const fruitlessLimit = 2;
 
 export function openSliceReader(options: SliceReaderOptions): SliceReader {
-  const { decoder, cores, scoring } = options;
-  const pools = openPools(options);
+  const { decoder, cores, startDecodeWorkers, memory, scoring, onFailure, onGivenUp } = options;
   let fruitless = 0;
-  /** Whether workers are given the slice. */
+  let scoringPool: UnitPool | undefined;
+  let decoding: { readonly pool: UnitPool; readonly workers: DecodeWorkers } | undefined;
+
   const isForWorkers = (slice: SliceRequest): boolean =>
     cores > 0 &&
     fruitless < fruitlessLimit &&
     (scoring !== undefined || isLarge(slice)) &&
     directPlan(slice.projection) !== undefined;
-  const countFruitless = (isFruitless: boolean): void => {
-    fruitless = isFruitless ? fruitless + 1 : 0;
-    if (fruitless === fruitlessLimit) {
-      options.onGivenUp?.(`workers read no row of ${fruitlessLimit} slices in a row`);
+
+  /** Has workers read units, which score what they read if they have the model: each kind is started when it is needed. */
+  const readUnits = (slice: SliceRequest, { units, constants, fitting }: SliceUnits): ReturnType<UnitPool["read"]> => {
+    const requestTo = (workers: number): UnitRequest => ({
+      projection: slice.projection,
+      constants,
+      limits: { batchBytes: memory.batchBytes, heldBytes: Math.floor(memory.heldBytes / workers) },
+    });
+    // A large slice takes all cores: where not each of them has a worker with the model, others decode it.
+    if (scoring === undefined || (isLarge(slice) && (scoring.count < cores || fitting(cores) < cores))) {
+      const most = fitting(Math.min(cores, mostDecodeWorkers));
+      if (decoding === undefined) {
+        const workers = startDecodeWorkers(most);
+        decoding = { workers, pool: openUnitPool(workers.ports, { onFailure }) };
+      }
+      return decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
     }
+
+    const { count, ports, contract, tensors, batchRows, features: plan, hashing } = scoring;
+    scoringPool ??= openUnitPool(ports(), { batchRows, onFailure });
+    const features = plan && { plan, firstRow: slice.firstRow ?? 0 };
+    const model = { contract, tensors, batchRows: batchRows(), hashing };
+    return scoringPool.read(units, { ...requestTo(count), scoring: model, features }, fitting(count));
   };
+
   return {
     async *read(slices, rowsLeft, turn) {
       const isAlone = slices.length === 1;
       let left = rowsLeft;
       for (const [index, slice] of slices.entries()) {
-        const shared = isForWorkers(slice)
-          ? await decoder.units(slice, { isAlone, sharing: sharingOf(scoring, left) })
-          : undefined;
+        const sharing = scoring && { workers: scoring.count, rowsLeft: left, batchRows: scoring.batchRows };
+        const shared = isForWorkers(slice) ? await decoder.units(slice, { isAlone, sharing }) : undefined;
         if (shared === undefined && index === 0) {
           await turn?.near;
           yield* decoder.read(slices);
           return;
         }
+
         left -= slice.rowEnd - slice.rowStart;
         let { rowStart } = slice;
         if (shared !== undefined) {
           await turn?.queued; // a worker whose memory is full of later rows would never read those that are due
-          rowStart = yield* pools.read(slice, shared);
-          countFruitless(rowStart === slice.rowStart);
+          if (shared.units[0]?.rowStart === rowStart) {
+            rowStart = yield* readUnits(slice, shared);
+          } // else the shard is not what it was: the decoder tells what is wrong with it
+          fruitless = rowStart === slice.rowStart ? fruitless + 1 : 0;
+          if (fruitless === fruitlessLimit) {
+            onGivenUp?.(`workers read no row of ${fruitlessLimit} slices in a row`);
+          }
         }
         if (rowStart < slice.rowEnd) {
           await turn?.near;
@@ -115,63 +140,12 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
         }
       }
     },
-    [Symbol.asyncDispose]: () => pools.close(),
+    async [Symbol.asyncDispose]() {
+      await decoding?.workers.stop();
+    },
   };
-}
-
-function sharingOf(scoring: ScoringWorkers | undefined, rowsLeft: number): UnitSharing | undefined {
-  return scoring && { workers: scoring.count, rowsLeft, batchRows: scoring.batchRows };
 }
 
 function isLarge({ rowStart, rowEnd, projection }: SliceRequest): boolean {
   return (rowEnd - rowStart) * valuesPerRow(projection) >= largeValues;
-}
-
-/** Workers that score what they read, and workers that only decode: each are asked for when they are needed. */
-interface Pools {
-  /** Reads the part of a slice that workers can read. Returns the next row. */
-  read(slice: SliceRequest, shared: SliceUnits): AsyncGenerator<ScoredBatch, number>;
-  close(): Promise<void>;
-}
-
-function openPools({ cores, startDecodeWorkers, memory, scoring, onFailure }: SliceReaderOptions): Pools {
-  const limitsOf = (workers: number): UnitLimits => ({
-    batchBytes: memory.batchBytes,
-    heldBytes: Math.floor(memory.heldBytes / workers),
-  });
-  let scoringPool: UnitPool | undefined;
-  let decoding: { readonly pool: UnitPool; readonly workers: DecodeWorkers } | undefined;
-  const startDecoding = (count: number): NonNullable<typeof decoding> => {
-    const workers = startDecodeWorkers(count);
-    return { workers, pool: openUnitPool(workers.ports, { onFailure }) };
-  };
-  return {
-    async *read(slice, { units, constants, fitting }) {
-      if (units[0]?.rowStart !== slice.rowStart) {
-        return slice.rowStart; // the shard is not what it was: the decoder tells what is wrong with it
-      }
-      const requestTo = (workers: number): UnitRequest => ({
-        projection: slice.projection,
-        constants,
-        limits: limitsOf(workers),
-      });
-      // A large slice takes all cores: where not each of them has a worker with the model, others decode it.
-      const isScored =
-        scoring !== undefined && (!isLarge(slice) || (scoring.count >= cores && fitting(cores) === cores));
-      if (!isScored) {
-        const most = fitting(Math.min(cores, mostDecodeWorkers));
-        decoding ??= startDecoding(most);
-        return yield* decoding.pool.read(units, requestTo(decoding.workers.ports.length), most);
-      }
-      const { contract, tensors, batchRows, features: plan, hashing } = scoring;
-      scoringPool ??= openUnitPool(scoring.ports(), { batchRows, onFailure });
-      const features = plan === undefined ? undefined : { plan, firstRow: slice.firstRow ?? 0 };
-      const model = { contract, tensors, batchRows: batchRows(), hashing };
-      const request = { ...requestTo(scoring.count), scoring: model, features };
-      return yield* scoringPool.read(units, request, fitting(scoring.count));
-    },
-    async close() {
-      await decoding?.workers.stop();
-    },
-  };
 }

@@ -1,10 +1,9 @@
 import type { Unit } from "../../formats/port.js";
-import type { ScoredBatch } from "../../packing/scored-batch.js";
+import type { ScoredBatch } from "../../packing/packer.js";
 import { messageOf } from "../../util/errors.js";
-import { type Condition, createCondition } from "../../util/condition.js";
-import { openRpcClient, type RpcClient } from "../../util/rpc/client.js";
-import type { WorkerPort } from "../../util/worker-port.js";
-import { type SentRows, type UnitFailure, unitProtocol, type UnitRequest } from "./protocol.js";
+import { type Condition, createCondition } from "../../util/promises.js";
+import { openRpcClient, type RpcClient, type WorkerPort } from "../../util/rpc.js";
+import type { SentRows, UnitFailure, UnitProtocol, UnitRequest } from "./protocol.js";
 
 /** Shares units out among workers, which read them and may score them. */
 export interface UnitPool {
@@ -16,7 +15,7 @@ export interface UnitPool {
   read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
 }
 
-export interface UnitPoolOptions {
+interface UnitPoolOptions {
   /** Rows of a batch for the model, where the workers have one; it may change. */
   readonly batchRows?: (() => number) | undefined;
   /** Called once for each unit that is needed and was not read to its end. */
@@ -48,7 +47,7 @@ interface Job {
 }
 
 interface PoolWorker {
-  readonly client: RpcClient<typeof unitProtocol>;
+  readonly client: RpcClient<UnitProtocol>;
   readonly jobs: Set<Job>;
   /** The group of the unit that it was given last. */
   group: string | undefined;
@@ -69,7 +68,7 @@ export function openUnitPool(ports: readonly WorkerPort[], options: UnitPoolOpti
   const workers: PoolWorker[] = [];
   const pool: Pool = { ...options, workers, waiting: [], jobs: new Set(), nextId: 0, isBroken: false };
   for (const port of ports) {
-    const client = openRpcClient(port, unitProtocol, {
+    const client = openRpcClient<UnitProtocol>(port, {
       doing: "reading units",
       onNotice: {},
       onBroken(error) {

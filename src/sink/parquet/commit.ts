@@ -12,12 +12,10 @@ import { awaitedLater } from "../../util/promises.js";
 import type { CommitOutcome, StoredPlan } from "../port.js";
 import { refuseStopped } from "./ledger.js";
 import { joinPieces } from "./join-pieces.js";
-import type { FinishedPart } from "./manifest.js";
+import { type FinishedPart, isWholeSpan } from "./manifest.js";
 import type { PartToWrite } from "./part-file.js";
-import { isWholeSpan } from "./part-label.js";
-import { findPart, inspectParts, type RunFolder, type SpilledPiece } from "./parts.js";
+import { findPart, inspectParts, type RunFolder, type SpilledPiece, textOfRejects } from "./parts.js";
 import { mayBeReplaced } from "./publish.js";
-import { textOfRejects } from "./rejects.js";
 
 export interface SpanCommit {
   readonly compression: Compression;

@@ -1,14 +1,13 @@
 import { parseJson } from "../../plan/parse-plan.js";
 import type { Plan } from "../../plan/plan.js";
-import { type Decision, requireApproved, type SupersededRun } from "../../publish/decision.js";
-import { type Fence, type Store } from "../../stores/store.js";
+import { type Fence, type Store, namesIn } from "../../stores/store.js";
+import { type Decision, type SupersededRun, requireApproved } from "../../publish/lifecycle.js";
 import { JobError } from "../../util/errors.js";
-import { decisionDocument, type DocumentKind, type Ledger } from "../ledger.js";
+import { type AnswerJournal, type DocumentKind, type KeptAnswer, type Ledger, decisionDocument } from "../ledger.js";
 import type { RunFolder } from "./parts.js";
-import { damagedOutput } from "./damage.js";
+import { createPlan, damagedOutput, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
 import type { StoredPlan } from "../port.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import { createPlan, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
 import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../util/sha256.js";
 
@@ -157,4 +156,91 @@ async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undef
     }
     throw error;
   });
+}
+
+/** Lines that are written at once. A reader holds a whole file in memory. */
+const textBytes = 4 * 1024 ** 2;
+/** Files that are read at once. */
+const readAtOnce = 8;
+
+/** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
+const pauseMs = 1000;
+
+/** Opens the journal of a run: a folder to which each attempt adds files. */
+export function openAnswers(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
+  let files = 0;
+  return {
+    pauseMs,
+    read: () => readAnswers(store, layout),
+    async keep(answers) {
+      for (const text of textsOf(answers, textBytes)) {
+        let created = { outcome: "exists" };
+        while (created.outcome === "exists") {
+          files += 1;
+          created = await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
+        }
+      }
+    },
+  };
+}
+
+/** Yields all answers that are kept of a run. */
+async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
+  const names = await namesIn(store, log);
+  for (let start = 0; start < names.length; start += readAtOnce) {
+    const group = names.slice(start, start + readAtOnce);
+    for (const text of await Promise.all(group.map((name) => store.readText(`${log}/${name}`)))) {
+      yield* answersIn(text ?? "");
+    }
+  }
+}
+
+/** Hex digits of the checksum of a record. */
+const checksumDigits = 16;
+
+/** A record is a line: the checksum of the rest, a space, the request's digest, a space, and the answer's JSON. */
+const recordPattern = /^([0-9a-f]{16}) (([0-9a-f]{64}) (.+))$/s;
+
+/** The line of an answer in a file of the journal. */
+function recordOf({ request, answer }: KeptAnswer): string {
+  // JSON has line ends only between its values, where they mean nothing.
+  const content = `${request} ${answer.replaceAll(/[\r\n]+/g, " ")}`;
+  return `${checksumOf(content)} ${content}\n`;
+}
+
+/**
+ * Yields the answers of a file of the log. Leaves out lines that are torn or damaged.
+ * @public so that tests read a journal as a killed attempt left it
+ */
+export function* answersIn(text: string): Generator<KeptAnswer> {
+  for (let start = 0, end = text.indexOf("\n"); end >= 0; start = end + 1, end = text.indexOf("\n", start)) {
+    const [, checksum, content = "", request = "", answer = ""] = recordPattern.exec(text.slice(start, end)) ?? [];
+    if (checksum !== undefined && checksum === checksumOf(content)) {
+      yield { request, answer };
+    }
+  }
+}
+
+function checksumOf(content: string): string {
+  return sha256Of(content).slice(0, checksumDigits);
+}
+
+/** Divides the lines of answers into texts of at most `maxBytes`, but at least one line each. */
+function* textsOf(answers: readonly KeptAnswer[], maxBytes: number): Generator<string> {
+  let lines: string[] = [];
+  let bytes = 0;
+  for (const answer of answers) {
+    const line = recordOf(answer);
+    const lineBytes = Buffer.byteLength(line);
+    if (lines.length > 0 && bytes + lineBytes > maxBytes) {
+      yield lines.join("");
+      lines = [];
+      bytes = 0;
+    }
+    lines.push(line);
+    bytes += lineBytes;
+  }
+  if (lines.length > 0) {
+    yield lines.join("");
+  }
 }

@@ -1,10 +1,10 @@
-import type { OutputRows, Column, ColumnType, NamedColumn } from "../../columnar/types.js";
-import { createTable } from "../../duckdb/write-vector.js";
-import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
+import type { Column, ColumnType, NamedColumn, OutputRows } from "../../columnar/types.js";
+import { createTable } from "../../duckdb/vectors.js";
+import type { DuckDBConnection, DuckDbAccess } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { quotePaths, quoteText } from "../../duckdb/sql.js";
 import type { Compression } from "../../spec/output-spec.js";
-import { parseLabel, type PartFacts, type PartLabel } from "./part-label.js";
+import { type PartFacts, type PartLabel, parseLabel } from "./manifest.js";
 import { assertNever } from "../../util/errors.js";
 
 const labelKey = "infer-batch";

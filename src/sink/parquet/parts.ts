@@ -1,16 +1,27 @@
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import { outputColumns } from "../../binding/contract.js";
-import type { SpanOutput } from "../../columnar/types.js";
+import { type RejectedRow, rejectReasons, type SpanOutput } from "../../columnar/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
 import { spanAt, spanCount } from "../../plan/spans.js";
-import { namesIn, type Stat, type Store } from "../../stores/store.js";
-import { messageOf } from "../../util/errors.js";
+import { namesIn, type ReadableStore, type Stat, type Store } from "../../stores/store.js";
+import { JobError, messageOf } from "../../util/errors.js";
 import type { Opening, StoredPlan } from "../port.js";
-import { type DamagedFile, refuseDamaged } from "./damage.js";
-import type { Layout } from "./layout.js";
-import { checkFinished, type FinishedPart, type Manifest } from "./manifest.js";
-import { type CommittedPart, isWholeSpan, keptOf, type PartFacts, partSchema } from "./part-label.js";
+import { type DamagedFile, refuseDamaged } from "./plan-file.js";
+import { type Layout, runOfPart } from "./layout.js";
+import {
+  checkFinished,
+  type CommittedPart,
+  type FinishedPart,
+  isWholeSpan,
+  keptOf,
+  type Manifest,
+  type PartFacts,
+  partSchema,
+} from "./manifest.js";
+import { z } from "../../util/zod.js";
+import { parseJson } from "../../plan/parse-plan.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /** A run at a target of Parquet files. */
 export interface RunFolder {
@@ -344,4 +355,70 @@ export function addOwnProfile(
 export interface SpilledPiece {
   readonly path: string;
   readonly rows: number;
+}
+
+const schema = z.object({
+  shard: z.string(),
+  row: z.int(),
+  columns: z.record(z.string(), z.string().nullable()),
+  column: z.string().nullable(),
+  reason: z.enum(rejectReasons),
+  value: z.string().nullable(),
+}) satisfies z.ZodType<RejectedRow>;
+
+/** A span's rejected rows as text: a line of JSON each. */
+export interface RejectsText {
+  readonly text: string;
+  /** Hex sha256 of the text; null without rejects. */
+  readonly sha256: string | null;
+}
+
+export function textOfRejects(rejects: readonly RejectedRow[]): RejectsText {
+  const text = rejects.map((rejected) => `${JSON.stringify(rejected)}\n`).join("");
+  return { text, sha256: rejects.length === 0 ? null : sha256Of(text) };
+}
+
+/**
+ * Yields the rejected rows of committed spans. `parts`: the labels that name the files of rejects.
+ * @throws JobError OUTPUT_DAMAGED when a file is not the one that its part names
+ */
+export async function* readRejects(
+  store: ReadableStore,
+  layout: Layout,
+  parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
+): AsyncGenerator<RejectedRow> {
+  for (const [span, { rejectsSha256 }] of [...parts].toSorted(([one], [other]) => one - other)) {
+    if (rejectsSha256 === null) {
+      continue;
+    }
+    const path = `${layout.rejects}/${layout.rejectsOf(span, rejectsSha256)}`;
+    const text = await store.readText(path);
+    if (text === undefined || sha256Of(text) !== rejectsSha256) {
+      const found = text === undefined ? "it is gone" : "it is not what was written with its part";
+      throw new JobError("OUTPUT_DAMAGED", `reading ${path}: ${found}`, {
+        hint: "restore the file; the predictions are not affected",
+      });
+    }
+    for (const line of text.split("\n").slice(0, -1)) {
+      yield schema.parse(parseJson(line));
+    }
+  }
+}
+
+/**
+ * Lists files of rejects of this run that no part names: their attempts died, or another attempt committed the span
+ * first.
+ */
+export async function staleRejects(
+  store: ReadableStore,
+  layout: Layout,
+  parts: ReadonlyMap<number, Pick<CommittedPart, "rejectsSha256">>,
+): Promise<string[]> {
+  const wanted = new Set(
+    [...parts].map(([span, { rejectsSha256: sha256 }]) =>
+      sha256 === null ? undefined : layout.rejectsOf(span, sha256),
+    ),
+  );
+  const names = await namesIn(store, layout.rejects);
+  return names.filter((name) => runOfPart(name) === layout.runId && !wanted.has(name));
 }

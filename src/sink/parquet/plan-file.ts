@@ -1,14 +1,14 @@
 import { basename } from "node:path";
 import { numberedRunId, splitRunId } from "../../plan/identity.js";
-import { parseJson } from "../../plan/parse-plan.js";
+import { parseJson, parsePlan, planToText } from "../../plan/parse-plan.js";
 import type { Plan, RunId } from "../../plan/plan.js";
 import { type Entry, type Fence, ifReadable, namesIn, type ReadableStore, type Store } from "../../stores/store.js";
-import { JobError } from "../../util/errors.js";
+import { type Damage, JobError } from "../../util/errors.js";
 import { z } from "../../util/zod.js";
 import type { StoredPlan } from "../port.js";
-import { damagedOutput, superseded } from "./damage.js";
 import { isEarlier, isLater, isSameJob, type Layout, layoutOf, nextLayout, runOfPart } from "./layout.js";
-import { lostPlanText, sealedText, unseal } from "./plan-text.js";
+import { parseTombstone } from "../../publish/pruned-run.js";
+import { sha256Of } from "../../util/sha256.js";
 
 /**
  * Reads a run's plan; undefined where there is none. If a tombstone has the run's number, returns the plan of the run
@@ -285,4 +285,106 @@ function claimText({ runId }: Pick<Layout, "runId">): string {
 /** The text of a run's `_SUCCESS`. */
 export function successText({ plan, planId }: StoredPlan): string {
   return `${JSON.stringify({ run_id: plan.runId, plan_id: planId })}\n`;
+}
+
+/**
+ * The text of a plan as it is stored. Its last line holds the sha256 of the rest, so that a damaged plan which still
+ * parses (another column bound, another row count) is not carried out.
+ * @public so that tests store a plan of their own
+ */
+export function sealedText(plan: Plan): string {
+  const text = planToText(plan);
+  return text.replace(textEnd, `,\n "sha256": "${sha256Of(text)}"\n}\n`);
+}
+
+const textEnd = /\n\}\n$/;
+const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
+
+/** Reads a sealed plan; undefined: the text is not the one that was sealed, or this version cannot read it. */
+function unseal(sealed: string): StoredPlan | undefined {
+  const pruned = parseTombstone(sealed);
+  if (pruned !== undefined) {
+    return { plan: pruned.plan, planId: sha256Of(sealed), pruned };
+  }
+  const [, seal] = sealedEnd.exec(sealed) ?? [];
+  const text = sealed.replace(sealedEnd, "\n}\n");
+  // A digest of its own: `seal` is a slice of the text and would keep all of it in memory.
+  const planId = sha256Of(text);
+  const plan = seal === planId ? parsePlan(text) : undefined;
+  return plan?.target.kind === "parquet" ? { plan, planId } : undefined;
+}
+
+/**
+ * The text of the marker in place of a lost plan. It is not a plan; attempts of the run before find it, and stop.
+ * @public so that tests find the marker
+ */
+export const lostPlanText = '{"format":"infer-batch-lost-plan"}\n';
+
+/** An output file that differs from what was committed. */
+export interface DamagedFile {
+  readonly path: string;
+  readonly found: string;
+  readonly cause?: unknown;
+}
+
+/** The error for a damaged output that a new run can replace. `hint`: another way to repair it. */
+export function damagedOutput(
+  message: string,
+  { hint, damage, cause }: { readonly hint: string; readonly damage: Damage; readonly cause?: unknown },
+): JobError {
+  return new JobError("OUTPUT_DAMAGED", message, {
+    hint: `${hint}; or start over with --new-run, which scores all rows again and then removes the old parts`,
+    damage,
+    cause,
+  });
+}
+
+/**
+ * Reports all damaged files of a run in one error; does nothing where there are none.
+ * @throws JobError OUTPUT_DAMAGED
+ */
+export function refuseDamaged(
+  runId: string,
+  files: readonly DamagedFile[],
+  hint: { readonly one: string; readonly more: string },
+): void {
+  const [first, ...others] = files.toSorted((a, b) => (a.path < b.path ? -1 : 1));
+  if (first === undefined) {
+    return;
+  }
+  const more =
+    others.length === 0 ? "" : `; ${others.length} more ${others.length === 1 ? "part is" : "parts are"} damaged`;
+  throw damagedOutput(`checking ${first.path}: ${first.found}${more}`, {
+    hint: others.length === 0 ? hint.one : `${hint.more} (infer-batch status lists them)`,
+    damage: { runId, found: [first, ...others].map(({ path, found }) => `${path}: ${found}`) },
+    ...(first.cause instanceof Error ? { cause: first.cause } : {}),
+  });
+}
+
+/** Hints at how damaged parts of a published run are repaired. An approved run is scored completely. */
+export function repairOfParts({ staged }: Pick<Plan, "staged">): { readonly one: string; readonly more: string } {
+  return staged
+    ? { one: "restore it", more: "restore them" }
+    : {
+        one: "restore it; or delete _SUCCESS and the part, and run the same command again: its span is then scored anew",
+        more: "restore them; or delete _SUCCESS and the parts, and run the same command again: their spans are then scored anew",
+      };
+}
+
+/**
+ * The error for a part that is found gone or changed when its run is finished. A staged run is approved then: it scores no
+ * span again, and a new run can take its place.
+ * @param hint how a run that is not staged goes on
+ */
+export function lostPart({ runId, staged }: Pick<Plan, "runId" | "staged">, message: string, hint: string): JobError {
+  return staged
+    ? damagedOutput(message, { hint: repairOfParts({ staged }).one, damage: { runId } })
+    : new JobError("OUTPUT_DAMAGED", message, { hint });
+}
+
+/** The error for an attempt whose run was superseded by a later one. */
+export function superseded({ folder, runId }: Pick<Layout, "folder" | "runId">, later: string): JobError {
+  return new JobError("PLAN_CHANGED", `checking ${folder}: run ${later} came after ${runId}`, {
+    hint: "run the same command again: it continues that run",
+  });
 }

@@ -5,12 +5,10 @@ import { JobError } from "../../util/errors.js";
 import { mapBounded } from "../../util/promises.js";
 import type { AttemptJson } from "../port.js";
 import type { ProfileToWrite } from "./ledger.js";
-import { lostPart } from "./damage.js";
+import { hidden, lostPart, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
-import { type CommittedSpans, findPart, type RunFolder } from "./parts.js";
-import { hidden, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
-import { staleRejects } from "./rejects.js";
+import { type CommittedSpans, findPart, type RunFolder, staleRejects } from "./parts.js";
 
 /** A run whose spans are all committed, as the attempt that finishes it knows it. */
 export interface FinishedRun {

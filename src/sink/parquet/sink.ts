@@ -1,18 +1,68 @@
-import type { DuckDbAccess } from "../../duckdb/instance.js";
+import { unlink } from "node:fs/promises";
+import type { DuckDBConnection, DuckDb, DuckDbAccess } from "../../duckdb/instance.js";
 import { numberedRunId } from "../../plan/identity.js";
-import type { Plan } from "../../plan/plan.js";
+import type { Plan, Span } from "../../plan/plan.js";
 import { requireKept } from "../../publish/pruned-run.js";
-import type { Store } from "../../stores/store.js";
-import type { ErrorCode } from "../../util/errors.js";
-import type { Sink } from "../port.js";
-import { loadEncoder } from "./commit.js";
-import { createInPlace, openLedger } from "./ledger.js";
-import { findHistory } from "./history.js";
+import { type Store, flush } from "../../stores/store.js";
+import { type ErrorCode, JobError, messageOf } from "../../util/errors.js";
+import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../port.js";
+import { commitSpan, encodePiece, loadEncoder } from "./commit.js";
+import {
+  createDocument,
+  createInPlace,
+  openAnswers,
+  openLedger,
+  profileToWrite,
+  readDocument,
+  refuseStopped,
+} from "./ledger.js";
+import {
+  type OtherFolders,
+  findHistory,
+  findPublished,
+  findPublishedParts,
+  pruneFolder,
+  readPinned,
+} from "./other-runs.js";
 import { layoutOf, plannedLayout } from "./layout.js";
-import { findPublished, findPublishedParts, type OtherFolders, readPinned } from "./other-runs.js";
-import { createPlan, findPlan, readPlan } from "./plan-file.js";
-import { pruneFolder } from "./prune.js";
-import { openRun, type RunTools } from "./run-sink.js";
+import {
+  createPlan,
+  damagedOutput,
+  findPlan,
+  hidden,
+  lasting,
+  planCheck,
+  readPlan,
+  refuseForeign,
+} from "./plan-file.js";
+import { type SpanProfile, mergeProfiles, parseProfile } from "../../checks/profile/profile.js";
+import type { RejectedRow, SpanOutput } from "../../columnar/types.js";
+import { spanCount } from "../../plan/spans.js";
+import { type CommittedBy, type SpanFile, rowsOf } from "../../publish/span-record.js";
+import { runProfileOf, runProfileText } from "../../publish/profile-text.js";
+import { requireApproved } from "../../publish/lifecycle.js";
+import { decisionDocument, readState } from "../ledger.js";
+import { checkFinished } from "./manifest.js";
+import {
+  type CommittedSpans,
+  type RunFolder,
+  type SpilledPiece,
+  addOwnPart,
+  addOwnProfile,
+  addParts,
+  committedParts,
+  committedSpansOf,
+  listParts,
+  partProfiles,
+  readCommitted,
+  readProfiles,
+  readRejects,
+  staleRejects,
+} from "./parts.js";
+import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
+import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
+import type { Compression } from "../../spec/output-spec.js";
+import type { KeyCounts } from "../../checks/rules/spec.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -71,4 +121,291 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       await options.close();
     },
   };
+}
+
+/** What a run of Parquet files is opened with. */
+export interface RunTools {
+  readonly store: Store;
+  /** The output folder. */
+  readonly folder: string;
+  /** Writes and reads parts; it may use the store's local folder. */
+  readonly duckdb: DuckDbAccess;
+  /** Opens a DuckDB that reads parts, for `checks.unique`. */
+  readonly openKeyDuckDb: OpenKeyDuckDb;
+  readonly compression: Compression;
+  /** Names this attempt: unique among all attempts on all machines. */
+  readonly writer: string;
+  /** Warns the user of what needs no action. */
+  readonly warn: (message: string) => void;
+}
+
+/** Opens a run of Parquet parts. @throws JobError OUTPUT_DAMAGED */
+async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const { store, folder, duckdb, writer } = tools;
+  const layout = plannedLayout(folder, stored.plan);
+  const run: RunFolder = { store, layout, stored, duckdb, how, check: planCheck(store, layout, stored.planId) };
+  const { finished, parts } = await committedParts(run, () => true);
+  if (finished) {
+    // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
+    await flush(store, folder).catch((error: unknown) => {
+      if (!(error instanceof JobError) || error.code !== "PERMISSION") {
+        throw error;
+      }
+    });
+  }
+  const known = committedSpansOf(parts);
+  const journal = openAnswers(store, layout, writer, hidden(run));
+  return {
+    state: await readState(stored.plan, finished, (kind) => readDocument(store, layout, kind)),
+    spans: known.parts,
+    read: () => Promise.resolve({ ...store.fetch(partNames(run), "whole"), spans: () => spanFiles(run, known) }),
+    rejects: () => readRejects(store, layout, known.parts),
+    answers: () => journal,
+    async refresh() {
+      addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
+    },
+    profile: () => committedProfile(run, known),
+    countKeys: (columns) =>
+      readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
+    create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
+    async begin(attempt) {
+      await prepare(tools, run, attempt.workers);
+      return runWriter(tools, run, known, { writer, ...attempt });
+    },
+    async tidy() {
+      try {
+        await clearRun(store, layout);
+        await clearEarlierRuns(run, finished);
+        const stale = finished ? await staleRejects(store, layout, known.parts) : [];
+        if (stale.length > 0) {
+          await store.remove(layout.rejects, stale); // an attempt that died had created them in a store of objects after the finish
+        }
+      } catch {
+        // What may not be removed, as in an archive, stays: readers do not see it.
+      }
+    },
+  };
+}
+
+/** Prepares the target for parts. @throws JobError USAGE when several workers would not be safe there */
+async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
+  const { layout } = run;
+  // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
+  await flush(store, layout.control);
+  await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
+  const shared = await store.prepare(hidden(run));
+  if (shared !== undefined && workers > 1) {
+    throw new JobError("USAGE", `preparing ${folder}: ${shared}, and ${workers} workers would share it`, {
+      hint: "two workers could publish one part there; use one worker, or another place for the output",
+    });
+  }
+  if (shared !== undefined) {
+    warn(`${folder}: ${shared}, so attempts at once could replace each other's parts; run only one worker at a time`);
+  }
+}
+
+async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> {
+  yield* (await listParts(store, layout)).values();
+}
+
+/** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
+async function* spanFiles(run: RunFolder, known: CommittedSpans): AsyncGenerator<SpanFile> {
+  const { store, layout } = run;
+  const names = await listParts(store, layout);
+  for (const [span, part] of [...known.parts].toSorted(([one], [other]) => one - other)) {
+    const name = names.get(span);
+    const profile = name && (await readProfiles(run, new Map([[span, name]]))).get(span);
+    if (name === undefined || profile === undefined) {
+      const what = name === undefined ? "there is no part" : "there is no profile in the part";
+      throw new JobError("OUTPUT_DAMAGED", `reading ${layout.folder}: ${what} of span ${span}`, {
+        hint: "something else removes files here; run the same command again",
+      });
+    }
+    const rejects: RejectedRow[] = [];
+    for await (const rejected of readRejects(store, layout, new Map([[span, part]]))) {
+      rejects.push(rejected);
+    }
+    const { filtered, erased, maker } = part;
+    for await (const [path = ""] of store.fetch([name], "whole").groups) {
+      yield { span, path, rejects, filtered, erased, profile, maker };
+    }
+  }
+}
+
+function runWriter(
+  tools: RunTools,
+  run: RunFolder,
+  known: CommittedSpans,
+  maker: Omit<CommittedBy, "batchSize">,
+): RunWriter {
+  const { compression } = tools;
+  const { store } = run;
+  const pieces = new Map<number, readonly SpilledPiece[]>();
+  return {
+    unfit: () => Promise.resolve([]),
+    async spill({ index }: Span, rows) {
+      const before = pieces.get(index) ?? [];
+      const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
+        await encodePiece(tools, rows, file);
+      });
+      pieces.set(index, [...before, { path, rows: rows.rowCount }]);
+    },
+    async commit(span: Span, output: SpanOutput) {
+      const spilled = pieces.get(span.index) ?? [];
+      const { outcome, part } = await commitSpan(run, { compression, maker, span, output, spilled });
+      addOwnPart(known, part);
+      if (outcome === "committed") {
+        addOwnProfile(known, span.index, output);
+      }
+      pieces.delete(span.index);
+      for (const { path } of spilled) {
+        await unlink(path).catch(() => undefined); // finishing the run removes what stays
+      }
+      return outcome;
+    },
+    finish: (attempt) => finishRun(run, known, attempt),
+  };
+}
+
+/** Merges the profiles of all spans. @throws JobError OUTPUT_DAMAGED, DISCARDED, PLAN_CHANGED */
+async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<SpanProfile> {
+  const spans = spanCount(run.stored.plan);
+  const texts =
+    known.profiled.size === spans
+      ? new Map<number, string>()
+      : await partProfiles(run, (span) => !known.profiled.has(span));
+  if (known.profiled.size + texts.size < spans) {
+    await refuseStopped(run);
+    const { folder, runId } = run.layout;
+    throw damagedOutput(`checking ${folder}: committed parts are gone, or have no profile`, {
+      hint: "restore them",
+      damage: { runId },
+    });
+  }
+
+  return [...texts.values()].reduce((merged, text) => mergeProfiles(merged, parseProfile(text)), known.profile);
+}
+
+async function finishRun(run: RunFolder, known: CommittedSpans, attempt: AttemptJson | undefined): Promise<void> {
+  const { store, layout, stored, check } = run;
+  await check(); // first: parts of a later run would count as foreign ones
+  await refuseForeign(store, layout);
+
+  // Parts of other attempts are checked again: all that is published now must be whole now.
+  const now = await committedParts(run, (span) => !known.own.has(span));
+  addParts(known, now.parts);
+  if (now.finished) {
+    // Another attempt finished the run, and may have died before it cleared up.
+    await flush(store, layout.folder);
+    await clearRun(store, layout);
+    return;
+  }
+  const decision = stored.plan.staged ? await readDocument(store, layout, decisionDocument) : undefined;
+  if (stored.plan.staged) {
+    requireApproved(decision, layout.runId);
+  }
+  const committed = await committedProfile(run, known);
+  const { rejected } = rowsOf(known.parts);
+  const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
+  const profile = profileToWrite(layout, text, decision);
+  try {
+    await publishRun(run, { parts: known.own, committed: known.parts, profile, attempt });
+  } catch (error) {
+    if (!(error instanceof JobError && error.code === "OUTPUT_DAMAGED")) {
+      throw error;
+    }
+    // Parts are gone: a later run was opened, or another attempt has published this one, and removed what was staged.
+    await check();
+    if ((await checkFinished(store, layout, stored)) === undefined) {
+      throw error;
+    }
+    await flush(store, layout.folder);
+  }
+}
+
+/** Opens a DuckDB that may read parts, and that has a folder for data that does not fit in memory. */
+export type OpenKeyDuckDb = () => Promise<Pick<DuckDb, "connect"> & AsyncDisposable>;
+
+/** The number of repeated keys that a verdict names. */
+const shownKeys = 3;
+
+/**
+ * Counts how often keys repeat in parts. The count is exact, and memory is bounded. @param groups paths of parts on
+ * this machine; the parts of a group must be readable until the next group is requested
+ * @throws JobError MEMORY, DISK, OUTPUT_DAMAGED
+ * @public so that tests count the keys of any files
+ */
+export async function countKeysIn(
+  open: OpenKeyDuckDb,
+  columns: readonly string[],
+  groups: AsyncIterable<readonly string[]>,
+): Promise<KeyCounts> {
+  await using duckdb = await open();
+  const connection = await duckdb.connect();
+  try {
+    const from = await loadKeys(connection, columns, groups);
+    return from === undefined ? { repeated: 0, nulls: 0, examples: [] } : await countIn(connection, columns, from);
+  } catch (error) {
+    throw keyError(error);
+  } finally {
+    connection.closeSync();
+  }
+}
+
+/**
+ * Loads the keys of all groups, and returns the SQL name of their table; undefined: there is no group. Each group is
+ * loaded before the next one is requested.
+ */
+async function loadKeys(
+  connection: DuckDBConnection,
+  columns: readonly string[],
+  groups: AsyncIterable<readonly string[]>,
+): Promise<string | undefined> {
+  let isFirst = true;
+  for await (const paths of groups) {
+    const rows = `SELECT ${columns.map(quoteName).join(", ")} FROM read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
+    await connection.run(isFirst ? `CREATE TEMP TABLE keys AS ${rows}` : `INSERT INTO keys ${rows}`);
+    isFirst = false;
+  }
+  return isFirst ? undefined : "keys";
+}
+
+async function countIn(connection: DuckDBConnection, columns: readonly string[], from: string): Promise<KeyCounts> {
+  const names = columns.map(quoteName);
+  const isNull = names.map((name) => `${name} IS NULL`).join(" OR ");
+  const shown = `concat_ws(', ', ${names.map((name) => `left(${name}::VARCHAR, 60)`).join(", ")})`;
+  const counted = await connection.runAndReadAll(
+    `WITH counts AS (
+       SELECT ${names.join(", ")}, count(*) AS copies FROM ${from} WHERE NOT (${isNull})
+       GROUP BY ${names.join(", ")} HAVING count(*) > 1)
+     SELECT coalesce(sum(copies - 1), 0)::DOUBLE, min(${shown}, ${shownKeys}) FROM counts`,
+  );
+  const [[repeated, examples] = []] = counted.getRowsJson();
+  const [[nulls] = []] = (
+    await connection.runAndReadAll(`SELECT count(*)::DOUBLE FROM ${from} WHERE ${isNull}`)
+  ).getRows();
+  return {
+    repeated: Number(repeated),
+    nulls: Number(nulls),
+    examples: Array.isArray(examples) ? examples.map(String) : [],
+  };
+}
+
+/** Turns an error of DuckDB into a JobError. */
+function keyError(error: unknown): unknown {
+  const said = firstLine(messageOf(error));
+  if (error instanceof JobError || !/^[A-Z][A-Za-z ]* Error: /.test(said)) {
+    return error;
+  }
+  const doing = `counting the keys of the run: ${said}`;
+  if (/^Out of Memory Error|^IO Error/.test(said)) {
+    return new JobError(said.startsWith("IO") ? "DISK" : "MEMORY", doing, {
+      hint: "checks.unique needs space for the keys of all rows: raise engine.memory, or set TMPDIR to a folder with more free space; then run the same command again",
+      cause: error,
+    });
+  }
+  return new JobError("OUTPUT_DAMAGED", doing, {
+    hint: "a part was changed since it was written; see `infer-batch status`",
+    cause: error,
+  });
 }

@@ -1,11 +1,10 @@
 import type { Plan } from "../../plan/plan.js";
 import type { AnswerJournal, KeptAnswer } from "../ledger.js";
-import { type Session, transact } from "./connections.js";
-import { isMissingTable, retrying } from "./failures.js";
-import { lockRun, lockRuns, refuseStopped } from "./locks.js";
-import { oidOf } from "./modes/staging.js";
-import { answersTable, quoteTable, showTable, type TableName } from "./names.js";
-import { retried, type RunTools } from "./run-tools.js";
+import { isMissingTable, retrying, type Session, transact } from "./connections.js";
+import { lockRun, lockRuns, refuseStopped } from "./control.js";
+import { oidOf } from "./modes/copied-tables.js";
+import { answersTable, quoteTable, showTable, type TableName } from "./table.js";
+import { retried, type RunTools } from "./modes/mode.js";
 
 /** Bounds of one statement, which is one transaction. */
 const rowsPerStatement = 1000;

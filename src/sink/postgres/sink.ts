@@ -1,40 +1,37 @@
 import { assertNever, JobError } from "../../util/errors.js";
-import type { RolledBack } from "../../publish/readers-view.js";
+import type { RolledBack } from "../../publish/published-run.js";
 import { requireKept } from "../../publish/pruned-run.js";
 import { numberedRunId } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { type PostgresOutputSpec, splitTable } from "../../spec/output-spec.js";
 import type { Sink, StoredPlan, TargetTable } from "../port.js";
-import { appendMode } from "./modes/append.js";
+import { appendMode, stagedMode, upsertMode } from "./modes/by-span.js";
 import type { ConnectionSettings } from "./connect.js";
-import { openConnections, type Session, transact } from "./connections.js";
-import { finishSeconds, retried, retriedRead, retriedWrite, type RunTools } from "./run-tools.js";
-import { hasControlTables } from "./control/schema.js";
-import { openSpilledCopy, type RowSpool } from "./copy/spilled-copy.js";
-import { controlOf } from "./control/control.js";
-import { addVersion, createDocument, readDocument } from "./control/documents.js";
-import { lock } from "./locks.js";
-import type { Mode, ModeTools } from "./modes/mode.js";
-import { showTable } from "./names.js";
-import { findNewer, hintingAtRun, newerRunCheck } from "./other-runs/newer-runs.js";
-import { replaceMode } from "./modes/replace.js";
-import { rollBack } from "./modes/rollback.js";
+import { lock, openConnections, retrying, type Session, transact } from "./connections.js";
+import {
+  finishSeconds,
+  type Mode,
+  type ModeTools,
+  retried,
+  retriedRead,
+  retriedWrite,
+  type RunTools,
+} from "./modes/mode.js";
+import { addVersion, controlOf, createDocument, hasControlTables, readDocument, targetOf } from "./control.js";
+import { openSpilledCopy, type RowSpool } from "./copy-binary.js";
+import { showTable } from "./table.js";
+import { findNewer, hintingAtRun, newerRunCheck } from "./newer-runs.js";
+import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../util/once-each.js";
 import type { RetryTools } from "../../util/retry.js";
-import { pastRuns } from "./other-runs/past-runs.js";
-import { leftTables, pruneRuns } from "./other-runs/prune-runs.js";
-import { rehearse, rehearsePlanned } from "./rehearse.js";
-import { readPublishedRows, readTable } from "./other-runs/read-rows.js";
-import { retrying } from "./failures.js";
-import { eraseRows } from "./other-runs/erase-rows.js";
-import { dropTables } from "./finish-run.js";
-import { openRun } from "./run-sink.js";
-import { targetOf } from "./target.js";
-import { stagedMode } from "./modes/staged.js";
-import { upsertMode } from "./modes/upsert.js";
+import { leftTables, pastRuns, pruneRuns } from "./past-runs.js";
+import { createRun, rehearse, rehearsePlanned } from "./new-run.js";
+import { readPublishedRows, readTable } from "./read-rows.js";
+import { eraseRows } from "./erase-rows.js";
+import { dropTables } from "./own-tables.js";
+import { openRun } from "./run.js";
 import type { Ledger } from "../ledger.js";
-import { previousTables, readSwaps } from "./control/swaps.js";
-import { createRun } from "./new-run.js";
+import { previousTables, readSwaps } from "./swaps.js";
 
 export { connectionOf } from "./connect.js";
 

@@ -1,11 +1,58 @@
-import { type ColumnType, showType } from "../../columnar/types.js";
+import { sha256Of } from "../../util/sha256.js";
+import type { Plan, RunId } from "../../plan/plan.js";
+import { type ColumnType, type ScalarType, showType } from "../../columnar/types.js";
 import { outputColumns } from "../../binding/contract.js";
-import type { Plan } from "../../plan/plan.js";
-import { JobError } from "../../util/errors.js";
-import type { Session } from "./connections.js";
-import { lock } from "./locks.js";
-import { quoteName, quoteTable, showTable, type TableName } from "./names.js";
-import { fits, isPgName, type PgType, pgTypeOf, sqlOf } from "./types.js";
+import { assertNever, JobError } from "../../util/errors.js";
+import { lock, type Session } from "./connections.js";
+
+/** Quotes any name for SQL. Names from a spec have passed its allow-list before. */
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+export interface TableName {
+  readonly schema: string;
+  readonly table: string;
+}
+
+export function quoteTable({ schema, table }: TableName): string {
+  return `${quoteName(schema)}.${quoteName(table)}`;
+}
+
+export function showTable({ schema, table }: TableName): string {
+  return `${schema}.${table}`;
+}
+
+/** Appends a suffix to a table's name, which is shortened to Postgres's limit of 63 bytes. */
+export function derivedName({ schema, table }: TableName, suffix: string): TableName {
+  return { schema, table: `${table.slice(0, 63 - suffix.length)}${suffix}` };
+}
+
+/** The staging table of a run that replaces the target's rows. */
+export function stagingTable(target: TableName, runId: RunId): TableName {
+  // The digest is made from the whole name: a long one is cut off before the suffix.
+  return derivedName(target, `__staging_${shortHash(`${showTable(target)} ${runId}`)}`);
+}
+
+/** The table of the rows of a staged run in mode append or upsert until they are published. */
+export function stagedRowsTable(schema: string, runId: RunId): TableName {
+  return { schema, table: `staging_${shortHash(runId)}` };
+}
+
+/** The table of the keys of an unfinished run. */
+export function keysTable(schema: string, runId: RunId): TableName {
+  return { schema, table: `keys_${shortHash(runId)}` };
+}
+
+/** The table of the answers of an unfinished run. */
+export function answersTable(schema: string, runId: RunId): TableName {
+  return { schema, table: `answers_${shortHash(runId)}` };
+}
+
+/** 12 hex digits that name a run's own tables. */
+export function shortHash(text: string): string {
+  return sha256Of(text).slice(0, 12);
+}
 
 /** A column that is to be written. */
 interface OutputColumn {
@@ -228,4 +275,179 @@ export async function createTable(
 export async function hasSchema(session: Session, schema: string): Promise<boolean> {
   const { rows } = await session.query({ text: "SELECT 1 FROM pg_namespace WHERE nspname = $1", values: [schema] });
   return rows.length > 0;
+}
+
+/** Postgres types that columns can be written to, by their names in `pg_type`, with their OIDs. */
+export const typeOids = {
+  bool: 16,
+  bytea: 17,
+  int8: 20,
+  int2: 21,
+  int4: 23,
+  text: 25,
+  json: 114,
+  float4: 700,
+  float8: 701,
+  bpchar: 1042,
+  varchar: 1043,
+  date: 1082,
+  time: 1083,
+  timestamp: 1114,
+  timestamptz: 1184,
+  interval: 1186,
+  timetz: 1266,
+  numeric: 1700,
+  uuid: 2950,
+  jsonb: 3802,
+} as const;
+
+/** Types of Postgres itself. */
+type BuiltInName = keyof typeof typeOids;
+/** With `vector` of the extension pgvector, whose OID differs from database to database. */
+export type PgName = BuiltInName | "vector";
+
+/** The type of a table's column. */
+export interface PgType {
+  readonly name: PgName;
+  readonly array: boolean;
+  /** Length of varchar(n) and char(n), in characters. */
+  readonly maxLength: number | undefined;
+  /** Precision and scale of numeric(p,s). */
+  readonly decimal: { readonly precision: number; readonly scale: number } | undefined;
+  /** Numbers of a vector(n); absent: a vector of any length, or another type. */
+  readonly dimensions?: number | undefined;
+}
+
+function isPgName(name: string): name is PgName {
+  return Object.hasOwn(typeOids, name) || name === "vector";
+}
+
+/** SQL's own words for types that have one. */
+const sqlNames: Partial<Readonly<Record<PgName, string>>> = {
+  bool: "boolean",
+  int2: "smallint",
+  int4: "integer",
+  int8: "bigint",
+  float4: "real",
+  float8: "double precision",
+  bpchar: "character",
+  varchar: "character varying",
+  time: "time without time zone",
+  timetz: "time with time zone",
+  timestamp: "timestamp without time zone",
+  timestamptz: "timestamp with time zone",
+};
+
+/** Shows a type as `format_type` writes it: "numeric(10,2)", "real[]". */
+export function sqlOf({ name, array, maxLength, decimal, dimensions }: PgType): string {
+  const length = maxLength ?? dimensions;
+  const parameters =
+    length !== undefined ? `(${length})` : decimal !== undefined ? `(${decimal.precision},${decimal.scale})` : "";
+  return `${sqlNames[name] ?? name}${parameters}${array ? "[]" : ""}`;
+}
+
+function plain(name: PgName): PgType {
+  return { name, array: false, maxLength: undefined, decimal: undefined };
+}
+
+const scalars: Readonly<Record<ScalarType, PgName>> = {
+  bool: "bool",
+  int8: "int2",
+  int16: "int2",
+  int32: "int4",
+  int64: "int8",
+  uint8: "int2",
+  uint16: "int4",
+  uint32: "int8",
+  uint64: "numeric",
+  float32: "float4",
+  float64: "float8",
+  utf8: "text",
+  binary: "bytea",
+  uuid: "uuid",
+  date32: "date",
+  "time64[us]": "time",
+  "time64[ns]": "time",
+  "time64[us, zone]": "timetz",
+  "timestamp[us]": "timestamp",
+  "timestamp[ns]": "timestamp",
+  "timestamp[us, UTC]": "timestamptz",
+  interval: "interval",
+};
+
+/** The type of a column in a table that this program makes. Lists of lists and structs become jsonb. */
+export function pgTypeOf(type: ColumnType): PgType {
+  if (typeof type === "string") {
+    const name = scalars[type];
+    return type === "uint64" ? { ...plain(name), decimal: { precision: 20, scale: 0 } } : plain(name);
+  }
+  switch (type.kind) {
+    case "decimal":
+      return { ...plain("numeric"), decimal: { precision: type.precision, scale: type.scale } };
+    case "list": {
+      const element = pgTypeOf(type.element);
+      return element.array || element.name === "jsonb" ? plain("jsonb") : { ...element, array: true };
+    }
+    case "struct":
+      return plain("jsonb");
+    default:
+      return assertNever(type);
+  }
+}
+
+/** The types, other than its own, that each type can be written to without loss. */
+const wider: Partial<Readonly<Record<ScalarType, readonly PgName[]>>> = {
+  int8: ["int4", "int8", "float4", "float8", "numeric"],
+  int16: ["int4", "int8", "float4", "float8", "numeric"],
+  int32: ["int8", "float8", "numeric"],
+  int64: ["numeric"],
+  uint8: ["int4", "int8", "float4", "float8", "numeric"],
+  uint16: ["int8", "float4", "float8", "numeric"],
+  uint32: ["float8", "numeric"],
+  float32: ["float8"],
+  utf8: ["varchar", "bpchar", "json", "jsonb"],
+};
+
+const integerDigits: Partial<Readonly<Record<ScalarType, number>>> = {
+  int8: 3,
+  uint8: 3,
+  int16: 5,
+  uint16: 5,
+  int32: 10,
+  uint32: 10,
+  int64: 19,
+  uint64: 20,
+};
+
+/**
+ * Whether every value of `type` fits `target`; texts, vectors and extreme dates are checked row by row.
+ * @public so that tests compare types
+ */
+export function fits(type: ColumnType, target: PgType): boolean {
+  const isJson = target.name === "json" || target.name === "jsonb";
+  if (typeof type !== "string" && type.kind !== "decimal") {
+    if (type.kind === "list" && target.array) {
+      return fits(type.element, { ...target, array: false });
+    }
+    if (target.name === "vector") {
+      return type.kind === "list" && type.element === "float32" && !target.array;
+    }
+    return isJson && !target.array;
+  }
+  if (target.array) {
+    return false;
+  }
+  if (target.name === "numeric") {
+    return fitsNumeric(type, target);
+  }
+  return typeof type === "string" && (scalars[type] === target.name || wider[type]?.includes(target.name) === true);
+}
+
+function fitsNumeric(type: ScalarType | { precision: number; scale: number }, { decimal }: PgType): boolean {
+  const [digits, scale] =
+    typeof type === "string" ? [integerDigits[type], 0] : [type.precision - type.scale, type.scale];
+  return (
+    digits !== undefined &&
+    (decimal === undefined || (decimal.scale >= scale && decimal.precision - decimal.scale >= digits))
+  );
 }

@@ -1,8 +1,8 @@
-import { expect, test } from "vitest";
 import { providerMissing } from "#src/app/providers.js";
-import { gpuParts } from "#src/engine/devices/gpu-parts.js";
+import { gpuParts } from "#src/engine/devices/parts.js";
 import type { JobError } from "#src/util/errors.js";
-import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
+import { expect, test } from "vitest";
+import { type MachineFacts, goodMachine, lddText, libraries, machineOf } from "../../support/machine.js";
 
 const { files = {}, names = {}, programs = {} } = goodMachine;
 const notLoaded = "OrtSessionOptionsAppendExecutionProvider_Cuda: Failed to load shared library";

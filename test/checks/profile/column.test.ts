@@ -12,7 +12,13 @@ import {
   valueText,
 } from "#src/checks/profile/column.js";
 import { keyOfNumber, rangeOfBin } from "#src/checks/profile/histogram.js";
-import { mergeSketches, noRowsSketched, repeatedShare, type RowSketch, sketchRows } from "#src/checks/profile/rows.js";
+import {
+  mergeSketches,
+  noRowsSketched,
+  repeatedShare,
+  type RowSketch,
+  sketchRows,
+} from "#src/checks/profile/profile-loops.js";
 import type { Column, ColumnType } from "#src/columnar/types.js";
 import { listColumn, textColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";

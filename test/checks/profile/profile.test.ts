@@ -1,6 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { binsFor, mergeProfiles, parseProfile, profileRows, profileText } from "#src/checks/profile/profile.js";
-import { namedSlices, planSlices, profileSlices } from "#src/checks/profile/slices.js";
+import {
+  binsFor,
+  mergeProfiles,
+  namedSlices,
+  parseProfile,
+  planSlices,
+  profileRows,
+  profileSlices,
+  profileText,
+} from "#src/checks/profile/profile.js";
 import type { NamedColumn } from "#src/columnar/types.js";
 import { textColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createMemoryPieces } from "#src/columnar/memory/memory-pieces.js";
+import { createMemoryPieces } from "#src/columnar/memory/vectors.js";
 import { randomOf } from "../../support/random.js";
 
 const sizeBytes = 64 * 1024;

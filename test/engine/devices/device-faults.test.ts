@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { openingFault, runningFault, shortFault } from "#src/engine/devices/device-faults.js";
+import { openingFault, runningFault, shortFault } from "#src/engine/onnx/faults.js";
 
 /** As ONNX Runtime said it, where somebody told it in public; file names and numbers as they were. */
 const bfcArena =

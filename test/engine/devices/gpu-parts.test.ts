@@ -1,8 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { gpuParts, type GpuProvider } from "#src/engine/devices/gpu-parts.js";
-import { deviceOf, driverVersion, gpuIdentity, visibleGpus } from "#src/engine/devices/gpus.js";
-import { missingText } from "#src/engine/devices/machine.js";
-import { partsOf } from "#src/engine/devices/provider-parts.js";
+import { gpuParts, type GpuProvider, partsOf } from "#src/engine/devices/parts.js";
+import { deviceOf, driverVersion, gpuIdentity, missingText, visibleGpus } from "#src/engine/devices/machine.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 
 /** "provider library missing: …", a line for each part that is not ok. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { refusalOf, withoutSource } from "#src/engine/onnx/runtime-text.js";
+import { refusalOf, withoutSource } from "#src/engine/onnx/faults.js";
 
 const source = "/onnxruntime_src/onnxruntime/core";
 

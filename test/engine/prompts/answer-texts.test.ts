@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import { createAnswerTexts } from "#src/engine/prompts/answer-texts.js";
+import { createAnswerTexts } from "#src/engine/prompts/kept-answers.js";
 import { randomOf } from "../../support/random.js";
 import { torture } from "../../support/torture.js";
 

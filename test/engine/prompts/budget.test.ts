@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { TokenCount } from "#src/engine/paid-engine.js";
-import { type Budget, createBudget } from "#src/engine/prompts/budget.js";
+import type { TokenCount } from "#src/engine/port.js";
+import { type Budget, createBudget } from "#src/engine/prompts/client.js";
 
 const tokens = (completion: number): TokenCount => ({ prompt: 0, cached: 0, completion });
 

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import { openPromptClient } from "#src/engine/prompts/client.js";
-import type { AskedPrompt } from "#src/engine/prompts/prompt.js";
+import type { AskedPrompt } from "#src/engine/prompts/task.js";
 import { type ModelServer, placeAt } from "#src/engine/served/server.js";
 import { openConnectionPool } from "#src/net/connections.js";
 import { JobError } from "#src/util/errors.js";

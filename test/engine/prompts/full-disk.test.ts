@@ -1,7 +1,7 @@
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { writeAllSync } from "#src/engine/prompts/answer-texts.js";
+import { writeAllSync } from "#src/engine/prompts/kept-answers.js";
 import { scratchFolder } from "../../support/job.js";
 import { mayMount, smallDisk } from "../../support/mounts.js";
 

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import type { KeptAnswer } from "#src/engine/paid-engine.js";
+import type { KeptAnswer } from "#src/engine/port.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { modelAnswer as answer } from "../../support/model-answer.js";
 import { latch, until } from "../../support/waiting.js";
-import { count, createKeptAnswers, nothingSpent } from "#src/engine/prompts/kept-answers.js";
+import { addAnswer, createKeptAnswers, nothingSpent } from "#src/engine/prompts/kept-answers.js";
 
 const key = (digit: number): string => String(digit).repeat(64);
 
@@ -40,7 +40,7 @@ test("a worker that counts the answers of a run which another worker has finishe
   await answers.begin(store, 0, none);
   const own = nothingSpent();
   answers.add(key(2), answer);
-  count(own, answer);
+  addAnswer(own, answer);
   await answers.keep();
   other.add(key(3), answer);
   other.add(key(4), answer);

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
-import type { ServedModel } from "#src/binding/served-model.js";
+import type { ServedModel } from "#src/binding/model-facts.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import type { Engine, EngineResponse } from "#src/engine/port.js";
 import { openServedEngine } from "#src/engine/served/engine.js";

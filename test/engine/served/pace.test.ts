@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createHeaderPace, hasRoom } from "#src/engine/served/pace.js";
+import { createHeaderPace, hasRoom } from "#src/engine/served/turns.js";
 
 const headers = (given: Readonly<Record<string, string>>): Headers =>
   new Headers(Object.entries(given).map(([name, value]): [string, string] => [`x-ratelimit-${name}`, value]));

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { encodeTexts, type NamedTensor, type Tensor, type Tokenizing } from "#src/columnar/tensor.js";
 import type { EngineRequest } from "#src/engine/port.js";
-import { groupByLength, withTokens } from "#src/engine/tokens/run-tokens.js";
-import type { Encode } from "#src/engine/tokens/tokenizer.js";
+import { type Encode, groupByLength, withTokens } from "#src/engine/tokens.js";
 
 /** One token a character: its code. */
 const encodeCharacters: Encode = (texts, { width }) =>

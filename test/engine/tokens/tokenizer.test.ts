@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { loadTokenizer } from "#src/engine/tokens/tokenizer.js";
+import { loadTokenizer } from "#src/engine/tokens.js";
 import { projectFolder } from "../../support/cli.js";
 import { scratch } from "../../support/job.js";
 import { pythonToolsOfTorture } from "../../support/python-tools.js";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { fixedColumn } from "#src/formats/arrow/ipc/values.js";
+import { fixedColumn } from "#src/formats/arrow/columns.js";
 import type { FixedColumn } from "#src/columnar/types.js";
 
 type Bits = 32 | 64 | 128 | 256;

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type BatchLimits, cutPieces } from "#src/formats/arrow/ipc/batches.js";
-import { openShards } from "#src/formats/arrow/ipc/shards.js";
+import { type BatchLimits, cutPieces } from "#src/formats/arrow/batches.js";
+import { openShards } from "#src/formats/arrow/shards.js";
 import { mebibytes } from "#src/util/memory-budget.js";
 import { writeArrow } from "../../support/arrow.js";
 import { projectFolder } from "../../support/cli.js";

@@ -1,12 +1,12 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { JobError } from "#src/util/errors.js";
 import { scratch, scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
-import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
+import { writeLists, writeTables, type Writing } from "../../support/parquet-tables.js";
 import { openDuckDb, readByDuckDb, readUnits, type Shown, wholeSlice } from "../../support/parquet-units.js";
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";

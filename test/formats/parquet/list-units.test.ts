@@ -3,11 +3,16 @@ import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
 import type { Projection } from "#src/binding/contract.js";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
-import { withPageBytes } from "#src/formats/parquet/page-bytes.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
+import { withPageBytes } from "#src/formats/parquet/long-values.js";
 import type { PageMemory } from "#src/formats/parquet/pages/page-memory.js";
-import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
-import { openUnitPieces, type ParquetUnit, parquetUnits, type UnitCut } from "#src/formats/parquet/units.js";
+import {
+  openParquetUnitReader,
+  openUnitPieces,
+  type ParquetUnit,
+  parquetUnits,
+  type UnitCut,
+} from "#src/formats/parquet/units.js";
 import { scratch } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
 import { writeRows } from "../../support/parquet.js";

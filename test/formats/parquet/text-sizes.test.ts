@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
-import { withTextSizes } from "#src/formats/parquet/text-sizes.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
+import { withTextSizes } from "#src/formats/parquet/long-values.js";
 import { emptyContract, ref } from "../../support/batches.js";
 import { scratchFolder } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";

@@ -1,9 +1,8 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
-import { parquetUnits } from "#src/formats/parquet/units.js";
+import { openParquetUnitReader, parquetUnits } from "#src/formats/parquet/units.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import type { SliceRequest } from "#src/formats/port.js";
 import { scratchFolder } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
@@ -39,7 +38,7 @@ test("a page of numbers in a dictionary is left to DuckDB if it is larger than w
 });
 
 test("a thread without WebAssembly memory leaves all units to DuckDB", () => {
-  const code = `import { openParquetUnitReader } from "#src/formats/parquet/unit-reader.js";
+  const code = `import { openParquetUnitReader } from "#src/formats/parquet/units.js";
     import { doWithoutVectors } from "#src/columnar/memory/vectors.js";
     const columns = [];
     doWithoutVectors();

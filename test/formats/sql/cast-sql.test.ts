@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import type { NumericTensorType, CastRules } from "#src/binding/contract.js";
+import type { CastRules, NumericTensorType } from "#src/binding/contract.js";
 import type { ColumnType } from "#src/columnar/types.js";
-import { castSql, castTarget, columnSql } from "#src/formats/sql/cast-sql.js";
+import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
 import { ref } from "../../support/batches.js";
 import { connectToDuckDb } from "../../support/parquet.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { exactJson, parseExactJson } from "#src/formats/sql/exact-json.js";
+import { exactJson, parseExactJson } from "#src/formats/sql/check-expression.js";
 
 test.each([
   '{"value":12345678901234567890123,"lower":18446744073709551615}',

@@ -1,7 +1,7 @@
 import { DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { SourceColumn } from "#src/columnar/types.js";
-import { withMicroseconds } from "#src/formats/sql/nanoseconds.js";
+import { withMicroseconds } from "#src/formats/sql/expressions.js";
 
 const ns = "timestamp[ns]";
 const at = { name: "at", sourceType: "TIMESTAMP_NS", type: ns } as const;

@@ -2,8 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { NumericTensorType } from "#src/binding/contract.js";
 import type { ListColumn } from "#src/columnar/types.js";
 import type { ElementType } from "#src/columnar/values.js";
-import { castOf } from "#src/packing/direct/cast.js";
-import { castLists } from "#src/packing/direct/lists.js";
+import { castOf, castLists } from "#src/packing/direct.js";
 import { listColumn } from "../../support/batches.js";
 
 const rules = { cast: "exact", missing: "bad_row" } as const;

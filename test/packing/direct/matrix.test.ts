@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { allocate, bytesPerElement, elementOf, type Values, viewOf } from "#src/columnar/values.js";
 import { takeMemory } from "#src/columnar/memory/vectors.js";
-import type { Cast } from "#src/packing/direct/cast.js";
-import { type MatrixColumn, packMatrix, type TakeValues } from "#src/packing/direct/matrix.js";
+import { type Cast, type MatrixColumn, packMatrix, type TakeValues } from "#src/packing/direct.js";
 import { randomOf } from "../../support/random.js";
 
 const inReach: TakeValues = (element, length) => {

@@ -1,10 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
-import type { RunComparison } from "#src/publish/run-comparison.js";
 import type { Outcome } from "#src/report/report.js";
+import type { RunComparison } from "#src/publish/erasure.js";
 import { pageAfter } from "#src/report/page/page.js";
+import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../../support/job.js";
 import { reviewedRun, scores } from "../../support/reviews.js";
 import { textsProfile } from "../../support/run-profiles.js";

@@ -1,10 +1,10 @@
-import { describe, expect, test } from "vitest";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { Finding } from "#src/checks/check.js";
-import type { RunComparison } from "#src/publish/run-comparison.js";
-import { type AttemptRecord, createAttemptRecord, type RunReview } from "#src/report/attempt-record.js";
+import { type AttemptRecord, type RunReview, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome, RunReport, VerdictReport } from "#src/report/report.js";
+import type { RunComparison } from "#src/publish/erasure.js";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
+import { describe, expect, test } from "vitest";
 import { recordOf } from "../../support/records.js";
 import { type ReviewedRun, reviewedRun, scores } from "../../support/reviews.js";
 import { normals, numbersProfile, runProfile } from "../../support/run-profiles.js";

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openArrowDecoder } from "#src/formats/arrow/decoder.js";
-import { openShards } from "#src/formats/arrow/ipc/shards.js";
+import { openShards } from "#src/formats/arrow/shards.js";
 import { writeArrow } from "../../support/arrow.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratch } from "../../support/job.js";

@@ -1,9 +1,9 @@
-import { describe, expect, test } from "vitest";
 import type { Column, RecordBatch } from "#src/columnar/types.js";
 import { allocate } from "#src/columnar/values.js";
-import { packParcel } from "#src/scoring/workers/batch-transfer.js";
-import { sliceColumn } from "#src/columnar/column-rows.js";
+import { sliceColumn } from "#src/columnar/columns.js";
+import { packParcel } from "#src/scoring/workers/unit-server.js";
 import { assertNever } from "#src/util/errors.js";
+import { describe, expect, test } from "vitest";
 import { listColumn, matrix, textColumn } from "../../support/batches.js";
 
 const numbers: Column = {

@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { fixedSize } from "#src/scoring/batch-size.js";
-import { openSpan } from "#src/scoring/open-span.js";
-import { createSpanPipeline } from "#src/scoring/span-pipeline.js";
+import { openSpan } from "#src/scoring/span.js";
+import { createSpanPipeline } from "#src/scoring/score.js";
 import { emptyContract } from "../../support/batches.js";
 import { scratch } from "../../support/job.js";
 import { loopRows, loopWays, scoreLoop } from "../../support/loop.js";
@@ -39,12 +39,8 @@ describe("rows that a worker scored", () => {
     const open = openSpan({ contract, span, onFault() {} });
     const stages = { nowMs: () => 0, took: () => 0 };
     const context = { progress: { scored() {} }, record: { stages }, log: {} } as never;
-    const pipeline = createSpanPipeline(context, {
-      engine: { concurrency: 1 },
-      commits: 1,
-      tensors: ["score"],
-      sizer: fixedSize(10),
-    } as never);
+    const tools = { contract, engine: { concurrency: 1 }, commits: 1, sizer: fixedSize(10) };
+    const pipeline = createSpanPipeline(context, tools as never, undefined as never);
     const outputs = [{ dtype: "float32", dims: [1, 1], data: Float32Array.of(5) }] as const;
 
     expect(() => {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import { startDecodeWorkers } from "#src/app/threads/worker-threads.js";
 import type { Decoder, SliceRequest } from "#src/formats/port.js";
 import { openSliceReader, type ScoringWorkers, type SliceReader } from "#src/scoring/workers/slice-reader.js";

@@ -1,11 +1,10 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
-import { expect, test } from "vitest";
-import type { ScoredBatch } from "#src/packing/scored-batch.js";
-import type { ReadCall, SentRows, ReleasedRows } from "#src/scoring/workers/protocol.js";
+import type { ScoredBatch } from "#src/packing/packer.js";
+import type { ReadCall, ReleasedRows, SentRows } from "#src/scoring/workers/protocol.js";
 import { openUnitPool } from "#src/scoring/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";
-import type { ToClient, ToServer } from "#src/util/rpc/protocol.js";
-import type { WorkerPort } from "#src/util/worker-port.js";
+import type { ToClient, ToServer, WorkerPort } from "#src/util/rpc.js";
+import { expect, test } from "vitest";
 import { emptyContract } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
 import { plenty } from "../../support/memory.js";

@@ -1,10 +1,15 @@
-import { describe, expect, test } from "vitest";
 import type { Contract, InputBinding } from "#src/binding/contract.js";
 import type { NamedTensor } from "#src/columnar/tensor.js";
 import type { DecodedInput, RecordBatch } from "#src/columnar/types.js";
-import { createKeyHasher } from "#src/packing/key-hasher.js";
-import { addStored, createStoredTable, noPlace, type StoredTable } from "#src/packing/stored-table.js";
-import { scorer } from "#src/scoring/workers/unit-scorer.js";
+import {
+  type StoredTable,
+  addStored,
+  createKeyHasher,
+  createStoredTable,
+  noPlace,
+} from "#src/packing/feature-hasher.js";
+import { scorer } from "#src/scoring/workers/unit-server.js";
+import { describe, expect, test } from "vitest";
 import { emptyContract } from "../../support/batches.js";
 
 const list = {

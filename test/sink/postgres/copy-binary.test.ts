@@ -1,12 +1,12 @@
-import { afterAll, expect, test } from "vitest";
 import * as fc from "fast-check";
-import { createColumnBuilder } from "#src/columnar/column-builder.js";
+import { createColumnBuilder } from "#src/columnar/columns.js";
 import type { Column, ColumnType, FixedColumn } from "#src/columnar/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
-import { readColumn } from "#src/duckdb/read-vector.js";
-import { copyStream, encodeRows } from "#src/sink/postgres/copy/copy-binary.js";
-import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/types.js";
-import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";
+import { readColumn } from "#src/duckdb/vectors.js";
+import { copyStream, encodeRows } from "#src/sink/postgres/copy-binary.js";
+import { type PgType, pgTypeOf, sqlOf } from "#src/sink/postgres/table.js";
+import { unfitRows } from "#src/sink/postgres/unfit-values.js";
+import { afterAll, expect, test } from "vitest";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
 import { copyColumns } from "../../support/copy.js";
 import type { Database } from "../../support/pg-database.js";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { pgTypeOf } from "#src/sink/postgres/types.js";
-import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";
+import { pgTypeOf } from "#src/sink/postgres/table.js";
+import { unfitRows } from "#src/sink/postgres/unfit-values.js";
 import { usePostgres } from "../../support/postgres.js";
 
 const postgres = usePostgres();

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { showTable, stagingTable } from "#src/sink/postgres/names.js";
+import { showTable, stagingTable } from "#src/sink/postgres/table.js";
 import type { Sink } from "#src/sink/port.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import type { Database } from "../../support/pg-database.js";

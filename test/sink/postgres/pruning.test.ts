@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 import { numberedRunId } from "#src/plan/identity.js";
 import type { Plan, RunId } from "#src/plan/plan.js";
-import { stagedRowsTable } from "#src/sink/postgres/names.js";
+import { stagedRowsTable } from "#src/sink/postgres/table.js";
 import type { Session } from "#src/sink/postgres/connections.js";
-import { controlOf } from "#src/sink/postgres/control/control.js";
-import { readSwaps, type Swapped } from "#src/sink/postgres/control/swaps.js";
+import { controlOf } from "#src/sink/postgres/control.js";
+import { readSwaps, type Swapped } from "#src/sink/postgres/swaps.js";
 import type { PostgresSink } from "#src/sink/postgres/sink.js";
 import { commitProfiled } from "../../support/staging-contract.js";
 import { usePostgres } from "../../support/postgres.js";

@@ -1,7 +1,7 @@
 import { DatabaseError } from "pg";
 import { describe, expect, test } from "vitest";
 import { JobError } from "#src/util/errors.js";
-import { retrying } from "#src/sink/postgres/failures.js";
+import { retrying } from "#src/sink/postgres/connections.js";
 
 function stateError(code: string): DatabaseError {
   return Object.assign(new DatabaseError(`state ${code}`, 0, "error"), { code });

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { BytesColumn, Column, ColumnType } from "#src/columnar/types.js";
 import type { UnfitValue } from "#src/sink/port.js";
-import { fits, type PgType, pgTypeOf } from "#src/sink/postgres/types.js";
-import { unfitRows } from "#src/sink/postgres/copy/unfit-values.js";
+import { fits, type PgType, pgTypeOf } from "#src/sink/postgres/table.js";
+import { unfitRows } from "#src/sink/postgres/unfit-values.js";
 
 function texts(values: readonly (string | null)[]): BytesColumn {
   const offsets = new Uint32Array(values.length + 1);

@@ -3,8 +3,7 @@ import { mkdir, rm, symlink } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { diskSource } from "#src/storage/local/disk.js";
-import { walkFileSystem, type WalkFileSystem } from "#src/storage/local/walk.js";
+import { diskSource, walkFileSystem, type WalkFileSystem } from "#src/storage/disk.js";
 import { listDisk, put, refusal } from "../../support/disk-source.js";
 import { scratch } from "../../support/job.js";
 

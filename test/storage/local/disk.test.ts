@@ -1,7 +1,7 @@
 import { link, mkdir, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { diskSource } from "#src/storage/local/disk.js";
+import { diskSource } from "#src/storage/disk.js";
 import type { Listing } from "#src/storage/port.js";
 import { scratch, scratchFolder } from "../../support/job.js";
 

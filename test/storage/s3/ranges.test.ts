@@ -1,7 +1,7 @@
 import { array, assert, nat, property, record } from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { ObjectRange } from "#src/objects/protocol.js";
-import { normalizeRanges, planRequests, subtractRanges } from "#src/storage/objects/ranges.js";
+import { normalizeRanges, planRequests, subtractRanges } from "#src/storage/objects.js";
 
 const size = 200;
 const range = record({ start: nat(size + 20), end: nat(size + 20) });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { Projection } from "#src/binding/contract.js";
-import { windowsAhead } from "#src/scoring/read-windows.js";
+import { windowsAhead } from "#src/scoring/read.js";
 import type { Source } from "#src/storage/port.js";
 import { refusalOf } from "../../support/faulty.js";
 import { scratch } from "../../support/job.js";

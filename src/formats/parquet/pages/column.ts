@@ -1,9 +1,18 @@
 import type { Column } from "../../../columnar/types.js";
-import { openLists } from "./list-column.js";
+import { openLists } from "./lists.js";
 import type { PageHeader } from "./page-header.js";
-import { type ColumnOptions, readHeader, unpackDictionary, unpackPage } from "./page-reader.js";
-import type { ColumnRows, PageRows } from "./page-rows.js";
-import { levelBytesOf, mostRows, pageLimitValues, pageRows } from "./page-values.js";
+import {
+  type ColumnOptions,
+  readHeader,
+  unpackDictionary,
+  unpackPage,
+  type ColumnRows,
+  type PageRows,
+  levelBytesOf,
+  mostRows,
+  pageLimitValues,
+  pageRows,
+} from "./page-values.js";
 import type { StoredColumn } from "./storage.js";
 
 interface OpenPage {

@@ -1,4 +1,16 @@
 import { type Cursor, isNo, readInner, readI32, readStruct } from "../../../util/thrift.js";
+import * as zlib from "node:zlib";
+import { gunzipSync } from "node:zlib";
+import {
+  unpackSnappy,
+  isZstdNative,
+  unpackZstd,
+  unpackLz4Start,
+  unpackSnappyStart,
+  streamStart,
+  unpackZstdStart,
+} from "../../codecs.js";
+import { messageOf } from "../../../util/errors.js";
 
 /** What precedes a page; names are those of parquet.thrift where it has one. */
 export interface PageHeader {
@@ -104,4 +116,93 @@ export function parsePageHeader(cursor: Cursor): PageHeader {
     levelEncoding,
     repetitionEncoding,
   };
+}
+
+/** Codecs by the numbers of parquet.thrift. */
+export const codecs = { none: 0, snappy: 1, gzip: 2, brotli: 4, zstd: 6, lz4Raw: 7 };
+
+/**
+ * Whether pages of this codec are unpacked here about as fast as DuckDB does it.
+ * @param isLong the row group has long values: DuckDB would hold 2,048 of them at once, so that a slower codec is fine
+ */
+export function isUnpacked(codec: number, { isLong = false } = {}): boolean {
+  return codec === codecs.zstd ? isZstdNative || isLong : [codecs.none, codecs.snappy, codecs.gzip].includes(codec);
+}
+
+/** Fills exactly `target`. @throws RangeError where that is not what comes */
+export function unpack(codec: number, packed: Uint8Array, target: Uint8Array): void {
+  if (codec === codecs.snappy) {
+    unpackSnappy(packed, target);
+  } else {
+    target.set(unpackIntoNew(codec, packed, target.length));
+  }
+}
+
+/** Unpacks a page of any codec but Snappy into memory of its own. @throws RangeError unless it has `length` bytes */
+export function unpackIntoNew(codec: number, packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
+  return codec === codecs.zstd ? unpackZstd(packed, length) : unpackGzip(packed, length);
+}
+
+function unpackGzip(packed: Uint8Array, length: number): Uint8Array<ArrayBuffer> {
+  try {
+    const found = gunzipSync(packed, { maxOutputLength: Math.max(1, length) });
+    if (found.length !== length) {
+      throw new RangeError(`${found.length} bytes, ${length} are due`);
+    }
+    return found;
+  } catch (error) {
+    throw new RangeError(`a gzip page is damaged: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Whether the start of a page of this codec can be unpacked here. */
+export function hasReadableStart(codec: number): boolean {
+  return Object.values(codecs).includes(codec);
+}
+
+/**
+ * The first `length` bytes of a page that has `wholeBytes` when it is unpacked; what comes after them is left packed.
+ * @throws RangeError where they are not there
+ */
+export async function unpackStart(
+  codec: number,
+  packed: Uint8Array,
+  size: { readonly length: number; readonly wholeBytes: number },
+): Promise<Uint8Array> {
+  try {
+    return await start(codec, packed, size);
+  } catch (error) {
+    throw new RangeError(`it cannot be unpacked: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+async function start(
+  codec: number,
+  packed: Uint8Array,
+  { length, wholeBytes }: { readonly length: number; readonly wholeBytes: number },
+): Promise<Uint8Array> {
+  const target = new Uint8Array(length);
+  switch (codec) {
+    case codecs.snappy:
+      unpackSnappyStart(packed, target, wholeBytes);
+      return target;
+    case codecs.lz4Raw:
+      unpackLz4Start(packed, target);
+      return target;
+    case codecs.gzip:
+      return whole(target, await streamStart(zlib.createGunzip(), packed, target));
+    case codecs.brotli:
+      return whole(target, await streamStart(zlib.createBrotliDecompress(), packed, target));
+    case codecs.zstd:
+      return whole(target, await unpackZstdStart(packed, target));
+    default:
+      throw new RangeError(`codec ${codec} is not unpacked here`);
+  }
+}
+
+function whole(target: Uint8Array, filled: number): Uint8Array {
+  if (filled < target.length) {
+    throw new RangeError(`${filled} bytes, ${target.length} are due`);
+  }
+  return target;
 }

@@ -1,8 +1,20 @@
-import type { Column } from "../../../columnar/types.js";
-import { copyValues, elementOf, type Values, viewOf } from "../../../columnar/values.js";
-import { areHere } from "../../../columnar/memory/vectors.js";
-import { sliceColumn } from "../../../columnar/column-rows.js";
-import { takeRows } from "../../../columnar/column-take.js";
+import type { BytesColumn, Column } from "../../../columnar/types.js";
+import {
+  allocate,
+  bytesPerElement,
+  type ElementType,
+  type Values,
+  elementsOf,
+  unpackBits,
+  copyValues,
+  elementOf,
+  viewOf,
+} from "../../../columnar/values.js";
+import { assertNever, messageOf } from "../../../util/errors.js";
+import { checkTexts } from "../../bytes.js";
+import type { Storage, StoredColumn } from "./storage.js";
+import { longestText, takeRows, sliceColumn } from "../../../columnar/columns.js";
+import { areHere, pieceLimitBytes } from "../../../columnar/memory/vectors.js";
 import {
   bitsSpareBytes,
   countOnesHere,
@@ -13,11 +25,165 @@ import {
   takeRunsHere,
 } from "../../../columnar/memory/page-loops.js";
 import { type PageMemory, reachable } from "./page-memory.js";
-import type { PageHeader } from "./page-header.js";
-import { type PageRows, repeatedTexts, wholeRange } from "./page-rows.js";
+import { type PageHeader, codecs, unpack, unpackIntoNew, parsePageHeader } from "./page-header.js";
 import { isOneRun, readRuns } from "./runs.js";
-import type { StoredColumn } from "./storage.js";
-import { plainValues } from "./values.js";
+import type { Cursor } from "../../../util/thrift.js";
+
+/** `count` consecutive values from `at` to the end: views of `bytes` where they can be. */
+export function plainValues(
+  storage: Storage,
+  bytes: Uint8Array<ArrayBuffer>,
+  { at, count }: { readonly at: number; readonly count: number },
+): Column {
+  switch (storage.kind) {
+    case "bits":
+      requireBytes(bytes, at, Math.ceil(count / 8));
+      return { kind: "fixed", elementsPerValue: 1, data: unpackBits(bytes.subarray(at), 0, count), valid: undefined };
+    case "fixed": {
+      const { stored, element } = storage;
+      requireBytes(bytes, at, count * bytesPerElement(stored));
+      const values = elementsOf(stored, bytes.subarray(at));
+      const data = element === stored ? values : narrowed(values, element);
+      return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
+    }
+    case "bytes":
+      return readTexts(bytes, { at, count, isText: storage.isText });
+    default:
+      return assertNever(storage);
+  }
+}
+
+function requireBytes(bytes: Uint8Array, at: number, size: number): void {
+  // More bytes than that: the values may be others, or not all.
+  if (at + size !== bytes.length) {
+    throw new RangeError(`values of ${size} bytes in ${bytes.length - at}`);
+  }
+}
+
+/** Whole numbers with fewer bits, each of which must fit. */
+function narrowed(values: Values, element: ElementType): Values {
+  const target = allocate(element, values.length) as Int32Array<ArrayBuffer>;
+  const source = values as Int32Array<ArrayBuffer>;
+  for (let index = 0; index < source.length; index += 1) {
+    const value = source[index] as number;
+    target[index] = value;
+    if (target[index] !== value) {
+      throw new RangeError(`${value} is no ${element}`);
+    }
+  }
+  return target;
+}
+
+const lengthBytes = 4;
+
+function readTexts(
+  bytes: Uint8Array<ArrayBuffer>,
+  { at: start, count, isText }: { at: number; count: number; isText: boolean },
+): BytesColumn {
+  const most = bytes.length - start - count * lengthBytes;
+  if (count < 0 || most < 0) {
+    throw new RangeError(`${count} texts in ${bytes.length - start} bytes`);
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const offsets = new Uint32Array(count + 1);
+  // In the page's memory: each text moves towards the start, over the lengths before it.
+  const texts = bytes.subarray(start, start + most);
+  let at = start;
+  let filled = 0;
+  for (let index = 0; index < count; index += 1) {
+    const length = at + lengthBytes <= bytes.length ? view.getUint32(at, true) : bytes.length;
+    at += lengthBytes;
+    if (filled + length > texts.length) {
+      throw new RangeError("a text ends outside of its page");
+    }
+    moveText(bytes, start + filled, at, length);
+    at += length;
+    filled += length;
+    offsets[index + 1] = filled;
+  }
+  if (filled !== most) {
+    throw new RangeError(`texts of ${filled} bytes in ${most}`);
+  }
+  const column: BytesColumn = { kind: "bytes", offsets, bytes: texts, valid: undefined };
+  if (isText) {
+    checkTexts(column);
+  }
+  return column;
+}
+
+/** A call of the engine costs more than this many bytes. */
+const shortText = 32;
+
+function moveText(bytes: Uint8Array, to: number, from: number, length: number): void {
+  if (length >= shortText) {
+    bytes.copyWithin(to, from, from + length);
+    return;
+  }
+  for (let index = 0; index < length; index += 1) {
+    bytes[to + index] = bytes[from + index] as number;
+  }
+}
+
+/** Rows of columns and of pages; texts are made when they are read, because all of a page may not fit into memory. */
+
+/** Rows of a column, in order. */
+export interface ColumnRows {
+  /**
+   * Returns how many rows can be read at once from the current page; opens the next page if it has none left.
+   * @throws RangeError
+   */
+  ahead(): number;
+  /** Reads the next `rows`, at most `ahead()`. They are valid until the next call. */
+  take(rows: number): Column;
+  /** Skips rows. Pages that are skipped as a whole are not unpacked. */
+  skip(rows: number): void;
+}
+
+/** The rows of a page, NULLs included. */
+export interface PageRows {
+  /** Reads rows [from, to), at most `mostRows`, after the rows of the last call. They are valid until the next call. */
+  take(from: number, to: number): Column;
+  /** Returns how many of rows [from, to) are read at once. */
+  fitting(from: number, to: number): number;
+}
+
+/** Reads rows [from, to) at once, as `PageRows.fitting`. */
+function wholeRange(from: number, to: number): number {
+  return to - from;
+}
+
+/**
+ * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
+ * any number of bytes.
+ */
+function repeatedTexts(
+  { type, limits: { batchBytes } }: StoredColumn,
+  dictionary: BytesColumn,
+  { indices, valid }: { readonly indices: Uint32Array<ArrayBuffer>; readonly valid: Uint8Array | undefined },
+): PageRows {
+  const { offsets } = dictionary;
+  const longest = longestText(offsets);
+  return {
+    take(from, to) {
+      const taking = { indices: indices.subarray(from, to), valid: valid?.subarray(from, to) };
+      return takeRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
+    },
+    fitting(from, to) {
+      if ((to - from) * longest <= batchBytes) {
+        return to - from;
+      }
+      let bytes = 0;
+      for (let row = from; row < to; row += 1) {
+        const place = indices[row] as number;
+        bytes += valid?.[row] === 0 ? 0 : (offsets[place + 1] ?? 0) - (offsets[place] ?? 0);
+        if (bytes > batchBytes) {
+          return Math.max(1, row - from);
+        }
+      }
+      return to - from;
+    },
+  };
+}
 
 /** Encodings by the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
@@ -32,7 +198,7 @@ export const mostRows = 32 * 1024;
  */
 export const pageLimitValues = 2 ** 24;
 
-export interface PageParts {
+interface PageParts {
   readonly header: PageHeader;
   readonly dictionary: Column | undefined;
   readonly pageMemory: PageMemory;
@@ -239,4 +405,119 @@ function spread(valid: Uint8Array, packed?: Uint32Array): { indices: Uint32Array
     }
   }
   return { indices, valid };
+}
+
+/** Reads the header of a page, and the page as it was before it was packed. */
+
+/** Fills `target` with the file's bytes from `position` on. @throws RangeError where they end before */
+export type ReadBytes = (target: Uint8Array, position: number) => void;
+
+export interface ColumnOptions {
+  readonly read: ReadBytes;
+  /** For bytes that are packed: of no more use when a page was unpacked. */
+  readonly scratch: (size: number) => Uint8Array;
+  readonly pageMemory: PageMemory;
+}
+
+/** A page of a column chunk. */
+export interface PagePlace {
+  readonly page: PageHeader;
+  /** Where what follows the header begins in the file. */
+  readonly at: number;
+}
+
+/** Most headers are shorter; statistics make them longer. */
+const headerGuessBytes = 256;
+const headerLimitBytes = 1024 * 1024;
+
+/** Larger pages are not copied once more. */
+const largePageBytes = 4 * 1024 * 1024;
+
+/** @throws RangeError where the page is damaged, or not one that is read here */
+export function unpackDictionary(column: StoredColumn, tools: ColumnOptions, place: PagePlace): Column {
+  const { encoding, entries } = place.page;
+  if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
+    throw new RangeError(`a dictionary of encoding ${encoding}`);
+  }
+  const memory = (size: number): Uint8Array<ArrayBuffer> => tools.pageMemory.memory("dictionary", size);
+  const bytes = unpackPage(column, { ...tools, memory }, place);
+  return plainValues(column.storage, bytes, { at: 0, count: entries });
+}
+
+/** Reads the header at byte `at` of the file. @throws RangeError where it is damaged, or its page is too large */
+export function readHeader(
+  { start, end, storage, unpackedBytes, limits: { pageBytes } }: StoredColumn,
+  { read, scratch }: ColumnOptions,
+  at: number,
+): PagePlace {
+  for (let guess = headerGuessBytes; ; guess *= 16) {
+    const bytes = scratch(guess).subarray(0, Math.min(guess, end - at));
+    read(bytes, at);
+    const cursor: Cursor = { bytes, at: 0 };
+    let page: PageHeader;
+    try {
+      page = parsePageHeader(cursor);
+    } catch (error) {
+      if (error instanceof RangeError && bytes.length === guess && guess < headerLimitBytes) {
+        continue; // it is longer
+      }
+      throw new RangeError(`the page at byte ${at - start} of the chunk: ${messageOf(error)}`, { cause: error });
+    }
+    const { compressedBytes, uncompressedBytes } = page;
+    const fits = compressedBytes >= 0 && at + cursor.at + compressedBytes <= end;
+    const most = Math.min(unpackedBytes, pageBytes, isLookedUp(storage, page) ? pieceLimitBytes : pageBytes);
+    if (!fits || uncompressedBytes < 0 || uncompressedBytes > most || compressedBytes > 2 * pageBytes) {
+      throw new RangeError(`a page of ${compressedBytes} bytes, ${uncompressedBytes} when unpacked`);
+    }
+    return { page, at: at + cursor.at };
+  }
+}
+
+/** Whether loops look up the page's numbers in a dictionary, or it is the dictionary: a larger page is read by DuckDB. */
+function isLookedUp({ kind }: StoredColumn["storage"], page: PageHeader): boolean {
+  return kind === "fixed" && (page.kind === "dictionary" || page.encoding !== encodings.plain);
+}
+
+interface UnpackOptions extends Pick<ColumnOptions, "read" | "scratch"> {
+  /** For so many bytes. */
+  readonly memory: (size: number) => Uint8Array<ArrayBuffer>;
+}
+
+/** A page as it was before it was packed: levels, then values. @throws RangeError where it is damaged */
+export function unpackPage(
+  column: StoredColumn,
+  { read, scratch, memory }: UnpackOptions,
+  { page, at }: PagePlace,
+): Uint8Array<ArrayBuffer> {
+  const { codec, storage } = column;
+  const { compressedBytes, uncompressedBytes } = page;
+  const levels = plainLevelBytes(column, page);
+  const isPlain = codec === codecs.none || !page.isCompressed || compressedBytes === levels;
+  if (compressedBytes < levels || (isPlain && compressedBytes !== uncompressedBytes)) {
+    throw new RangeError(`a page of ${compressedBytes} bytes that is not compressed, ${uncompressedBytes} are due`);
+  }
+  if (isPlain) {
+    const target = memory(uncompressedBytes);
+    read(target, at);
+    return target;
+  }
+  const packed = scratch(compressedBytes).subarray(0, compressedBytes);
+  read(packed, at);
+  if (storage.kind === "bytes" && levels === 0 && uncompressedBytes > largePageBytes && codec !== codecs.snappy) {
+    return unpackIntoNew(codec, packed, uncompressedBytes); // where it is unpacked into memory of its own anyhow
+  }
+  const target = memory(uncompressedBytes);
+  target.set(packed.subarray(0, levels));
+  unpack(codec, packed.subarray(levels), target.subarray(levels));
+  return target;
+}
+
+/** Returns the size of the levels before the values that are never packed: those of pages of version 2. */
+function plainLevelBytes({ isOptional, list }: StoredColumn, { kind, levelBytes }: PageHeader): number {
+  const { repetition, definition } = levelBytes;
+  const isUnknown = (repetition !== 0 && list === undefined) || (definition !== 0 && !isOptional);
+  if (repetition < 0 || definition < 0 || isUnknown) {
+    throw new RangeError("levels that the schema has not");
+  }
+  return kind === "data-v2" ? repetition + definition : 0;
 }

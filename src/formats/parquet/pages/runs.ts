@@ -1,9 +1,10 @@
+import { messageOf } from "../../../util/errors.js";
+import { type Cursor, readVarint } from "../../../util/thrift.js";
+
 /**
  * Runs of small numbers, repeated or packed to bits: repetition and definition levels, and places in a dictionary.
  * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
  */
-import { messageOf } from "../../../util/errors.js";
-import { type Cursor, readVarint } from "../../../util/thrift.js";
 
 /** Wider ones would not fit into what unpacking holds; no dictionary has as many entries. */
 const widestBits = 24;
@@ -72,7 +73,7 @@ function requireEnd({ at, bytes }: Runs): void {
 }
 
 /** Runs, up to where the bytes end; and the one that was found last. One object for all: there may be millions. */
-export interface Runs extends Cursor {
+interface Runs extends Cursor {
   /** Bits of a number. */
   readonly width: number;
   /** Packed to bits, by eights; else one number, repeated. */
@@ -85,7 +86,7 @@ export interface Runs extends Cursor {
 }
 
 /** Runs of numbers of `width` bits, in bytes [at, end). @throws RangeError for numbers that are too wide */
-export function openRuns(
+function openRuns(
   bytes: Uint8Array,
   { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
 ): Runs {
@@ -96,7 +97,7 @@ export function openRuns(
 }
 
 /** Reads a number of a page, and moves behind it. @throws RangeError where it does not end */
-export function readNumber(cursor: Cursor): number {
+function readNumber(cursor: Cursor): number {
   try {
     return readVarint(cursor);
   } catch (error) {
@@ -108,7 +109,7 @@ export function readNumber(cursor: Cursor): number {
  * Moves to the next run, of which at most `due` numbers are read. False: there is no further run, or its bytes are
  * incomplete.
  */
-export function nextRun(runs: Runs, due: number): boolean {
+function nextRun(runs: Runs, due: number): boolean {
   const head = readNumber(runs);
   const { bytes, at, width } = runs;
   const isPacked = head % 2 === 1;
@@ -124,7 +125,7 @@ export function nextRun(runs: Runs, due: number): boolean {
 }
 
 /** The number that a run repeats. */
-export function repeatedValue({ bytes, width, valuesAt }: Runs): number {
+function repeatedValue({ bytes, width, valuesAt }: Runs): number {
   let value = 0;
   for (let index = 0; index * 8 < width; index += 1) {
     value |= (bytes[valuesAt + index] as number) << (index * 8);
@@ -161,4 +162,159 @@ function unpackBits(
     held >>>= width;
     bits -= width;
   }
+}
+
+/** Bits that are set, by byte. */
+const ones = Uint8Array.from({ length: 256 }, (_, byte) => {
+  let count = 0;
+  for (let bits = byte; bits > 0; bits >>= 1) {
+    count += bits & 1;
+  }
+  return count;
+});
+
+/**
+ * Counts the zeros of `count` levels, 0 to `most` (at least 1) each, which are runs in bytes [at, end). More levels than
+ * these, or bytes behind them, are no fault: writers fill the last run up.
+ * https://github.com/apache/parquet-format/blob/master/Encodings.md#RLE
+ * @throws RangeError where there are fewer, or where one is above `most`
+ */
+export function countLevels(
+  bytes: Uint8Array,
+  { at, end, most }: { readonly at: number; readonly end: number; readonly most: number },
+  count: number,
+): { readonly first: number; readonly zeros: number } {
+  const runs = openRuns(bytes, { at, end, width: 32 - Math.clz32(most) });
+  let first = -1;
+  let counted = 0;
+  let zeros = 0;
+  while (counted < count) {
+    if (runs.at >= end || !nextRun(runs, count - counted)) {
+      throw new RangeError(`it has levels for ${counted} values, its header promises ${count}`);
+    }
+    const found = runs.isPacked ? countPacked(runs, most) : countRepeated(runs, most);
+    first = first < 0 ? found.first : first;
+    zeros += found.zeros;
+    counted += runs.length;
+  }
+  return { first, zeros };
+}
+
+function countRepeated(runs: Runs, most: number): { first: number; zeros: number } {
+  const value = repeatedValue(runs);
+  requireAtMost(value, most);
+  return { first: value, zeros: value === 0 ? runs.length : 0 };
+}
+
+/** The lowest bit first. */
+function countPacked({ bytes, width, valuesAt: at, length }: Runs, most: number): { first: number; zeros: number } {
+  const mask = 2 ** width - 1;
+  const first = (bytes[at] as number) & mask;
+  if (width === 1) {
+    let set = 0;
+    for (let index = 0; index < length >> 3; index += 1) {
+      set += ones[bytes[at + index] as number] as number;
+    }
+    if ((length & 7) !== 0) {
+      set += ones[(bytes[at + (length >> 3)] as number) & ((1 << (length & 7)) - 1)] as number;
+    }
+    return { first, zeros: length - set };
+  }
+  let zeros = 0;
+  let [held, bits, next] = [0, 0, at];
+  for (let index = 0; index < length; index += 1) {
+    while (bits < width) {
+      held |= (bytes[next] as number) << bits;
+      next += 1;
+      bits += 8;
+    }
+    const level = held & mask;
+    requireAtMost(level, most);
+    zeros += level === 0 ? 1 : 0;
+    held >>>= width;
+    bits -= width;
+  }
+  return { first, zeros };
+}
+
+function requireAtMost(level: number, most: number): void {
+  if (level > most) {
+    throw new RangeError(`it has the level ${level}, where ${most} is the highest`);
+  }
+}
+
+/**
+ * Whole numbers as DELTA_BINARY_PACKED writes them, as far as lengths need it: from 0 to 2^31 - 1.
+ * https://github.com/apache/parquet-format/blob/master/Encodings.md#DELTAENC
+ */
+
+/** Wider deltas make numbers that are no lengths. */
+const widestDelta = 32;
+const lengthLimit = 2 ** 31;
+
+/** Reads the numbers at the cursor, and moves it behind them. @throws RangeError where they are no lengths */
+export function readLengths(cursor: Cursor, most: number): Int32Array {
+  const blockValues = readNumber(cursor);
+  const miniblocks = readNumber(cursor);
+  const count = readNumber(cursor);
+  const perMiniblock = blockValues / miniblocks;
+  if (count > most || !(perMiniblock >= 8) || perMiniblock % 8 !== 0) {
+    throw new RangeError(`${count} lengths in blocks of ${blockValues}, ${most} are due`);
+  }
+  const lengths = new Int32Array(count);
+  let value = signed(readNumber(cursor));
+  put(lengths, 0, value);
+  for (let filled = 1; filled < count; ) {
+    const least = signed(readNumber(cursor));
+    const widths = take(cursor, miniblocks);
+    for (let miniblock = 0; miniblock < miniblocks && filled < count; miniblock += 1) {
+      const width = widths[miniblock] as number;
+      if (width > widestDelta) {
+        throw new RangeError(`lengths that differ by numbers of ${width} bits`);
+      }
+      const packed = take(cursor, (perMiniblock / 8) * width);
+      const end = Math.min(count, filled + perMiniblock);
+      for (let index = 0; filled < end; index += 1, filled += 1) {
+        value += least + unpacked(packed, index * width, width);
+        put(lengths, filled, value);
+      }
+    }
+  }
+  return lengths;
+}
+
+function put(lengths: Int32Array, index: number, value: number): void {
+  if (index < lengths.length) {
+    if (!(value >= 0 && value < lengthLimit)) {
+      throw new RangeError(`a length of ${value}`);
+    }
+    lengths[index] = value;
+  }
+}
+
+function signed(value: number): number {
+  return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+}
+
+function take(cursor: Cursor, size: number): Uint8Array {
+  const { bytes, at } = cursor;
+  if (at + size > bytes.length) {
+    throw new RangeError("lengths end in the middle");
+  }
+  cursor.at += size;
+  return bytes.subarray(at, at + size);
+}
+
+/** `width` bits from bit `from` on, the lowest first. */
+function unpacked(bytes: Uint8Array, from: number, width: number): number {
+  let value = 0;
+  let scale = 1;
+  for (let bit = from; bit < from + width; ) {
+    const inByte = bit & 7;
+    const taken = Math.min(8 - inByte, from + width - bit);
+    value += (((bytes[bit >> 3] as number) >> inByte) & ((1 << taken) - 1)) * scale;
+    scale *= 2 ** taken;
+    bit += taken;
+  }
+  return value;
 }

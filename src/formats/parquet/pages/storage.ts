@@ -1,6 +1,6 @@
 import { type ColumnType, layoutOf, showType, type SourceColumn } from "../../../columnar/types.js";
 import { type ElementType, isElementType } from "../../../columnar/values.js";
-import type { Leaf, ListLevels } from "../footer/leaves.js";
+import type { Leaf, ListLevels } from "../footer.js";
 
 /**
  * The layout of a column's values, or of its lists' elements, in pages that are read without DuckDB. `fixed`: values of

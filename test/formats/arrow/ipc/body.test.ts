@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { openBody } from "#src/formats/arrow/ipc/body.js";
-import type { ShardBytes } from "#src/formats/arrow/ipc/bytes.js";
+import { openBody } from "#src/formats/arrow/columns.js";
+import type { ShardBytes } from "#src/formats/arrow/shards.js";
 
 /** Length -1: what follows is not compressed after all, and is kept as it lies there. */
 const buffers = Buffer.concat([1, 2].flatMap((fill) => [Buffer.alloc(8, 0xff), Buffer.alloc(64, fill)]));

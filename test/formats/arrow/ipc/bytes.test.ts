@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openBytes, openBytesHere } from "#src/formats/arrow/ipc/bytes.js";
+import { openBytes, openBytesHere } from "#src/formats/arrow/shards.js";
 import { scratch } from "../../../support/job.js";
 
 test.each([

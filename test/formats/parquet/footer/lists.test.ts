@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { leavesOf, type ListLevels, readElement, type SchemaElement } from "#src/formats/parquet/footer/leaves.js";
+import { leavesOf, type ListLevels, readElement, type SchemaElement } from "#src/formats/parquet/footer.js";
 
 const [required, optional, repeated] = [0, 1, 2];
 

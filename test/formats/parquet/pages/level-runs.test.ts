@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { countLevels } from "#src/formats/parquet/pages/level-runs.js";
+import { countLevels } from "#src/formats/parquet/pages/runs.js";
 import { packedRun, repeatedRun } from "../../../support/parquet-runs.js";
 import { randomOf } from "../../../support/random.js";
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { ColumnType } from "#src/columnar/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
 import type { Projection } from "#src/binding/contract.js";
 import { emptyContract } from "../../../support/batches.js";

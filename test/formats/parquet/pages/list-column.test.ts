@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
-import type { ColumnRows } from "#src/formats/parquet/pages/page-rows.js";
-import { readLists } from "#src/formats/parquet/pages/list-levels.js";
+import type { ColumnRows } from "#src/formats/parquet/pages/page-values.js";
+import { readLists } from "#src/formats/parquet/pages/lists.js";
 import { openPageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { plenty } from "../../../support/memory.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";

@@ -1,8 +1,8 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer/read-footer.js";
-import { findUnfitPrefixes } from "#src/formats/parquet/pages/prefixed-texts.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
+import { findUnfitPrefixes } from "#src/formats/parquet/readable-parts.js";
 import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
 import { projectFolder } from "../../../support/cli.js";
 import { emptyContract, ref } from "../../../support/batches.js";

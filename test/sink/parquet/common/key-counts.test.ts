@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openDuckDb } from "#src/duckdb/instance.js";
-import { countKeysIn, type OpenKeyDuckDb } from "#src/sink/parquet/key-counts.js";
+import { countKeysIn, type OpenKeyDuckDb } from "#src/sink/parquet/sink.js";
 import { scratch } from "../../../support/job.js";
 import { writeRows } from "../../../support/parquet.js";
 

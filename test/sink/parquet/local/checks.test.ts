@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { spanAt } from "#src/plan/spans.js";
 import { nodeFileSystem } from "#src/stores/disk.js";
 import type { Sink } from "#src/sink/port.js";
-import { sealedText } from "#src/sink/parquet/plan-text.js";
+import { sealedText } from "#src/sink/parquet/plan-file.js";
 import { scratchFolder } from "../../../support/job.js";
 import { query, writeRows } from "../../../support/parquet.js";
 import {

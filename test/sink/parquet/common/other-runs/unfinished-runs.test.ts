@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { RunId } from "#src/plan/plan.js";
-import { findHistory } from "#src/sink/parquet/history.js";
-import { sealedText } from "#src/sink/parquet/plan-text.js";
+import { findHistory } from "#src/sink/parquet/other-runs.js";
+import { sealedText } from "#src/sink/parquet/plan-file.js";
 import { JobError } from "#src/util/errors.js";
 import { planFor } from "../../../../support/sinks.js";
 

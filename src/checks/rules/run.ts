@@ -1,0 +1,173 @@
+import { count, percent, withSeparators } from "../../util/shown-numbers.js";
+import { apart, type Check, compared, levelOf, limitFor, nearness, type Result, sizeOf } from "../check.js";
+import { histogramOf } from "../profile/column.js";
+import type { ColumnProfiles, RunProfile } from "../profile/run-profile.js";
+
+const leastRows = { usually: 0.25, first: 0.5 };
+/** A night with so many times fewer rows than the nearest one is held also where only one is known. */
+const clearly = 4;
+
+function logSize(run: RunProfile): number {
+  return Math.log(Math.max(1, sizeOf(run)));
+}
+
+/** Whether the number of rows is far from that of each earlier night. */
+export const rowsCheck: Check = {
+  name: "rows",
+  judge(night) {
+    const { run, earlier } = night;
+    const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
+    const near = nearness(logSize(run), nights, apart);
+    if (near === undefined) {
+      return [];
+    }
+    const { filtered = 0 } = run;
+    const nearest = sizeOf(near.nearest);
+    const result = compared(night, null, {
+      ...near,
+      least: leastRows,
+      numbers: { rows: sizeOf(run), nearest, ...(filtered === 0 ? {} : { filtered }) },
+    });
+    if (result.level === "pass") {
+      return [result];
+    }
+    // A night with few rows may be few because it has lost the others: those of the nearest night count.
+    const { lowered: _, ...rest } = result;
+    const isClear = clearly * sizeOf(run) < nearest;
+    return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
+  },
+  say({ numbers: { rows = 0, nearest = 0, filtered }, against }, { dateOf }) {
+    const left = filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+    const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
+    return `${count(Number(rows), "row")}${left}; the nearest night had ${withSeparators(nearest)} (${dateOf(against ?? "")})${share}`;
+  },
+};
+
+const leastRejects = { usually: 0.01, first: 0.01 };
+
+function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
+  return run.rejected / Math.max(1, sizeOf(run));
+}
+
+/** Whether more rows are rejected than the limit, and than is usual. */
+export const rejectsCheck: Check = {
+  name: "rejects",
+  judge({ run, earlier, limits }) {
+    const share = shareOf(run);
+    const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));
+    const near = nearness(share, nights, apart);
+    const isUsual =
+      near !== undefined &&
+      shareOf(near.nearest) > limits.rejects &&
+      near.near <= limitFor(near.usual, leastRejects, { factor: limits.factor, earlier });
+    return [
+      {
+        column: null,
+        level: share > limits.rejects && !(isUsual && earlier.known > 1) ? "hold" : "pass",
+        measured: share,
+        limit: limits.rejects,
+        against: near?.nearest.runId ?? null,
+        numbers: { rejected: run.rejected, rows: run.rows },
+      },
+    ];
+  },
+  say: ({ measured, limit }) => `${percent(measured)} of the rows were rejected (limit ${percent(limit)})`,
+};
+
+const leastTwice = { usually: 0.25, first: 0.25 };
+
+/** Whether many rows are there twice. */
+export const twiceCheck: Check = {
+  name: "twice",
+  judge(night) {
+    const { repeated: share } = night.run;
+    const nights = night.earlier.nights.flatMap((run) =>
+      run.repeated === undefined ? [] : [{ run, of: run.repeated }],
+    );
+    const distance = share === undefined ? undefined : nearness(share, nights, apart);
+    if (share === undefined || distance === undefined) {
+      return [];
+    }
+    const near = nights.every(({ of }) => of < share) ? distance.near : 0;
+    const numbers = { share, nearest: distance.nearest.repeated ?? 0 };
+    return [compared(night, null, { ...distance, near, least: leastTwice, numbers })];
+  },
+  say: ({ numbers: { share = 0, nearest = 0 }, against }, { dateOf }) =>
+    `about ${percent(share, 2)} of the rows repeat another row; ${percent(nearest, 2)} on the nearest night (${dateOf(against ?? "")})`,
+};
+
+/** Fewer bins than these in all columns may be equal by chance. */
+const leastBins = 20;
+
+/** What a run's rows have in common with those of another run if they are the same rows. */
+function contentOf({ rows, rejected, outputs, features }: RunProfile): string | undefined {
+  const columns = [...features, ...outputs].map(([name, column]) => {
+    const { shift, keys, counts } = histogramOf(column);
+    return [name, column.nulls, shift, keys, counts] as const;
+  });
+  const bins = columns.reduce((sum, [, , , keys]) => sum + keys.length, 0);
+  return bins < leastBins ? undefined : JSON.stringify([rows, rejected, columns]);
+}
+
+/** Whether the run has exactly the rows of an earlier one, where no two earlier runs have the same. */
+export const repeatCheck: Check = {
+  name: "repeat",
+  judge(night) {
+    const { run, earlier } = night;
+    const now = contentOf(run);
+    const before = earlier.nights.map(contentOf);
+    const known = before.filter((each) => each !== undefined);
+    if (earlier.nights.length === 0 || earlier.isFile || now === undefined) {
+      return [];
+    }
+    const equal = before.lastIndexOf(now);
+    const isNew = new Set(known).size === known.length;
+    return [
+      {
+        column: null,
+        ...levelOf(equal >= 0 && isNew, night),
+        measured: equal >= 0 ? 1 : 0,
+        limit: 0,
+        against: earlier.nights[equal]?.runId ?? null,
+        numbers: {},
+      },
+    ];
+  },
+  say: ({ against }, { dateOf }) => `exactly the rows of ${dateOf(against ?? "")}: was the input refreshed?`,
+};
+
+const missing = "missing";
+
+/** Whether a column of the last run is gone, or of another type: outputs hold, features warn. */
+export const columnCheck: Check = {
+  name: "column",
+  judge({ run, earlier, limits }) {
+    const last = earlier.nights.findLast(({ outputs }) => outputs.size > 0); // a run without rows has no columns
+    if (last === undefined) {
+      return [];
+    }
+    const hasNoRows = run.outputs.size === 0 && run.rows === 0;
+    const compare = (now: ColumnProfiles, before: ColumnProfiles, { isFeature = false } = {}): Result[] =>
+      [...new Set([...before.keys(), ...(isFeature ? now.keys() : [])])].flatMap((column): Result[] => {
+        const [measured, limit] = [now.get(column)?.type ?? missing, before.get(column)?.type ?? missing];
+        const { factor } = (isFeature ? limits.inputs : limits.outputs).get(column) ?? {};
+        const isSame = measured === limit || factor === Number.POSITIVE_INFINITY || hasNoRows;
+        const level = isSame ? "pass" : isFeature ? "warn" : "hold";
+        const about = isFeature ? { column, isFeature } : { column };
+        return [{ ...about, level, measured, limit, against: last.runId, numbers: {} }];
+      });
+    const hasFeatures = run.features.size > 0 && last.features.size > 0;
+    const features = hasFeatures ? compare(run.features, last.features, { isFeature: true }) : [];
+    return [
+      ...compare(run.outputs, last.outputs),
+      ...compare(run.carried, last.carried),
+      ...features.filter(({ level }) => level !== "pass"),
+    ];
+  },
+  say({ measured: now, limit: before, against }, { dateOf }) {
+    const date = dateOf(against ?? "");
+    return before === missing
+      ? `${date} does not have it, so it is not compared`
+      : `${now === missing ? "it is gone" : `its type is ${now}`}; it was ${before} (${date})`;
+  },
+};

@@ -1,0 +1,202 @@
+import { DuckDBDataChunk } from "@duckdb/node-api";
+import type { Column, ColumnType, Piece, RecordBatch } from "../../columnar/types.js";
+import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
+import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
+import { JobError } from "../../util/errors.js";
+import { batchLimits, fetchArrowRows, readPieces } from "./batches.js";
+import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
+import { columnTypeOf, showField } from "./metadata.js";
+import { rowNumberColumn, sliceSql } from "../sql/slice-sql.js";
+import { plannedColumns, untypedNulls } from "../planned-columns.js";
+import type { Decoder, ShardFile, SliceRequest } from "../port.js";
+import {
+  type ShardTables,
+  type WantedColumn,
+  bindExpression,
+  createExpressionCheck,
+  describeFailure,
+  describeRows,
+} from "../sql/expressions.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
+import { checkRowNumbers, folderConstants, openDuckDbReader, recordBatches } from "../sql/chunks.js";
+import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
+
+/** Rows of one DuckDB vector. */
+const vectorRows = 2048;
+
+/** A temporary table; each connection has one at most, so that its name is free. */
+const rowsTableName = "arrow_rows";
+
+/** Columns of a table, with the type that each has. */
+type TableColumns = ReadonlyMap<string, ColumnType>;
+
+/** Returns the types of some of a shard's columns. A column that has only NULLs gets the type in `wanted`. */
+function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly WantedColumn[]): TableColumns {
+  return new Map(
+    wanted.map(({ name, type }) => {
+      const field = schema.fields.find((candidate) => candidate.name === name);
+      const known = field && (columnTypeOf(field) ?? (field.type.kind === "null" ? (type ?? untypedNulls) : undefined));
+      if (field === undefined || known === undefined) {
+        const shown = field === undefined ? "missing" : showField(field);
+        throw new JobError(
+          "SCHEMA_MISMATCH",
+          `reading ${file.path}: column \`${name}\` is ${shown}, which cannot be read`,
+          {
+            hint: "leave this one out, or store it otherwise",
+          },
+        );
+      }
+      return [name, known];
+    }),
+  );
+}
+
+async function createTable(connection: DuckDBConnection, columns: TableColumns): Promise<void> {
+  const definitions = Array.from(columns, ([name, type]) => `${quoteName(name)} ${sqlTypeOf(type)}`);
+  await connection.run(
+    `CREATE OR REPLACE TEMP TABLE ${rowsTableName} (${[`${rowNumberColumn} BIGINT`, ...definitions].join(", ")})`,
+  );
+}
+
+/** Adds rows of a piece, with their numbers. */
+async function appendPiece(connection: DuckDBConnection, columns: TableColumns, piece: Piece): Promise<void> {
+  const appender = await connection.createAppender(rowsTableName);
+  const chunk = DuckDBDataChunk.create([duckDbTypeOf("int64"), ...Array.from(columns.values(), duckDbTypeOf)]);
+  const rows = piece.rowEnd - piece.rowStart;
+  const numbers = new BigInt64Array(rows);
+  for (let row = 0; row < rows; row += 1) {
+    numbers[row] = BigInt(piece.rowStart + row);
+  }
+  const values: Column[] = [{ kind: "fixed", elementsPerValue: 1, data: numbers, valid: undefined }];
+  for (const name of columns.keys()) {
+    const column = piece.columns.get(name);
+    if (column === undefined) {
+      throw new RangeError(`column ${name} was not read`);
+    }
+    values.push(column);
+  }
+  for (let from = 0; from < rows; from += vectorRows) {
+    const to = Math.min(from + vectorRows, rows);
+    chunk.reset();
+    for (const [index, column] of values.entries()) {
+      writeColumn(chunk, index, column, { from, to });
+    }
+    chunk.rowCount = to - from;
+    appender.appendDataChunk(chunk);
+  }
+  appender.closeSync();
+}
+
+/** Rows that are as near as this are fetched by one read. */
+const nearRows = 64;
+
+/** Rows are decoded and put into a table of DuckDB's. */
+function arrowTables(pool: ConnectionPool, open: (file: ShardFile) => Promise<OpenArrow>): ShardTables {
+  return {
+    async use(file, { rows, columns: wanted }, work) {
+      await using shard = await open(file);
+      const { bytes, index } = shard;
+      const columns = tableColumns(file, index, wanted);
+      return await pool.use(async (connection) => {
+        await createTable(connection, columns);
+        for (const range of rangesOf(rows)) {
+          await fetchArrowRows(bytes, index, { ...range, columns: new Set(columns.keys()) });
+          for await (const piece of readPieces(bytes, index, { ...range, columns })) {
+            await appendPiece(connection, columns, piece);
+          }
+        }
+        return await work(connection, rowsTableName);
+      });
+    },
+  };
+}
+
+function rangesOf(rows: readonly number[]): { rowStart: number; rowEnd: number }[] {
+  const ranges: { rowStart: number; rowEnd: number }[] = [];
+  for (const row of rows.toSorted((one, other) => one - other)) {
+    const last = ranges.at(-1);
+    if (last !== undefined && row <= last.rowEnd + nearRows) {
+      last.rowEnd = row + 1;
+    } else {
+      ranges.push({ rowStart: row, rowEnd: row + 1 });
+    }
+  }
+  return ranges;
+}
+
+/** What DuckDB does of Arrow shards. Its library is large: loaded where something needs it. */
+export interface ArrowByDuckDb
+  extends Pick<Decoder, "bindExpression" | "describeRows" | "describeFailure">,
+    AsyncDisposable {
+  /** Columns from folder names, of so many rows, up to 2,048. */
+  constants(slice: SliceRequest, rows: number): Promise<ReadonlyMap<string, Column>>;
+  read(shard: OpenArrow, slice: SliceRequest): AsyncGenerator<RecordBatch>;
+}
+
+export interface ArrowByDuckDbOptions {
+  readonly timezone: string;
+  readonly open: (file: ShardFile) => Promise<OpenArrow>;
+  readonly memory: MemoryBudget;
+}
+
+export function openArrowByDuckDb({ timezone, open, memory }: ArrowByDuckDbOptions): ArrowByDuckDb {
+  const duckdb = openDuckDbReader({ threads: 1, folders: [], timezone, memoryBytes: memory.duckDbBytes });
+  const { pool } = duckdb;
+  const check = createExpressionCheck(pool);
+  const tables = arrowTables(pool, open);
+  return {
+    constants: (slice, rows) => folderConstants(pool, slice, rows),
+    async *read(shard, slice) {
+      await check.all(slice.projection.expressions);
+      yield* readByTable({ pool, shard, memory }, slice);
+    },
+    bindExpression: (request) => bindExpression(tables, check, request),
+    describeRows: (request) => describeRows(tables, check, request),
+    describeFailure: (request) => describeFailure(tables, check, request),
+    [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
+  };
+}
+
+interface TableTools {
+  readonly pool: ConnectionPool;
+  readonly shard: OpenArrow;
+  readonly memory: MemoryBudget;
+}
+
+async function* readByTable({ pool, shard, memory }: TableTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const { projection, file } = slice;
+  const wanted = Array.from(plannedColumns(projection), ([name, type]) => ({ name, type }));
+  const columns = tableColumns(file, shard.index, wanted);
+  const connection = await pool.acquire();
+  let finished = false;
+  let next = slice.rowStart;
+  try {
+    const request = { ...slice, columns, known: shard.known, limits: batchLimits(memory) };
+    for await (const piece of readPieces(shard.bytes, shard.index, request)) {
+      await createTable(connection, columns);
+      await appendPiece(connection, columns, piece);
+      const { rowStart, rowEnd } = piece;
+      const result = await connection.stream(sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName));
+      for (;;) {
+        const chunk = await result.fetchChunk();
+        if (chunk === null || chunk.rowCount === 0) {
+          break;
+        }
+        checkRowNumbers(chunk, next, slice);
+        next += chunk.rowCount;
+        for (const { batch } of recordBatches(chunk, projection, memory)) {
+          yield batch;
+        }
+      }
+      checkEnd({ ...slice, rowEnd }, next);
+    }
+    finished = true;
+  } finally {
+    if (finished) {
+      pool.release(connection);
+    } else {
+      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
+    }
+  }
+  checkEnd(slice, next);
+}

@@ -1,0 +1,33 @@
+import { JobError } from "../util/errors.js";
+import { type MemoryBudget, showBytes } from "../util/memory-budget.js";
+
+/** The hint for a shard that is damaged, or was never whole. */
+export const rewriteShard = "write the shard again, or take it out of input.path";
+
+interface LargeData {
+  readonly sizeBytes: number;
+  /** The part of the budget that it must fit into. */
+  readonly limitBytes: number;
+  /** What is large, in messages: "a page". */
+  readonly what: string;
+  /** How to write the shard otherwise. */
+  readonly remedy: string;
+}
+
+/**
+ * The error for data that must be held as a whole and does not fit the memory budget. It is no transient error (75):
+ * another attempt with the same budget ends in the same way.
+ */
+export function tooLarge(
+  place: string,
+  { bytes }: Pick<MemoryBudget, "bytes">,
+  { sizeBytes, limitBytes, what, remedy }: LargeData,
+): JobError {
+  const parts = Math.round(bytes / limitBytes);
+  const wanted = Math.ceil((sizeBytes * parts) / 2 ** 30);
+  return new JobError(
+    "TOO_LARGE",
+    `${place}: ${what} has ${showBytes(sizeBytes)} when it is unpacked, more than ${showBytes(limitBytes)}, which is one of ${parts} parts of engine.memory`,
+    { hint: `set engine.memory to ${wanted}GiB if the machine has that much, or ${remedy}` },
+  );
+}

@@ -1,0 +1,519 @@
+import type { DuckDBDataChunk } from "@duckdb/node-api";
+import type { Column, RecordBatch, SourceColumn } from "../../columnar/types.js";
+import type { ConnectionPool, DuckDBConnection } from "../../duckdb/instance.js";
+import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
+import { firstLine } from "../../duckdb/sql.js";
+import { JobError, messageOf } from "../../util/errors.js";
+import { rewriteShard } from "../faults.js";
+import type { SchemaReader } from "./footers.js";
+import { type Footer, type Leaf, groupsBetween, readFooter } from "./footer.js";
+import {
+  type ShardTables,
+  bindExpression,
+  createExpressionCheck,
+  describeFailure,
+  describeRows,
+} from "../sql/expressions.js";
+import {
+  boundsOf,
+  coalescedSql,
+  columnSql,
+  fromRows,
+  inSlice,
+  keptCountSql,
+  parquetTable,
+  sliceSql,
+  slicesTable,
+} from "../sql/slice-sql.js";
+import { rangesBetween } from "./windows.js";
+import { type ExactTables, exactTables } from "./exact-table.js";
+import { awaitedLater, settled } from "../../util/promises.js";
+import type { Decoder, ShardFile, SliceRequest } from "../port.js";
+import { type ColumnRef, boundColumns } from "../../binding/contract.js";
+import { type Damage, areReadableTogether, corrupt, readableParts } from "./readable-parts.js";
+import { verifyPages } from "./pages/page-walk.js";
+import type { MemoryBudget } from "../../util/memory-budget.js";
+import { plannedColumns } from "../planned-columns.js";
+import {
+  type DuckDbReader,
+  type DuckDbReaderOptions,
+  checkRowNumbers,
+  folderConstants,
+  openDuckDbReader,
+  recordBatches,
+} from "../sql/chunks.js";
+import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
+
+/** Opens a reader of schemas as DuckDB interprets them. */
+export function schemaReader(pool: ConnectionPool): SchemaReader {
+  return {
+    digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
+    columns: (path, leaves) => pool.use((connection) => readSchema(connection, path, leaves)),
+  };
+}
+
+async function readDigests(
+  connection: DuckDBConnection,
+  paths: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  try {
+    return await schemaDigests(connection, paths);
+  } catch (error) {
+    // The message does not always name the file: find the first that fails alone.
+    for (const path of paths.length > 1 ? paths : []) {
+      await readDigests(connection, [path]);
+    }
+    const path = paths[0] ?? "";
+    const found = firstLine(messageOf(error)).replaceAll(` '${path}'`, "");
+    throw new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, {
+      hint: `the footer is damaged; ${rewriteShard}`,
+      cause: error,
+    });
+  }
+}
+
+async function readSchema(
+  connection: DuckDBConnection,
+  path: string,
+  leaves: readonly Leaf[],
+): Promise<SourceColumn[]> {
+  try {
+    return await readColumns(connection, path, leaves);
+  } catch (error) {
+    throw new JobError("SHARD_CORRUPT", `reading the schema of ${path}: ${firstLine(messageOf(error))}`, {
+      hint: "the file is damaged or not Parquet; write it again, or take it out of input.path",
+      cause: error,
+    });
+  }
+}
+
+/** Shards as tables of DuckDB, which reads the files itself. */
+function parquetTables(pool: ConnectionPool, exact: ExactTables): ShardTables {
+  return {
+    async use(file, { rows, columns }, work) {
+      const footer = await readFooter(file);
+      const names = columns.map(({ name }) => name);
+      const ranges = rangesBetween(footer, boundsOf(rows), names);
+      await file.remote?.fetch(ranges);
+      const wanted = new Map(columns.map(({ name, type }) => [name, type]));
+      return await exact.use({ file, footer, columns: wanted, ranges }, (table) =>
+        pool.use((connection) => work(connection, table)),
+      );
+    },
+  };
+}
+
+/**
+ * The chunks that a query gives, of 2,048 rows at most. A chunk holds until the next one is asked for.
+ * A stream over a damaged file may end without an error: the caller must count the rows.
+ * @throws what DuckDB says
+ */
+async function* streamChunks(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataChunk> {
+  const connection = await pool.acquire();
+  let finished = false;
+  let fetched: Promise<DuckDBDataChunk | null> | undefined;
+  try {
+    const result = await connection.stream(sql);
+    fetched = result.fetchChunk();
+    for (;;) {
+      const chunk = await fetched;
+      if (chunk === null || chunk.rowCount === 0) {
+        break;
+      }
+      // Decoded while this one is packed: DuckDB's only thread may be the one that fetches.
+      fetched = awaitedLater(result.fetchChunk());
+      yield chunk;
+    }
+    finished = true;
+  } finally {
+    if (finished) {
+      pool.release(connection);
+    } else {
+      await settled(fetched);
+      connection.closeSync(); // a stream that was left in the middle must not be met by the next query
+    }
+  }
+}
+
+/** The position in whole shards that are read as one table. */
+interface Place {
+  /** The next shard and the next row in it. */
+  readonly slice: number;
+  readonly row: number;
+  /**
+   * Whether a chunk's rows are exactly the next ones. Its first columns are the number of the shard and the number of
+   * the row.
+   */
+  isDue(chunk: DuckDBDataChunk): boolean;
+  /** Moves the position by this number of rows. */
+  pass(rows: number): void;
+}
+
+/** @public so that tests see it */
+export function placeIn(slices: readonly SliceRequest[]): Place {
+  let slice = 0;
+  let row = 0;
+  const rowsIn = (index: number): number => slices[index]?.rowEnd ?? Number.POSITIVE_INFINITY;
+  return {
+    get slice() {
+      return slice;
+    },
+    get row() {
+      return row;
+    },
+    isDue(chunk) {
+      const shards = lowWords(chunk, 0, "uint64");
+      const numbers = lowWords(chunk, 1, "int64");
+      if (shards === undefined || numbers === undefined) {
+        return false;
+      }
+      let at = slice;
+      let due = row;
+      for (let index = 0; index < chunk.rowCount; index += 1) {
+        if (shards[index * 2] !== at || numbers[index * 2] !== due) {
+          return false;
+        }
+        due += 1;
+        if (due === rowsIn(at)) {
+          at += 1;
+          due = 0;
+        }
+      }
+      return true;
+    },
+    pass(rows) {
+      row += rows;
+      while (row >= rowsIn(slice)) {
+        row -= rowsIn(slice);
+        slice += 1;
+      }
+    },
+  };
+}
+
+/**
+ * Returns the low 32 bits of 64-bit numbers, which are enough here; undefined: the column is one of the shards with the
+ * same name.
+ */
+function lowWords(chunk: DuckDBDataChunk, column: number, type: "int64" | "uint64"): Uint32Array | undefined {
+  if (!hasIntegerType(chunk, column, type)) {
+    return undefined;
+  }
+  const { data } = readScalars(chunk, column, type);
+  return new Uint32Array(data.buffer, data.byteOffset, chunk.rowCount * 2);
+}
+
+/** How a stream over the rows of a slice ended. */
+interface StreamEnd {
+  /** The row that was due. */
+  readonly reached: number;
+  /** What DuckDB said; a stream that meets an error may also just end. */
+  readonly cause: unknown;
+}
+
+/**
+ * Why the rows of a slice did not all come. DuckDB says neither row group nor column, so what is left is read
+ * again, without a stream: row group by row group, then the first that fails column by column.
+ */
+async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
+  const { file } = slice;
+  const { path } = file;
+  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
+  const known = kindOf(path, end.cause);
+  if (known !== undefined) {
+    return damageAt(known);
+  }
+  try {
+    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
+    if (found !== undefined) {
+      return { error: await damageError(file, found), rowStart: found.range.rowStart };
+    }
+  } catch (error) {
+    return damageAt(error instanceof JobError ? error : corrupt(path, messageOf(error), error));
+  }
+  if (end.cause !== undefined) {
+    return damageAt(corrupt(path, firstLine(messageOf(end.cause)), end.cause));
+  }
+  const came = end.reached === slice.rowStart ? "no row" : `rows ${slice.rowStart}..${end.reached - 1}`;
+  return damageAt(corrupt(path, `it gave ${came}, but its footer promises rows up to ${slice.rowEnd - 1}`));
+}
+
+/** Errors that say nothing about the shard. */
+function kindOf(path: string, error: unknown): JobError | undefined {
+  const message = firstLine(messageOf(error));
+  return message.startsWith("Permission Error")
+    ? new JobError("PERMISSION", `reading ${path}: ${message}`, { hint: "grant read permission", cause: error })
+    : undefined;
+}
+
+async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: Footer): Promise<Found | undefined> {
+  const columns = columnsOf(slice);
+  for (const { group, rowStart, rowEnd } of groupsBetween(footer, slice)) {
+    const range = { rowStart, rowEnd };
+    const failureOfAll = await tryToRead(pool, { ...slice, ...range }, columns);
+    if (failureOfAll === undefined) {
+      continue;
+    }
+    for (const column of columns) {
+      const failure = await tryToRead(pool, { ...slice, ...range }, [column]);
+      if (failure !== undefined) {
+        return { group, range, column, failure };
+      }
+    }
+    return { group, range, failure: failureOfAll };
+  }
+  return undefined;
+}
+
+interface Found {
+  readonly group: number;
+  readonly range: Pick<SliceRequest, "rowStart" | "rowEnd">;
+  readonly column?: ColumnRef;
+  readonly failure: { readonly cause: unknown };
+}
+
+async function damageError(file: ShardFile, { group, range, column, failure }: Found): Promise<JobError> {
+  const { path } = file;
+  const message = firstLine(messageOf(failure.cause));
+  if (message.startsWith("Out of Memory Error")) {
+    // A damaged page may ask for any amount of memory, so memory is too small only if the pages are undamaged.
+    await verifyPages(file, { groups: [group] });
+    return new JobError("MEMORY", `reading ${path}: ${message}`, {
+      hint: "give the job more memory",
+      cause: failure.cause,
+    });
+  }
+  const where = column === undefined ? "" : `, column \`${column.name}\``;
+  const place = `row group ${group} (rows ${range.rowStart} to ${range.rowEnd - 1})${where}`;
+  return corrupt(path, `${place}: ${message}`, failure.cause);
+}
+
+/** The file's columns that a slice reads, those that expressions use included; no values of folder names. */
+function columnsOf({ projection }: SliceRequest): ColumnRef[] {
+  const bound = boundColumns(projection).filter(({ partition, computed }) => partition !== true && computed !== true);
+  const { list, folders } = projection.expressions ?? { list: [], folders: [] };
+  const used = list.flatMap(({ uses }) => uses).filter((name) => folders.every((folder) => folder.name !== name));
+  // Only whether they can be read matters, not their types.
+  const refs = [...bound, ...used.map((name): ColumnRef => ({ name, path: [name], type: "utf8" }))];
+  return [...new Map(refs.map((ref) => [ref.path.join("\n"), ref])).values()];
+}
+
+async function tryToRead(
+  pool: ConnectionPool,
+  slice: SliceRequest,
+  columns: readonly ColumnRef[],
+): Promise<{ cause: unknown } | undefined> {
+  // Not count(column): where statistics say that there is no NULL, it is answered without reading the column.
+  const sums = columns.map((column) => `bit_xor(hash(${columnSql(column, slice.partitions)}))`);
+  const from = fromRows({ ...slice, table: parquetTable(slice.file.path), expressions: null }, inSlice(slice));
+  try {
+    await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...sums].join(", ")} ${from}`));
+    return undefined;
+  } catch (cause) {
+    return { cause };
+  }
+}
+
+/**
+ * Counts the rows of slices that their filter keeps. DuckDB counts: a twentieth of the CPU time of reading the rows.
+ * Several slices are whole shards with the same partitions.
+ * @throws JobError SHARD_CORRUPT; what DuckDB says
+ */
+async function countKept(
+  {
+    pool,
+    memory,
+    exact,
+  }: { readonly pool: ConnectionPool; readonly memory: MemoryBudget; readonly exact: ExactTables },
+  slices: readonly SliceRequest[],
+): Promise<number> {
+  const count = (slice: SliceRequest, table: string): Promise<number> =>
+    pool.use(async (connection) => {
+      const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();
+      return Number(row?.[0]);
+    });
+  const [first, second] = slices;
+  if (first !== undefined && second !== undefined && (await areReadableTogether(slices, memory))) {
+    return await count({ ...first, rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices));
+  }
+  let kept = 0;
+  for (const slice of slices) {
+    const { parts, footer, unfit } = await readableParts(slice, memory);
+    if (unfit !== undefined) {
+      throw unfit.error;
+    }
+    for (const part of parts) {
+      for (const { slice: rows, ranges } of await exact.parts(part, footer)) {
+        const columns = plannedColumns(rows.projection);
+        kept += await exact.use({ file: rows.file, footer, columns, ranges }, (table) => count(rows, table));
+      }
+    }
+  }
+  return kept;
+}
+
+/** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
+export interface ParquetByDuckDb
+  extends Pick<Decoder, "bindExpression" | "describeRows" | "describeFailure">,
+    AsyncDisposable {
+  readonly schemas: SchemaReader;
+  /** Columns from folder names, of one row. */
+  constants(slice: SliceRequest): Promise<ReadonlyMap<string, Column>>;
+  /** Rows of slices, in order, with so many of DuckDB's threads. */
+  read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
+  countKept(slices: readonly SliceRequest[]): Promise<number>;
+}
+
+export interface ParquetOptions extends DuckDbReaderOptions {
+  readonly memory: MemoryBudget;
+}
+
+export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): ParquetByDuckDb {
+  const options = { ...others, memoryBytes: memory.duckDbBytes };
+  const exact = exactTables();
+  const opened = new Map<number, DuckDbReader>();
+  /** DuckDB's threads are fixed when it is opened. */
+  const readerOf = (count: number): DuckDbReader => {
+    const reader =
+      opened.get(count) ??
+      openDuckDbReader({ ...options, folders: [...options.folders, exact.folder], threads: count });
+    opened.set(count, reader);
+    return reader;
+  };
+  const { pool } = readerOf(options.threads);
+  const check = createExpressionCheck(pool);
+  const tables = parquetTables(pool, exact);
+  return {
+    schemas: schemaReader(pool),
+    constants: (slice) => folderConstants(pool, slice, 1),
+    async *read(slices, threads) {
+      await check.all(slices[0].projection.expressions);
+      yield* readSlices({ pool: readerOf(threads).pool, memory, exact }, slices);
+    },
+    async countKept(slices) {
+      for (const { projection } of slices.slice(0, 1)) {
+        await check.all(projection.expressions); // the same for all
+      }
+      return await countKept({ pool, memory, exact }, slices);
+    },
+    bindExpression: (request) => bindExpression(tables, check, request),
+    describeRows: (request) => describeRows(tables, check, request),
+    describeFailure: (request) => describeFailure(tables, check, request),
+    async [Symbol.asyncDispose]() {
+      for (const reader of opened.values()) {
+        await reader[Symbol.asyncDispose]();
+      }
+      await exact[Symbol.asyncDispose]();
+    },
+  };
+}
+
+interface ReadTools {
+  readonly pool: ConnectionPool;
+  readonly memory: MemoryBudget;
+  readonly exact: ExactTables;
+}
+
+async function* readSlices(
+  tools: ReadTools,
+  slices: readonly [SliceRequest, ...SliceRequest[]],
+): AsyncGenerator<RecordBatch> {
+  const place = placeIn(slices);
+  if (slices.length > 1) {
+    yield* streamCoalesced(tools, slices, place);
+  }
+  for (const [index, slice] of slices.entries()) {
+    if (index >= place.slice) {
+      yield* readSlice(tools, index === place.slice ? { ...slice, rowStart: slice.rowStart + place.row } : slice);
+    }
+  }
+}
+
+/** Where a row group is damaged, the rows before it still come: whole spans of them can be committed. */
+async function* readSlice(tools: ReadTools, slice: SliceRequest): AsyncGenerator<RecordBatch> {
+  const { parts, footer, unfit } = await readableParts(slice, tools.memory);
+  for (const part of parts) {
+    for (const { slice: rows, ranges } of await tools.exact.parts(part, footer)) {
+      const shard = { file: rows.file, footer, columns: plannedColumns(rows.projection), ranges };
+      yield* tools.exact.stream(shard, (table) => readWhole(tools, rows, table));
+    }
+  }
+  if (unfit !== undefined) {
+    throw unfit.error;
+  }
+}
+
+async function* readWhole(tools: ReadTools, slice: SliceRequest, table: string): AsyncGenerator<RecordBatch> {
+  const end = yield* streamRows(tools, slice, table);
+  if (end.cause === undefined && end.reached === slice.rowEnd) {
+    return;
+  }
+  const { error, rowStart } = await findDamage(tools.pool, slice, end);
+  if (rowStart > end.reached) {
+    yield* streamRows(tools, { ...slice, rowStart: end.reached, rowEnd: rowStart }, table);
+  }
+  throw error;
+}
+
+async function* streamRows(
+  { pool, memory }: ReadTools,
+  slice: SliceRequest,
+  table: string,
+): AsyncGenerator<RecordBatch, StreamEnd> {
+  let next = slice.rowStart;
+  const chunks = untilFailure(streamChunks(pool, sliceSql(slice, table)));
+  try {
+    for (;;) {
+      const step = await chunks.next();
+      if (step.done === true) {
+        return { reached: next, cause: step.value };
+      }
+      checkRowNumbers(step.value, next, slice);
+      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory)) {
+        next += rows; // not before they are a batch
+        yield batch;
+      }
+    }
+  } finally {
+    await chunks.return(undefined);
+  }
+}
+
+/**
+ * Yields the chunks, and returns the error that DuckDB ended them with; undefined: DuckDB read all of them. Errors of
+ * the consumer are not caught.
+ */
+async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unknown> {
+  try {
+    yield* chunks;
+    return undefined;
+  } catch (cause) {
+    if (cause instanceof JobError) {
+      throw cause;
+    }
+    return cause;
+  }
+}
+
+/**
+ * Yields rows of whole shards until DuckDB fails. The stream of the single shard then reports the error. All rows
+ * before the position have been yielded.
+ */
+async function* streamCoalesced(
+  { pool, memory }: ReadTools,
+  slices: readonly [SliceRequest, ...SliceRequest[]],
+  place: Place,
+): AsyncGenerator<RecordBatch> {
+  if (!(await areReadableTogether(slices, memory))) {
+    return;
+  }
+  for await (const chunk of untilFailure(streamChunks(pool, coalescedSql(slices)))) {
+    if (!place.isDue(chunk)) {
+      return;
+    }
+    for (const { batch, rows } of recordBatches(chunk, slices[0].projection, memory, 2)) {
+      place.pass(rows);
+      yield batch;
+    }
+  }
+}

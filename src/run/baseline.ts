@@ -1,0 +1,160 @@
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import type { PinnedFile, PinnedRun, PlannedChecks } from "../plan/plan.js";
+import { isRunProfile, parseRunProfile, parseWholeProfile } from "../publish/profile-text.js";
+import type { JobContext } from "../scoring/context.js";
+import { JobError } from "../util/errors.js";
+import { mapBounded } from "../util/promises.js";
+import {
+  type Finding,
+  type Limits,
+  type Verdict,
+  comparedNights,
+  defaultLimits,
+  olderNights,
+  timesLimit,
+} from "../checks/check.js";
+import { earlierThan, judge } from "../checks/checks.js";
+import { normalAndOthers } from "../publish/published-run.js";
+import { limitsOf } from "../publish/verdict-text.js";
+
+const baselineKey = ["checks", "baseline"];
+
+/** Reads what a run is compared with: the profiles of pinned runs, or the file of `checks.baseline`. */
+export async function readBaseline(
+  context: Pick<JobContext, "sink" | "readGiven" | "sha256" | "where">,
+  { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
+): Promise<RunProfile[]> {
+  if (planned === undefined) {
+    return await mapBounded(baseline, readsAtOnce, (run) => readPinned(context, run));
+  }
+  const { pin, profile } = await readFile(context, planned.uri);
+  if (pin.sha256 !== planned.sha256) {
+    throw new JobError(
+      "INPUT_CHANGED",
+      `comparing ${planned.uri} with the plan of this unfinished run: its sha256 is ${pin.sha256}, planned ${planned.sha256}`,
+      { hint: "restore the planned profile and run again; or abandon this run with --new-run" },
+    );
+  }
+  return [profile];
+}
+
+/** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */
+export async function pinProfile(
+  context: Pick<JobContext, "readGiven" | "sha256" | "where" | "spec">,
+): Promise<PinnedFile | undefined> {
+  const { baseline = "published" } = context.spec.checks ?? {};
+  return baseline === "published" ? undefined : (await readFile(context, baseline)).pin;
+}
+
+async function readFile(
+  { readGiven, sha256, where }: Pick<JobContext, "readGiven" | "sha256" | "where">,
+  uri: string,
+): Promise<{ readonly pin: PinnedFile; readonly profile: RunProfile }> {
+  const text = await readGiven(uri, baselineKey);
+  const profile = parseWholeProfile(text);
+  if (profile === undefined) {
+    throw new JobError("SPEC_INVALID", `reading ${where(baselineKey)}: ${uri} is not the profile of a run`, {
+      hint: "name a copy of _infer-batch/<run id>/profile.json of a finished run, or write published",
+    });
+  }
+  return { pin: { uri, sha256: sha256(text) }, profile };
+}
+
+/** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */
+export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<void> {
+  await mapBounded(pinned, readsAtOnce, async (run) => {
+    if (!isRunProfile(await sink.readProfile(run))) {
+      throw noProfile(run);
+    }
+  });
+}
+
+/** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
+export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
+  const profile = parseRunProfile(await sink.readProfile(pinned));
+  if (profile === undefined) {
+    throw noProfile(pinned);
+  }
+  return profile;
+}
+
+function noProfile({ runId }: PinnedRun): JobError {
+  return new JobError("DISK", `reading the profile of run ${runId}: it is not one of this program`, {
+    hint: "the checks compare this run with it; use the version of infer-batch that wrote it",
+  });
+}
+
+/** Profiles that are read at once. */
+export const readsAtOnce = 8;
+
+/** What the checks of a spec say of published runs. */
+export interface JudgedNights {
+  readonly factor: number;
+  /** The latest last. */
+  readonly nights: readonly Verdict[];
+  /** The columns that would have held a night, or warned of one, the one that held the most nights first. */
+  readonly columns: readonly JudgedColumn[];
+}
+
+interface JudgedColumn {
+  readonly held: number;
+  readonly warned: number;
+  /** The farthest of its results, which tells the column, and the date of its night. */
+  readonly farthest: Finding;
+  readonly date: string;
+}
+
+/**
+ * Judges the last published runs of a series as if each were tonight, by their stored profiles. Writes nothing.
+ * @throws JobError USAGE for a job whose runs have no order, or that has published none
+ */
+export async function judgeNights(context: JobContext, last: number): Promise<JudgedNights> {
+  const { spec, sink, dateParam, command } = context;
+  const doing = `judging the last runs of ${spec.name}`;
+  if (dateParam === undefined) {
+    throw new JobError("USAGE", `${doing}: no param is a date, so runs have no order`, {
+      hint: "add one to the spec: ds: { type: date }, or ds: ${today}",
+    });
+  }
+  const series = { job: spec.name, params: spec.params, dateParam };
+  const published = normalAndOthers(await sink.published("everywhere"), series);
+  if (published.length === 0) {
+    throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
+  }
+  const read = published.slice(-(last + comparedNights + olderNights));
+  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(context, run));
+  const limits = (date: string): Limits =>
+    spec.checks === undefined
+      ? defaultLimits
+      : limitsOf(spec.checks, { staged: true, params: { ...spec.params, [dateParam]: date } });
+  const nights = profiles.slice(-last).map((run) => {
+    const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.isNormal === true);
+    return judge({ run, earlier: earlierThan(run.date, before), limits: { ...limits(run.date), onFail: "hold" } });
+  });
+  return {
+    factor: spec.checks?.factor ?? defaultLimits.factor,
+    nights,
+    columns: columnsOf(nights),
+  };
+}
+
+function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
+  const byColumn = new Map<string, { readonly date: string; readonly finding: Finding }[]>();
+  for (const { date, results } of nights) {
+    for (const finding of results.filter(({ level }) => level !== "pass")) {
+      const key = JSON.stringify([finding.isFeature === true, finding.column]);
+      byColumn.set(key, [...(byColumn.get(key) ?? []), { date, finding }]);
+    }
+  }
+  const columns = [...byColumn.values()].map((signs): JudgedColumn => {
+    const datesOf = (level: Finding["level"]): Set<string> =>
+      new Set(signs.filter(({ finding }) => finding.level === level).map(({ date }) => date));
+    const held = datesOf("hold");
+    const warned = [...datesOf("warn")].filter((date) => !held.has(date)).length;
+    const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
+      (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
+    );
+    return { held: held.size, warned, farthest, date };
+  });
+  return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
+}

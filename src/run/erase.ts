@@ -1,0 +1,554 @@
+import { type RunGroup, groupRuns, overParams, planOf } from "../jobs/prune-choice.js";
+import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "../plan/identity.js";
+import type { Plan, RunId } from "../plan/plan.js";
+import { type OtherRuns, everyRun } from "../publish/recorded-run.js";
+import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "../publish/erasure.js";
+import type { JobContext } from "../scoring/context.js";
+import { decisionDocument } from "../sink/ledger.js";
+import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
+import { JobError } from "../util/errors.js";
+import { openSecondJob } from "./second-job.js";
+import { finishErasure, stripVerdicts } from "./erasure.js";
+import { outputColumns } from "../binding/contract.js";
+import type { ColumnType, OutputRows } from "../columnar/types.js";
+import { spanAt } from "../plan/spans.js";
+import { attemptFacts } from "./attempt.js";
+import { eraseStep, supersededBy } from "../publish/lifecycle.js";
+import { isPublished, latestRun } from "./resume.js";
+import { shellWord } from "../util/texts.js";
+import type { SpanFile, StoredSpans } from "../publish/span-record.js";
+
+/** What became of the runs of some params, or of a table. */
+export interface ErasedRun extends ErasedRows {
+  /** The latest run; undefined: it is about a table. */
+  readonly runId: RunId | undefined;
+  readonly params: Readonly<Record<string, string>>;
+  readonly place: string;
+  /** Why nothing was erased though rows may be there; undefined: all rows of the keys are gone. */
+  readonly retained: string | undefined;
+}
+
+interface EraseRequest extends CopyRequest {
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+  /**
+   * Returns the params to give, so that the spec names `table` (`schema.table`), which a run with `params` wrote.
+   * undefined: with these params the spec names another table.
+   */
+  readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
+  /** Opens the job with other params, whose target is another folder. */
+  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
+}
+
+/**
+ * Erases the rows of some keys from the output of all runs of a job, and from the predictions of its
+ * second model. Safe to repeat after a kill at any step.
+ */
+export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
+  const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
+  const groups = groupRuns(await context.sink.history(everything));
+  const { paramsOfTable } = request;
+  const { length: runsFound } = groups;
+  warnOfUnsearched(context, { runsFound, others, paramsOfTable });
+  const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
+  await using second = await openSecondJob(context);
+  if (second.sink.table === undefined) {
+    return [...published, ...(await eraseSeconds(groups, request))];
+  }
+  const isThere = (await second.sink.history({ job: second.spec.name, last: 1 })).length > 0;
+  const predictions = isThere ? await eraseFromTables(second, request, overParams(groups)) : undefined;
+  return [...published, ...(predictions ?? [])];
+}
+
+/** Erases rows from tables; undefined: the rows are in files. */
+async function eraseFromTables(
+  { spec, sink, actingUser, command }: Pick<JobContext, "spec" | "sink" | "actingUser" | "command">,
+  { keys, dryRun, found }: EraseRequest,
+  isOver?: TableErasure["isOver"],
+): Promise<readonly ErasedRun[] | undefined> {
+  const tables = await sink.table?.erase({
+    keys,
+    dryRun,
+    found,
+    by: actingUser(),
+    job: spec.name,
+    isOver,
+    command,
+  });
+  return tables?.map(({ name, rows, rejects }) => ({
+    runId: undefined,
+    params: {},
+    place: name,
+    rows,
+    rejects,
+    retained: undefined,
+  }));
+}
+
+/**
+ * Erases rows from the files of all runs. A run that has such rows is replaced by a run of its other rows, as a new run
+ * replaces it: readers see the one or the other.
+ */
+async function eraseFromFiles(
+  context: JobContext,
+  groups: readonly RunGroup[],
+  request: EraseRequest,
+): Promise<readonly ErasedRun[]> {
+  const erased: ErasedRun[] = [];
+  for (const group of groups) {
+    context.signal.throwIfAborted();
+    const { runId, place } = group.latest;
+    const params = planOf(group)?.params ?? {};
+    const outcome = await orRetained(() => eraseGroup(group, request));
+    erased.push({ runId, place, params, ...outcome });
+  }
+  return erased;
+}
+
+/** Erases rows from the files of the runs that score the same rows with a second model. */
+async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const erased: ErasedRun[] = [];
+  for (const group of groups) {
+    const plan = planOf(group);
+    if (plan === undefined) {
+      continue;
+    }
+    await using context = await request.openJob(plan.params);
+    await using job = await openSecondJob(context);
+    const runId = runIdOf(job.spec.name, plan.params, job.sha256);
+    const outcome = await orRetained(async () => {
+      const latest = await job.sink.find(runId);
+      if (latest === undefined) {
+        return undefined;
+      }
+      const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
+      return isAbandoned
+        ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
+        : await eraseLatest(job, latest, request);
+    });
+    if (outcome !== undefined) {
+      erased.push({ runId, params: plan.params, place: job.sink.target, ...outcome });
+    }
+  }
+  return erased;
+}
+
+/** Whether predictions of a second model that a run should have kept are missing; an erasure completes itself. */
+async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
+  const { plan, pruned } = latest;
+  return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";
+}
+
+type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
+
+const retained = (why: string): GroupOutcome => ({ ...nothingErased, retained: why });
+
+/** What keeps the rows of one folder does not keep those of others from being erased. */
+async function orRetained<T>(work: () => Promise<T>): Promise<T | GroupOutcome> {
+  try {
+    return await work();
+  } catch (error) {
+    const isOwn =
+      error instanceof JobError &&
+      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "DISCARDED", "SPEC_INVALID"].includes(error.code);
+    if (isOwn) {
+      return retained(error.hint === undefined ? error.message : `${error.message}: ${error.hint}`);
+    }
+    throw error;
+  }
+}
+
+async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<GroupOutcome> {
+  const plan = planOf(group);
+  if (plan === undefined) {
+    return retained("its plan is damaged");
+  }
+  await using context = await request.openJob(plan.params);
+  const latest = await context.sink.find(splitRunId(plan.runId).base);
+  if (latest === undefined) {
+    return retained("the spec names another folder for these params");
+  }
+  return await eraseLatest(context, latest, request);
+}
+
+/** Erases rows of the runs of some params. @param latest the plan of the last one */
+async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
+  const { sink } = context;
+  if (latest.pruned !== undefined) {
+    await (request.dryRun ? undefined : stripVerdicts(sink, latest.pruned.tombstone));
+    return { ...nothingErased, retained: undefined };
+  }
+  const source = await findSource(context, latest, request.dryRun);
+  if (typeof source === "string") {
+    return retained(source);
+  }
+  return source === undefined
+    ? { ...nothingErased, retained: undefined }
+    : {
+        ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
+        retained: undefined,
+      };
+}
+
+/**
+ * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
+ * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
+ */
+async function unlessReplaced<T>(
+  { sink, signal, writer }: JobContext,
+  { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    signal.throwIfAborted();
+    const { runId } = latest.plan;
+    const now = await sink.find(splitRunId(runId).base);
+    if (now === undefined || now.plan.erasure?.writer === writer) {
+      throw error; // the run that this attempt has planned
+    }
+    const isLatest = now.plan.runId === runId;
+    // Its decision comes before the first file of the source is replaced.
+    const decision = await sink.ledger.read(runId, decisionDocument);
+    const isReplacing = source.stored.plan.runId !== runId && isLatest && decision?.kind === "approved";
+    if (isLatest && !isReplacing) {
+      throw error;
+    }
+    const found = isReplacing
+      ? `run ${runId}, of another erasure, has replaced it`
+      : `run ${now.plan.runId} was planned meanwhile`;
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${source.stored.plan.runId}: ${found}`, {
+      hint: "run the same command again",
+      cause: error,
+    });
+  }
+}
+
+/** Finds the rows of some keys in Parquet files, and reads the others. */
+export interface RowFinder extends AsyncDisposable {
+  /** Numbers of rows, ascending. */
+  rowsIn(path: string): Promise<readonly number[]>;
+  /** Indexes of rejected rows, ascending. @param texts the carried columns of each */
+  rejected(texts: readonly Readonly<Record<string, string | null>>[]): Promise<readonly number[]>;
+  /** Yields the other rows of a file in pieces, at least one. */
+  rowsWithout(
+    path: string,
+    request: { readonly columns: readonly KeyType[]; readonly without: readonly number[] },
+  ): AsyncIterable<OutputRows>;
+}
+
+interface KeyType {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** @param folder the folder of the files */
+export type OpenRowFinder = (folder: string, key: readonly KeyType[]) => Promise<RowFinder>;
+
+/** The published run whose rows readers see. */
+interface Source {
+  readonly stored: StoredPlan;
+  readonly run: RunSink;
+  /** The latest run of the params. */
+  readonly latest: RunId;
+  /** Whether the latest run is an erasure that is not finished: it is superseded when the next run is planned. */
+  readonly unfinished: boolean;
+}
+
+/** What is to be erased, and how its rows are found. */
+interface CopyRequest {
+  readonly keys: KeyList;
+  readonly openFinder: OpenRowFinder;
+  /** Only count the rows. */
+  readonly dryRun: boolean;
+}
+
+const again = "run the same command again";
+
+/** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
+async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
+  const { sink } = context;
+  const { stored, run, latest } = source;
+  const files = await run.read([]);
+  if (!("spans" in files)) {
+    throw new Error("rows are erased from a table in place");
+  }
+  await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
+  const found = await countRows(files, finder);
+  if (found.rows + found.rejects === 0) {
+    await (request.dryRun ? undefined : stripVerdicts(sink, latest)); // an erasure before this one may have been killed
+    return found;
+  }
+  if (request.dryRun) {
+    return found;
+  }
+  const { actingUser, dateMs } = context;
+  const erasure = {
+    of: stored.plan.runId,
+    at: new Date(dateMs()).toISOString(),
+    by: actingUser(),
+    writer: context.writer,
+  };
+  // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
+  const plan: Plan = { ...stored.plan, runId: nextRunId(latest), staged: true, erasure };
+  const next = await createInPlace(context, source, plan);
+  if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
+    throw new JobError(
+      "PLAN_CHANGED",
+      `erasing rows of run ${stored.plan.runId}: run ${plan.runId} was planned meanwhile`,
+      { hint: again },
+    );
+  }
+  const copy = await sink.open(next);
+  const writer = await copy.begin(attemptFacts(context, "none"));
+  await copyRows(context, { stored: next, writer, from: files, finder });
+  await finishErasure(context, { stored: next, run: copy, writer });
+  return found;
+}
+
+/**
+ * Stores the plan of an erasure, which supersedes the one that was not finished when the source was found: that one never
+ * replaces the source. @throws JobError PLAN_CHANGED if it is being published
+ */
+async function createInPlace(
+  { sink }: JobContext,
+  { stored, latest, unfinished }: Source,
+  plan: Plan,
+): Promise<StoredPlan> {
+  if (!unfinished || plan.erasure === undefined) {
+    return await sink.create(plan);
+  }
+  const decision = supersededBy(plan.runId, plan.erasure);
+  const next = await sink.create(plan, { runId: latest, decision });
+  if (next.plan.runId === latest) {
+    const found = `run ${latest}, of another erasure, is replacing it`;
+    throw new JobError("PLAN_CHANGED", `erasing rows of run ${stored.plan.runId}: ${found}`, { hint: again });
+  }
+  return next;
+}
+
+/** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
+function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
+  const all = outputColumns(contract);
+  return columns.map((name) => {
+    const found = all.find((column) => column.name === name);
+    if (found === undefined) {
+      throw new JobError("USAGE", `erasing rows of run ${runId}: its output has no column ${name}`, {
+        hint: `name the columns of the key with --key; the output has ${all.map((column) => column.name).join(", ")}`,
+      });
+    }
+    return { name, type: found.type };
+  });
+}
+
+async function countRows(files: StoredSpans, finder: RowFinder): Promise<ErasedRows> {
+  let [rows, rejects] = [0, 0];
+  for await (const file of files.spans()) {
+    rows += (await finder.rowsIn(file.path)).length;
+    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+  }
+  return { rows, rejects };
+}
+
+/** Commits the spans of a run without the rows of the keys, as the spans of another run. */
+async function copyRows(
+  context: JobContext,
+  tools: {
+    readonly stored: StoredPlan;
+    readonly writer: RunWriter;
+    readonly from: StoredSpans;
+    readonly finder: RowFinder;
+  },
+): Promise<void> {
+  const { stored, writer, from, finder } = tools;
+  const { plan } = stored;
+  const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
+  for await (const file of from.spans()) {
+    context.signal.throwIfAborted();
+    const span = spanAt(plan, file.span);
+    const without = await finder.rowsIn(file.path);
+    const rejected = new Set(await finder.rejected(file.rejects.map((row) => row.columns)));
+    const rejects = file.rejects.filter((_, index) => !rejected.has(index));
+    let last: OutputRows | undefined;
+    for await (const rows of finder.rowsWithout(file.path, { columns, without })) {
+      await (last === undefined ? undefined : writer.spill(span, last));
+      last = rows;
+    }
+    if (last === undefined) {
+      throw new Error(`no rows came of ${file.path}`);
+    }
+    const erased = (file.erased ?? 0) + without.length + rejected.size;
+    await writer.commit(span, { ...facts(file), rows: last, rejects, ...(erased === 0 ? {} : { erased }) });
+  }
+}
+
+function facts({ filtered, profile, maker }: SpanFile): {
+  readonly filtered: number;
+  readonly batchSize: number;
+  readonly provider: string;
+  readonly profile: string;
+} {
+  const { batchSize, provider } = maker;
+  return { filtered, batchSize, provider, profile };
+}
+
+/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+async function findSource(
+  context: JobContext,
+  latest: StoredPlan,
+  dryRun: boolean,
+): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const { plan } = latest;
+  const run = await sink.open(latest);
+  const step = eraseStep(latestRun({ stored: latest, run }));
+  if (step === "erase") {
+    await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
+    return { stored: latest, run, latest: plan.runId, unfinished: false };
+  }
+  if (step === "finish") {
+    return await finishFirst(context, latest, { run, dryRun });
+  }
+  if (step === "refuse") {
+    return run.state.kind === "held"
+      ? `its checks hold it; approve or discard it first: ${context.command(plan.params, { verb: "approve", runId: plan.runId })}`
+      : `it is not finished; to finish it: ${context.command(plan.params)}`;
+  }
+  const before = await publishedBefore(context, plan.runId);
+  if (plan.erasure === undefined) {
+    return before;
+  }
+  return typeof before === "object"
+    ? { ...before, unfinished: true }
+    : (before ?? lostText(context, plan.erasure.of, plan));
+}
+
+/** Finishes an erasure whose spans are all committed, and which may have begun to take the place of the run before it. */
+async function finishFirst(
+  context: JobContext,
+  latest: StoredPlan,
+  { run, dryRun }: { readonly run: RunSink; readonly dryRun: boolean },
+): Promise<Source> {
+  const { runId } = latest.plan;
+  if (dryRun) {
+    return { stored: latest, run, latest: runId, unfinished: false };
+  }
+  const writer = await run.begin(attemptFacts(context, "none"));
+  await finishErasure(context, { stored: latest, run, writer });
+  return { stored: latest, run: await context.sink.open(latest), latest: runId, unfinished: false };
+}
+
+/**
+ * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
+ * published. Returns why it cannot be read as a text.
+ */
+async function publishedBefore(context: JobContext, runId: RunId): Promise<Source | string | undefined> {
+  const { number } = splitRunId(runId);
+  let lost: string | undefined;
+  for (let earlier = number - 1; earlier > 0; earlier -= 1) {
+    const found = await earlierRun(context, earlier, runId);
+    if (typeof found === "object") {
+      return found;
+    }
+    lost ??= found;
+  }
+  return lost;
+}
+
+async function earlierRun(context: JobContext, number: number, latest: RunId): Promise<Source | string | undefined> {
+  const { sink } = context;
+  const { base } = splitRunId(latest);
+  const runId = numberedRunId(base, number);
+  const stored = await sink.find(base, number);
+  if (stored === undefined || stored.pruned !== undefined) {
+    return undefined; // it is gone
+  }
+  if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
+    return undefined; // it was never published
+  }
+  try {
+    const run = await sink.open(stored);
+    return isPublished(run) ? { stored, run, latest, unfinished: false } : undefined;
+  } catch (error) {
+    if (error instanceof JobError && ["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
+      return lostText(context, runId, stored.plan);
+    }
+    throw error;
+  }
+}
+
+function lostText({ command }: JobContext, before: string, { params }: Pick<Plan, "params">): string {
+  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; run the same command again, or score again: ${command(params)} --new-run`;
+}
+
+/** A message names at most this many jobs or tables. */
+const shownLimit = 3;
+
+interface Searched {
+  /** How many runs of the job were found. */
+  readonly runsFound: number;
+  readonly others: OtherRuns;
+  readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
+}
+
+/**
+ * Warns of places that an erasure does not search: runs under an earlier name of the job, folder or table, and other
+ * tables if the table name depends on params.
+ */
+function warnOfUnsearched(
+  context: Pick<JobContext, "spec" | "sink" | "log">,
+  { runsFound, others: { jobs, tables }, paramsOfTable }: Searched,
+): void {
+  const { spec, sink, log } = context;
+  const { name } = spec;
+  const isTable = sink.table !== undefined; // a table is searched as a whole, with the rows of all jobs
+  const others = isTable ? [] : [...jobs];
+  if (others.length > 0) {
+    log.warn(
+      `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
+    );
+  }
+  warnOfTables(context, tables, paramsOfTable);
+  if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
+    const schema = spec.output.postgres?.control_schema;
+    const [found, keys] = isTable
+      ? [`no run in control_schema ${schema} is known for ${sink.target}`, "output.postgres.table or control_schema"]
+      : [`no run of job ${name} is in ${sink.target}, nor in its folders of other params`, "output.parquet.path"];
+    log.warn(`${found}; if the name of the job or ${keys} was changed, erase again with the old value in the spec`);
+  }
+}
+
+/** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
+function warnOfTables(
+  { spec: { name, output }, log }: Pick<JobContext, "spec" | "log">,
+  tables: OtherRuns["tables"],
+  paramsOfTable: Searched["paramsOfTable"],
+): void {
+  const found = [...tables].map(([table, params]) => ({ table, params: paramsOfTable(table, params) }));
+  const named = found.filter(({ params }) => params !== undefined);
+  const renamed = found.filter(({ params }) => params === undefined).map(({ table }) => table);
+  if (named.length > 0) {
+    const places = named.map(({ table, params = {} }) => `${table} (${flagsOf(params)})`);
+    log.warn(
+      `erasing rows: only ${output.postgres?.table} is searched; the spec also writes to ${shown(places)}; run erase for each of them`,
+    );
+  }
+  if (renamed.length > 0) {
+    log.warn(
+      `runs of job ${name} also wrote to ${shown(renamed)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${renamed[0]}`,
+    );
+  }
+}
+
+function flagsOf(params: Plan["params"]): string {
+  return paramTexts(params)
+    .map((text) => `--param ${shellWord(text)}`)
+    .join(" ");
+}
+
+function shown(names: readonly string[]): string {
+  const more = names.length - shownLimit;
+  return `${names.slice(0, shownLimit).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}

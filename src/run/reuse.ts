@@ -1,0 +1,255 @@
+import { type Contract, reuseColumn, scoredColumns } from "../binding/contract.js";
+import { type Column, bytesPerValue, showType } from "../columnar/types.js";
+import type { FoundModel } from "../models/port.js";
+import type { PinnedRun, Plan } from "../plan/plan.js";
+import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../publish/published-run.js";
+import type { JobContext, StoredRowsReader } from "../scoring/context.js";
+import { JobError, exitCodeOf, messageOf } from "../util/errors.js";
+import {
+  type HashSeeds,
+  addStored,
+  combineHashes,
+  createKeyHasher,
+  createStoredTable,
+  tableRowBytes,
+} from "../packing/feature-hasher.js";
+import { type SpanRange, spansOf } from "../plan/spans.js";
+import { count } from "../report/report.js";
+import { pendingRanges } from "../scoring/read.js";
+import type { Reuse } from "../packing/row-reuse.js";
+import type { RunSink } from "../sink/port.js";
+import { mebibytes, storedShare } from "../util/memory-budget.js";
+import { createRowHasher, hashWords } from "../columnar/row-hash.js";
+import type { StoredTable } from "../packing/feature-hasher.js";
+import { createColumnBuilder } from "../columnar/columns.js";
+
+/**
+ * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,
+ * or the last of the series with an earlier date. Returns null if there is none, and undefined without `reuse`.
+ * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
+ */
+export async function planReuse(
+  context: JobContext,
+  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
+): Promise<PinnedRun | null | undefined> {
+  const { spec, log } = context;
+  if (contract.reuse === undefined) {
+    return undefined;
+  }
+  if (spec.model.server !== undefined && (resolved.version === undefined || resolved.version === "*")) {
+    throw new JobError(
+      "USAGE",
+      `planning ${spec.name}: the server names no version of the model, so a changed model could not be detected`,
+      { hint: "remove `reuse` from the spec, or serve the model with a version" },
+    );
+  }
+  requireScalarKey(contract);
+  if (context.newRun && !context.reuse) {
+    log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
+    return null;
+  }
+  const found = (await ownRun(context)) ?? (await lastOfSeries(context));
+  return found === undefined ? null : pinOf(found);
+}
+
+/** The published run of the same params; undefined: there is none. */
+async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<DatedRun | undefined> {
+  return runsOfSeries(await sink.published("here"), { job, params, dateParam: undefined }).at(-1);
+}
+
+/** The last published run of the series with an earlier date; undefined: there is none. */
+async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<DatedRun | undefined> {
+  const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
+  if (dateParam === undefined || date === undefined) {
+    log.warn(
+      dateParam === undefined
+        ? "no predictions can be reused: no param is a date, so runs have no order; add one to the spec: ds: { type: date }, or ds: ${today}"
+        : `no predictions can be reused: param ${dateParam} is ${spec.params[dateParam] ?? ""}, not a date such as 2026-11-23`,
+    );
+    return undefined;
+  }
+  const series = { job: spec.name, params: spec.params, dateParam, date };
+  const last = runsOfSeries(await sink.published("everywhere"), series).at(-1);
+  if (last === undefined) {
+    log.info("no predictions can be reused: no run with an earlier date is published");
+  }
+  return last;
+}
+
+/** @throws JobError CONTRACT for a key column that is a list or a struct */
+function requireScalarKey({ passthrough, reuse }: Contract): void {
+  for (const { column, source } of passthrough) {
+    const { type } = source;
+    if (reuse?.key.includes(column) === true && typeof type === "object" && type.kind !== "decimal") {
+      throw new JobError("CONTRACT", `planning: column \`${column}\` of reuse.key is ${showType(type)}`, {
+        hint: "a key is made of numbers, texts, dates and times; take fields of a struct by their paths",
+      });
+    }
+  }
+}
+
+/** A run whose predictions may be those of an earlier one. */
+interface ReuseInput {
+  readonly plan: Plan;
+  readonly run: Pick<RunSink, "spans">;
+  /** The spans whose rows may take them. */
+  readonly share: SpanRange;
+}
+
+/**
+ * Reads the rows of the pinned run into memory. If that run cannot be read, it warns, and all rows are scored; if not all
+ * of its rows fit, it warns, and the rows of today that belong to the others are scored. undefined: the plan has no `reuse`.
+ * @throws JobError USAGE where predictions cost money and not all rows fit
+ */
+export async function openReuse(context: JobContext, { plan, run, share }: ReuseInput): Promise<Reuse | undefined> {
+  const { contract, reuseFrom } = plan;
+  if (contract.reuse === undefined) {
+    return undefined;
+  }
+  const seeds = seedsOf(context, plan);
+  const timer = timerOf(context);
+  const nothing = { contract, timer, hashing: { seeds } };
+  const ranges = pendingRanges(spansOf(plan), run.spans, share);
+  if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
+    return nothing;
+  }
+  const sinceMs = timer.nowMs();
+  const filled = await readPublished(context, plan, { run: reuseFrom, seeds });
+  timer.took(timer.nowMs() - sinceMs);
+  if (filled === undefined) {
+    return nothing;
+  }
+  warnOfRest(context, plan, { run: reuseFrom, filled });
+  const { table, predictions, keys } = filled;
+  context.log.info(`reusing predictions of run ${reuseFrom.runId}: ${count(keys, "row")} with a key of their own`);
+  return { contract, timer, predictions, hashing: { seeds, table } };
+}
+
+/** Reads the rows of a published run into memory; undefined: they cannot be read. */
+async function readPublished(
+  context: JobContext,
+  plan: Plan,
+  { run, seeds }: { readonly run: PinnedRun; readonly seeds: HashSeeds },
+): Promise<FilledTable | undefined> {
+  const { sink, openStoredRows, signal, log } = context;
+  const { contract } = plan;
+  const key = scoredColumns(contract).filter(({ name }) => contract.reuse?.key.includes(name) === true);
+  const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
+  try {
+    const files = await sink.readPublished({ run, columns: [...key, ...outputs, reuseColumn] });
+    await using reader = await openStoredRows({ files, key, outputs });
+    return await fillTable(context, reader, { contract, seeds });
+  } catch (error) {
+    signal.throwIfAborted();
+    // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
+    if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
+      throw error;
+    }
+    log.warn(`all rows are scored: reusing the predictions of run ${run.runId}: ${messageOf(error)}`);
+    return undefined;
+  }
+}
+
+/** Warns of rows that do not fit in memory. @throws JobError USAGE where predictions cost money */
+function warnOfRest(
+  { log }: JobContext,
+  { request }: Plan,
+  { run: { runId }, filled: { left, wholeBytes } }: { readonly run: PinnedRun; readonly filled: FilledTable },
+): void {
+  if (left === 0) {
+    return;
+  }
+  const text = `reusing the predictions of run ${runId}: ${count(left, "row")} of it ${left === 1 ? "does" : "do"} not fit in memory`;
+  const memory = `engine.memory: ${Math.ceil((wholeBytes * storedShare) / mebibytes(1))}MiB`;
+  if (request.prompt !== undefined) {
+    throw new JobError("USAGE", `${text}, and asking for their answers again would cost money`, {
+      hint: `set ${memory} or more in the spec, and run the same command again`,
+    });
+  }
+  log.warn(`${text}, and what belongs to them is scored; with ${memory}, all rows fit`);
+}
+
+/** Measures how long rows are compared. */
+function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
+  return {
+    nowMs: record.stages.nowMs,
+    took(ms) {
+      record.comparingMs += ms;
+    },
+  };
+}
+
+/** What the hashes of rows depend on besides their values, and how they are made: another number is another hash. */
+const hashVersion = 2;
+
+/**
+ * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. The digest of a language
+ * model covers its prompt, sampling and response.
+ */
+function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
+  const { inputs, outputs, cast, missing } = contract;
+  const { uri, version, tokenizers } = model;
+  const served = version === undefined ? null : { uri, version };
+  const digests = tokenizers?.map((tokenizer) => tokenizer.sha256) ?? [];
+  const identity = { hash: hashVersion, model: model.sha256, served, digests, inputs, outputs, cast, missing };
+  const seedOf = (of: keyof HashSeeds): Int32Array => {
+    const digest = sha256(JSON.stringify({ ...identity, of }));
+    return Int32Array.from({ length: 4 }, (_, word) => Number.parseInt(digest.slice(word * 8, word * 8 + 8), 16) | 0);
+  };
+  return { features: seedOf("features"), key: seedOf("key"), predictions: seedOf("predictions") };
+}
+
+/** Stored rows in memory. */
+interface FilledTable {
+  readonly table: StoredTable;
+  /** The predictions of its rows, in the order of the contract's outputs. */
+  readonly predictions: readonly Column[];
+  /** Rows whose key is there once. */
+  readonly keys: number;
+  /** Rows that were not read, because the table was full. */
+  readonly left: number;
+  /** What all rows would take, in bytes, if the others are like those that were read. */
+  readonly wholeBytes: number;
+}
+
+/** Reads stored rows into memory, as many as fit into their share of it. */
+async function fillTable(
+  { memory: { storedBytes }, signal }: Pick<JobContext, "memory" | "signal">,
+  reader: StoredRowsReader,
+  { contract: { outputs }, seeds }: { readonly contract: Pick<Contract, "outputs">; readonly seeds: HashSeeds },
+): Promise<FilledTable> {
+  // As long as texts have the usual length; they are measured as they come.
+  const rowBytes = outputs.reduce((sum, { type }) => sum + bytesPerValue(type), tableRowBytes);
+  const most = Math.min(reader.rowCount, Math.floor(storedBytes / rowBytes));
+  const table = createStoredTable(most);
+  const builders = outputs.map(({ type }) => createColumnBuilder(type, most));
+  const predictionBytes = (): number => builders.reduce((sum, { bytes }) => sum + bytes, 0);
+  const hashKeys = createKeyHasher(seeds.key);
+  const predicted = createRowHasher(seeds.predictions, false);
+  let [rows, keys] = [0, 0];
+  let isFull = false;
+  for await (const piece of reader.all()) {
+    signal.throwIfAborted();
+    const taken = Math.min(piece.rowCount, most - rows);
+    const hashes = combineHashes(piece.hashes, predicted.columns(piece.predictions, piece.rowCount));
+    keys += addStored(table, rows, {
+      keys: hashKeys(piece.keys, piece.rowCount).subarray(0, taken * hashWords),
+      rows: hashes.subarray(0, taken * hashWords),
+    });
+    for (const [index, builder] of builders.entries()) {
+      builder.append(piece.predictions[index] as Column, 0, taken);
+    }
+    rows += taken;
+    isFull = taken < piece.rowCount || most * tableRowBytes + predictionBytes() > storedBytes;
+    if (isFull) {
+      break;
+    }
+  }
+  return {
+    table,
+    keys,
+    predictions: builders.map((builder) => builder.finish()),
+    left: isFull ? reader.rowCount - rows : 0,
+    wholeBytes: reader.rowCount * Math.max(rowBytes, tableRowBytes + predictionBytes() / Math.max(1, rows)),
+  };
+}
