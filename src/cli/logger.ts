@@ -49,6 +49,8 @@ export function createWarningLog(stderr: SafeOutput): Log {
   };
 }
 
+const nowMs = (): number => performance.now();
+
 /** Shows progress as a bar on a terminal, else as lines of a log. @param log logs a line */
 export function chooseProgress(
   { progress, quiet }: { readonly progress: boolean; readonly quiet?: boolean | undefined },
@@ -58,6 +60,5 @@ export function chooseProgress(
   if (!progress || quiet === true) {
     return silentProgress;
   }
-  const nowMs = (): number => performance.now();
   return stderr.isTTY === true ? barProgress(stderr, nowMs) : lineProgress(log, nowMs);
 }

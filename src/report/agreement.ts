@@ -137,14 +137,15 @@ export function agreementTables({ columns, tolerance, names, width }: ShownAgree
     fit: Omit<FitOptions, "width">,
   ): string[] => (rows.length === 0 ? [] : [title, ...fitTable([head, ...rows], { width, ...fit })]);
 
-  const numbers = ofKind("numbers").map(([name, found]) => [
-    name,
-    ...numberFigures.map(([json, , of]) => (json === beyond ? share(of(found), found.rows) : figure(of(found)))),
-  ]);
+  const numbers = ofKind("numbers").map(([name, found]) =>
+    [name].concat(
+      numberFigures.map(([json, , of]) => (json === beyond ? share(of(found), found.rows) : figure(of(found)))),
+    ),
+  );
   const heads = numberFigures.map(([json, head]) => (json === beyond ? `${head} ${tolerance}` : head));
   const labels = ofKind("labels");
   const flips = labels.flatMap(([name, found]) => [
-    ...flipRows(found).map((row) => [name, ...row]),
+    ...flipRows(found).map((row) => [name].concat(row)),
     ...(found.flips.length > shownFlips ? [[name, "more pairs", "", ""]] : []),
   ]);
   const vectors = ofKind("vectors").map(([name, { meanCosine, lowestCosine, without }]) => [
@@ -203,12 +204,8 @@ export function differentRowTables({ columns, names, width }: ShownAgreement): s
     const { kind, most } = measures;
     const { head, rows, hasDistance } = differentRows(measures, names);
     const leaveOut = hasDistance ? [head.length - 1] : []; // it follows from the values
-    return most.length === 0
-      ? []
-      : [
-          `rows that differ${kind === "labels" ? "" : " most"} in ${column}`,
-          ...fitTable([head, ...rows], { width, leaveOut }),
-        ];
+    const title = `rows that differ${kind === "labels" ? "" : " most"} in ${column}`;
+    return most.length === 0 ? [] : [title].concat(fitTable([head].concat(rows), { width, leaveOut }));
   });
 }
 

@@ -129,11 +129,16 @@ function eventOf(
       facets: facet("schema", run && { fields: run.inputColumns }),
       inputFacets: quality("inputs", inputs.length),
     })),
-    outputs: (output === undefined ? [] : [output]).map((dataset) => ({
-      ...dataset,
-      facets: { ...facet("schema", run && { fields: run.outputColumns }), ...quality("output", 1) },
-      outputFacets: facet("outputStatistics", end?.rows === undefined ? undefined : { rowCount: end.rows }),
-    })),
+    outputs:
+      output === undefined
+        ? []
+        : [
+            {
+              ...output,
+              facets: { ...facet("schema", run && { fields: run.outputColumns }), ...quality("output", 1) },
+              outputFacets: facet("outputStatistics", end?.rows === undefined ? undefined : { rowCount: end.rows }),
+            },
+          ],
   };
 }
 

@@ -258,6 +258,12 @@ export function rowFinders(
   list: KeyList,
   { memoryBytes, found }: { readonly memoryBytes: number; readonly found: Set<number> },
 ): OpenRowFinder {
+  const noting = ({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>): readonly number[] => {
+    for (const key of keys) {
+      found.add(key);
+    }
+    return rows;
+  };
   return async (folder, columns) => {
     const duckdb = await openDuckDb({ threads: usableCores(), memoryBytes, allowed: { folders: [folder] } });
     const connection = await duckdb.connect();
@@ -268,12 +274,6 @@ export function rowFinders(
       duckdb[Symbol.dispose]();
       throw wrongKey(list, columns, wrong);
     }
-    const noting = ({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>): readonly number[] => {
-      for (const key of keys) {
-        found.add(key);
-      }
-      return rows;
-    };
     return {
       rowsIn: async (path) => noting(await keyedRows(keyed, path)),
       rejected: async (texts) => noting(await keyedTexts(keyed, texts)),

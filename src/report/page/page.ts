@@ -389,8 +389,8 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
   return html`<dl class="tiles">${known(all).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-function known(facts: readonly Fact[]): [string, string][] {
-  return facts.flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]));
+function known(all: readonly Fact[]): [string, string][] {
+  return all.flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]));
 }
 
 function stageBars({ stages: times }: AttemptRecord): Html {
