@@ -406,9 +406,11 @@ function rejectBars({ rejectReasons }: AttemptRecord): Html {
   return bars(rows.toSorted((one, other) => other.value - one.value));
 }
 
+function named(prefix: string, values: Readonly<Record<string, string>>): Fact[] {
+  return Object.entries(values).map(([name, value]) => [`${prefix}${name}`, value]);
+}
+
 function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
-  const named = (prefix: string, values: Readonly<Record<string, string>>): Fact[] =>
-    Object.entries(values).map(([name, value]) => [`${prefix}${name}`, value]);
   const all: readonly Fact[] = [
     ...named("param ", info.params),
     ["plan", run?.planId],
