@@ -2,7 +2,6 @@
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
 import { checkSpec, editorSchema, specJsonSchema } from "../dist/spec/job-spec.js";
-import { classOfKey } from "../dist/spec/key-classes.js";
 import { cliPage } from "./cli-page.mjs";
 
 const schema = specJsonSchema();
@@ -37,6 +36,24 @@ function typeText(node) {
 
 const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
 
+/**
+ * What a changed key means for a run that is planned already. `plan`: the run is refused (66) where its rows would
+ * differ, or keeps what its plan says. `attempt`: it applies from the next attempt on. `verdict`: it applies until the
+ * verdict is made, which records it. A key has the class of the longest entry that it begins with.
+ */
+const classes = JSON.parse(readFileSync(new URL("key-classes.json", import.meta.url), "utf8"));
+
+function classOfKey(key) {
+  const parts = key.split(".");
+  for (let length = parts.length; length > 0; length -= 1) {
+    const [found] = Object.entries(classes).find(([, keys]) => keys.includes(parts.slice(0, length).join("."))) ?? [];
+    if (found !== undefined) {
+      return found;
+    }
+  }
+  throw new Error(`the key ${key} has no class: name it in scripts/key-classes.json`);
+}
+
 /** @param needed whether each spec has this mapping */
 function* rows(node, path, needed = true) {
   for (const [key, child] of Object.entries(node.properties ?? {})) {
@@ -53,7 +70,7 @@ function* rows(node, path, needed = true) {
       name,
       type: typeText(child),
       standard,
-      class: classOfKey(name) ?? "",
+      class: classOfKey(name),
       meaning: cell(child.description ?? ""),
     };
     const entry =

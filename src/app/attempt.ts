@@ -8,8 +8,7 @@ import type { RetryTools } from "../util/retry.js";
 import { isDeadWriter, newWriter } from "../util/spool.js";
 import type { Worker } from "../plan/spans.js";
 
-/** What the adapters of an attempt share. */
-interface AttemptServices {
+export interface AttemptServices {
   /** Identifies this process among all processes on all machines. */
   readonly writer: string;
   readonly isDead: (writer: string) => boolean;
@@ -93,17 +92,15 @@ function numberOf(text: string | undefined): number | undefined {
   return text !== undefined && /^\d{1,6}$/.test(text) ? Number(text) : undefined;
 }
 
-interface NewRunOptions {
-  readonly worker: Worker;
-  readonly newRun: boolean;
-}
-
 /**
  * Refuses several workers with a param from the clock, which could differ between them around midnight, or with
  * `--new-run`, which would open a new run for each.
  * @throws JobError USAGE
  */
-export function checkSeveral({ worker, newRun }: NewRunOptions, clock: readonly string[]): void {
+export function checkSeveral(
+  { worker, newRun }: { readonly worker: Worker; readonly newRun: boolean },
+  clock: readonly string[],
+): void {
   if (worker.count === 1) {
     return;
   }

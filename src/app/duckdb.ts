@@ -22,7 +22,6 @@ import { openSpool, spoolRoot } from "../util/spool.js";
 import { attemptServices } from "./attempt.js";
 
 interface JoinOptions {
-  /** Folders of the files. */
   readonly folders: readonly string[];
   readonly threads: number;
   readonly memoryBytes: number;

@@ -92,25 +92,25 @@ export async function openLoaded(
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
   const { cores, memory } = shareOf(spec, jobsAtOnce);
-  const services = attemptServices(spec, log, signal);
-  const { writer, isDead, retry } = services;
-  const own = { folder, cores, memory, attempt, ...services };
-  const modelOptions = { ...services, folder, where, worker: attempt.worker, cores, log, ...starting };
+  const tools = { folder, ...attemptServices(spec, log, signal) };
+  const { writer, isDead, retry } = tools;
+  const modelOptions = { ...tools, where, worker: attempt.worker, cores, log, ...starting };
   const models = modelTools(spec, modelOptions);
 
   // The source first: a thread that reads from S3 takes longest to start.
-  const output = writtenTo(spec, { folder, sha256: sha256Of });
-  const source = await openSource(spec.input, { folder, output, golden: spec.checks?.golden?.path, ...services });
+  const source = await openSource(spec.input, writtenTo(spec, folder), spec.checks?.golden?.path ?? "", tools);
+  const { outputPattern, variablesOf } = loaded;
+  const sinkOptions = { ...tools, cores, memory, attempt, outputPattern, variablesOf, where };
   let sink: Sink;
   try {
-    const { outputPattern, variablesOf } = loaded;
-    sink = await openSink(spec, { ...own, outputPattern, variablesOf, where });
+    sink = await openSink(spec, sinkOptions);
   } catch (error) {
     await source[Symbol.asyncDispose]();
     throw error;
   }
 
-  const { html } = spec.report;
+  const { timezone, report } = spec;
+  const limits = { threads: cores, memoryBytes: memory.duckDbBytes };
   return {
     spec,
     where,
@@ -118,19 +118,36 @@ export async function openLoaded(
     writer,
     isDead,
     pathOf: (uri) => shortPath(resolve(folder, uri)),
-    command: (params, other) => commandFor(specPath, params, { other, limited: attempt.limited }),
-    page: html && shortPath(workerFile(resolve(folder, html), attempt.worker)),
+    command: (params, other) => commandFor(specPath, params, attempt.limited, other),
+    page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
     sink,
     source,
     readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
     memory,
-    ...decoding(spec, cores, memory),
+    async openGoldenReader(folders) {
+      const { openGoldenReader } = await import("./duckdb.js");
+      return await openGoldenReader({ threads: cores, folders, timezone, memory });
+    },
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
+    async openAggregates(conditions, columns) {
+      const { openAggregates } = await import("../formats/sql/aggregates.js");
+      return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+    },
+    async openPartReader(parts) {
+      const { openPartReader } = await import("./duckdb.js");
+      return await openPartReader(parts, limits);
+    },
+    async openStoredRows(request) {
+      const { openStoredRows } = await import("./duckdb.js");
+      return await openStoredRows(limits, request);
+    },
+    decodeWorkers: { cores, startDecodeWorkers },
     ...models,
     ...sharedModels(spec.model, models),
-    openSecondJob: secondJobOpener(loaded, own, modelOptions),
+    openSecondJob: secondJobOpener(spec, sinkOptions, modelOptions),
     async openRowJoiner(folders) {
       const { openRowJoin } = await import("./duckdb.js");
-      return await openRowJoin({ folders, threads: cores, memoryBytes: memory.duckDbBytes });
+      return await openRowJoin({ folders, ...limits });
     },
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
@@ -186,37 +203,6 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
   return memory === "auto" ? memoryBudget(defaultMemory(cores), storedRowsMemory()) : memoryBudget(memory);
 }
 
-function decoding(
-  spec: JobSpec,
-  cores: number,
-  memory: MemoryBudget,
-): Pick<
-  JobContext,
-  "openDecoder" | "openGoldenReader" | "openAggregates" | "openPartReader" | "openStoredRows" | "decodeWorkers"
-> {
-  const { timezone } = spec;
-  return {
-    async openGoldenReader(folders) {
-      const { openGoldenReader } = await import("./duckdb.js");
-      return await openGoldenReader({ threads: cores, folders, timezone, memory });
-    },
-    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
-    async openAggregates(conditions, columns) {
-      const { openAggregates } = await import("../formats/sql/aggregates.js");
-      return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
-    },
-    async openPartReader(folder) {
-      const { openPartReader } = await import("./duckdb.js");
-      return await openPartReader(folder, { threads: cores, memoryBytes: memory.duckDbBytes });
-    },
-    async openStoredRows(request) {
-      const { openStoredRows } = await import("./duckdb.js");
-      return await openStoredRows({ threads: cores, memoryBytes: memory.duckDbBytes }, request);
-    },
-    decodeWorkers: { cores, startDecodeWorkers },
-  };
-}
-
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
 function openDecoder(
   { input: { format }, timezone }: JobSpec,
@@ -257,10 +243,8 @@ function actingUser(env: Environment): string {
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
-  {
-    other,
-    limited,
-  }: { readonly other?: Parameters<JobContext["command"]>[1]; readonly limited?: LimitedRun | undefined },
+  limited: LimitedRun | undefined,
+  other?: Parameters<JobContext["command"]>[1],
 ): string {
   const options = Object.entries(params).map(([name, value]) =>
     name === limitParam
@@ -302,32 +286,29 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
 
 /** How the job is opened that scores the same rows with the challenger of a spec. */
 function secondJobOpener(
-  { spec, where, variablesOf, outputPattern }: LoadedSpec,
-  sink: Omit<SinkOptions, "outputPattern" | "variablesOf" | "where">,
+  spec: JobSpec,
+  options: SinkOptions,
   tools: ModelToolsOptions & { readonly log: Log },
 ): JobContext["openSecondJob"] {
   const own = specOf(spec);
-  const { log, worker } = tools;
   const debug = (message: string): void => {
-    log.debug(message);
+    tools.log.debug(message);
   };
   return async () => {
-    // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
-    const attempt = { allowDuplicates: true, allowOlder: true };
     const opened = await openSink(own, {
-      ...sink,
-      retry: { ...sink.retry, maxSeconds: Math.min(sink.retry.maxSeconds, mostRetrySeconds) },
-      attempt,
-      outputPattern: `${outputPattern}/${place}`,
-      variablesOf,
-      where,
+      ...options,
+      retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
+      // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
+      attempt: { allowDuplicates: true, allowOlder: true },
+      outputPattern: `${options.outputPattern}/${place}`,
     });
+    const where = challengerPlaces(tools.where);
     return {
       spec: own,
       sink: opened,
-      where: challengerPlaces(where),
-      ...challengerTools(spec, { ...tools, where: challengerPlaces(where) }),
-      record: recordOf(own, { worker }),
+      where,
+      ...challengerTools(spec, { ...tools, where }),
+      record: recordOf(own, { worker: tools.worker }),
       progress: silentProgress,
       log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end
       [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
@@ -340,11 +321,7 @@ export interface RunOptions extends JobOptions {
   readonly run?: string | undefined;
 }
 
-/**
- * Reads a spec with the params of a run of the job, which is looked for at the target; without an id, with the params of
- * the command.
- * @throws JobError USAGE where the target has no such run, or a later one of the same params
- */
+/** Reads a spec with the params of a run of the job, as `readSpecOfRun`; without an id, with those of the command. */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
   return run === undefined || options.param.length > 0
     ? await readSpec(specPath, options)

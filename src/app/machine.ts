@@ -5,7 +5,6 @@ import { JobError, errnoOf, firstError, isOutOfFiles, messageOf } from "../util/
 import { mebibytes } from "../util/memory-budget.js";
 import { openFilesHint } from "../duckdb/instance.js";
 
-/** Reads a text file; undefined if there is none. */
 type ReadText = (path: string) => string | undefined;
 
 function readText(path: string): string | undefined {
@@ -35,7 +34,6 @@ export function addressSpaceBytes(read: ReadText = readText): number {
   return bytes === undefined ? Number.POSITIVE_INFINITY : Number(bytes);
 }
 
-/** Returns how many scoring threads fit into an address space; at least 1. */
 function threadsWithin(bytes: number): number {
   return Math.max(1, Math.floor((bytes - baseBytes) / threadBytes));
 }
@@ -96,7 +94,6 @@ export function storedRowsMemory(machineBytes = totalmem(), read: ReadText = rea
   return Math.floor(usableMemory(machineBytes, read) * storedRowsShare);
 }
 
-/** The machine's memory, or the limit of a control group, in bytes. */
 function usableMemory(machineBytes: number, read: ReadText): number {
   const limits = controlGroups("memory", read).flatMap((group) => memoryLimitOf(group, read));
   return Math.min(machineBytes, ...limits);

@@ -37,6 +37,7 @@ export function modelTools(
   spec: JobSpec,
   options: ModelToolsOptions,
 ): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
+  const counter = spec.model.prompt?.tokenizer;
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
@@ -44,34 +45,35 @@ export function modelTools(
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
     },
-    ...countingTokens(spec, options),
+    ...(counter !== undefined && {
+      async loadTokenCounter() {
+        const { openTokenCounter } = await import("./tokenizers.js");
+        return await openTokenCounter({ model: spec.model, uri: counter }, options);
+      },
+    }),
   };
 }
 
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
+  const lookAtPaid: ScoringContext["lookAtPaid"] = async (...look) => {
+    const { lookAtRun } = await import("../engine/prompts/kept-answers.js");
+    return await lookAtRun(model.budget?.price)(...look);
+  };
   return {
-    ...lookingAtPaid(model),
+    ...(server?.protocol === "openai" && { lookAtPaid }),
     async resolveModel(planned) {
-      if (server?.protocol === "openai") {
-        const { findPrompted } = await import("./served-models.js");
-        return await findPrompted({ ...model, server }, options, planned);
-      }
       if (server !== undefined) {
         const { findServed } = await import("./served-models.js");
-        return await findServed(server, options, planned);
+        return await findServed({ ...model, server }, options, planned);
       }
       const { file, ...facts } = await resolveModel({ ...model, path }, options, planned);
       return { ...facts, model: file };
     },
     async openEngine(resolved, need) {
-      if (server?.protocol === "openai" && "served" in resolved) {
-        const { openPrompted } = await import("./served-models.js");
-        return await openPrompted({ ...model, server }, options, resolved.served.version);
-      }
       if (server !== undefined && "served" in resolved) {
         const { openServed } = await import("./served-models.js");
-        return await openServed(server, options, resolved);
+        return await openServed({ ...model, server }, options, resolved);
       }
       if ("served" in resolved) {
         throw new Error(`the spec has no server for ${resolved.name}`);
@@ -83,30 +85,6 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
       return await openEngine(resolved, need, { ...options, spec: { model, engine } });
     },
   };
-}
-
-function countingTokens({ model }: JobSpec, options: ModelToolsOptions): Pick<ScoringContext, "loadTokenCounter"> {
-  const uri = model.prompt?.tokenizer;
-  return uri === undefined
-    ? {}
-    : {
-        async loadTokenCounter() {
-          const { openTokenCounter } = await import("./tokenizers.js");
-          return await openTokenCounter({ model, uri }, options);
-        },
-      };
-}
-
-function lookingAtPaid(model: JobSpec["model"]): Pick<ScoringContext, "lookAtPaid"> {
-  const { server } = model;
-  return server?.protocol !== "openai"
-    ? {}
-    : {
-        async lookAtPaid(...look) {
-          const { lookAtRun } = await import("../engine/prompts/kept-answers.js");
-          return await lookAtRun(model.budget?.price)(...look);
-        },
-      };
 }
 
 /**
@@ -254,37 +232,25 @@ export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">
 export function resolveOnce(
   onResolved: (model: Pick<ModelSpec, "path" | "server">, resolved: FoundModel) => void,
 ): SharedModels {
-  const models = createMemory<FoundModel>();
-  const tokenizers = createMemory<Awaited<ReturnType<Resolving["resolveTokenizer"]>>>();
+  const known = new Map<string, Promise<unknown>>();
+  const once = async <T>(key: readonly unknown[], find: () => Promise<T>): Promise<T> => {
+    const name = JSON.stringify(key);
+    const finding = (known.get(name) as Promise<T> | undefined) ?? find();
+    known.set(name, finding);
+    return await finding.catch((error: unknown) => {
+      known.delete(name); // the next caller tries again
+      throw error;
+    });
+  };
   return (model, own) => ({
     resolveModel: (planned) =>
-      models([model.path, model.sha256, model.server, planned], async () => {
+      once(["model", model.path, model.sha256, model.server, planned], async () => {
         const resolved = await own.resolveModel(planned);
         if (planned === undefined) {
           onResolved(model, resolved);
         }
         return resolved;
       }),
-    resolveTokenizer: (uri, planned) => tokenizers([uri, planned], () => own.resolveTokenizer(uri, planned)),
+    resolveTokenizer: (uri, planned) => once(["tokenizer", uri, planned], () => own.resolveTokenizer(uri, planned)),
   });
-}
-
-/** Remembers what was found for a key. After an error, the next caller tries again. */
-function createMemory<T>(): (key: unknown, find: () => Promise<T>) => Promise<T> {
-  const found = new Map<string, Promise<T>>();
-  return async (key, find) => {
-    const name = JSON.stringify(key);
-    const known = found.get(name);
-    if (known !== undefined) {
-      return await known;
-    }
-    const finding = find();
-    found.set(name, finding);
-    try {
-      return await finding;
-    } catch (error) {
-      found.delete(name);
-      throw error;
-    }
-  };
 }

@@ -37,9 +37,8 @@ export async function openEngine(model: ModelFile, need: EngineNeed, options: En
   let preferred = asked;
   const missing: string[] = [];
   for (;;) {
-    const providers = ofOneSession(preferred);
     try {
-      const engine = await openOn(model, need, { ...options, providers, deviceId, missing });
+      const engine = await openOn(ofOneSession(preferred), deviceId, missing, model, need, options);
       const { operators } = engine.local;
       if (operators === undefined || operators[engine.provider] !== undefined) {
         warnOfParts(engine, model, log);
@@ -83,15 +82,16 @@ function ofOneSession([first = "cpu", ...others]: readonly Provider[]): readonly
   return [first, ...others.filter((one) => one === "cpu" || (first === "tensorrt" && one === "cuda"))];
 }
 
-interface OpenOn extends EngineOptions {
-  readonly providers: readonly Provider[];
-  readonly deviceId: number;
-  readonly missing: readonly string[];
-}
-
 /** @throws ProviderFault if this machine cannot run the first provider */
-async function openOn(model: ModelFile, need: EngineNeed, options: OpenOn): Promise<OnnxEngine> {
-  const { spec, providers, deviceId, missing, log, profileFolder, early } = options;
+async function openOn(
+  providers: readonly Provider[],
+  deviceId: number,
+  missing: readonly string[],
+  model: ModelFile,
+  need: EngineNeed,
+  options: EngineOptions,
+): Promise<OnnxEngine> {
+  const { spec, log, profileFolder, early } = options;
   const [provider = "cpu"] = providers;
   const { sessions, threads } = layoutOf(model, need, { ...options, provider });
   const isCpu = provider === "cpu";

@@ -5,9 +5,10 @@ import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
 import type { FileKind, ModelCache, RemoteOptions } from "../models/cache.js";
 import { fileModels } from "../models/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/port.js";
-import { type StorePlace, openStoreAt, storeUrl } from "../objects/open.js";
+import { proxiesOf } from "../net/request.js";
+import { openStoreAt, type StorePlace, storeUrl } from "../objects/open.js";
 import type { ObjectStore, RequestOptions } from "../objects/store.js";
-import { type Sha256, runIdOf } from "../plan/identity.js";
+import { runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { type OpenKeyDuckDb, openParquetSink } from "../sink/parquet/sink.js";
 import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
@@ -17,7 +18,7 @@ import type { InputSpec, StoreSpec } from "../spec/input-spec.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import type { LoadedSpec } from "../spec/load.js";
 import type { ModelSpec } from "../spec/model-spec.js";
-import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "../spec/output-spec.js";
+import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec } from "../spec/output-spec.js";
 import { secretFile } from "../spec/secrets.js";
 import { anyValue } from "../spec/template.js";
 import {
@@ -34,31 +35,31 @@ import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
 import { cacheFolder } from "../util/cache-folder.js";
 import type { MemoryBudget } from "../util/memory-budget.js";
-import type { RetryTools } from "../util/retry.js";
-import { type Spool, openSpool, spoolRoot } from "../util/spool.js";
-import { programVersion } from "./attempt.js";
+import { sha256Of } from "../util/sha256.js";
+import { openSpool, type Spool, spoolRoot } from "../util/spool.js";
+import { type AttemptServices, programVersion } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
-import { proxiesOf } from "../net/request.js";
 import { combineSources } from "../storage/listing.js";
 import { diskSource } from "../storage/disk.js";
 
-interface SourceOptions {
+/** What opens the adapters of a spec. */
+export interface Tools extends AttemptServices {
   /** The folder of the spec. */
   readonly folder: string;
-  readonly output: OutputFolder | undefined;
-  /** A file that is read in addition to the shards. */
-  readonly golden: string | undefined;
-  readonly retry: RetryTools;
-  /** Identifies this process among all processes on all machines. */
-  readonly writer: string;
-  readonly isDead: (writer: string) => boolean;
-  readonly signal: AbortSignal;
 }
 
-/** Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then. */
-export async function openSource(input: InputSpec, options: SourceOptions): Promise<Source> {
-  const { folder, output, golden = "", writer, isDead } = options;
+/**
+ * Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then.
+ * @param golden a file that is read in addition to the shards; "": there is none
+ */
+export async function openSource(
+  input: InputSpec,
+  output: OutputFolder | undefined,
+  golden: string,
+  options: Tools,
+): Promise<Source> {
+  const { folder, writer, isDead } = options;
   const inStore = output !== undefined && isObjectUri(output.folder);
   const disk = diskSource({ folder, output: inStore ? undefined : output });
   const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
@@ -78,14 +79,11 @@ export async function openSource(input: InputSpec, options: SourceOptions): Prom
 
 type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;
 
-/** The store that a URI of a part of the spec is in. */
-interface PlaceInStore {
-  readonly place: StorePlace;
-  readonly requests: RequestOptions;
-}
-
-/** Returns how to reach the store that `uri` is in, as a part of the spec says. */
-function placeOf(uri: string, spec: PlaceSpec, { retry, signal }: StoreOptions): PlaceInStore {
+function placeOf(
+  uri: string,
+  spec: PlaceSpec,
+  { retry, signal }: Tools,
+): { readonly place: StorePlace; readonly requests: RequestOptions } {
   const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse: encryption } = spec;
   const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
   const settings = { endpoint, region, pathStyle, requestPayer, encryption };
@@ -99,10 +97,7 @@ function placeOf(uri: string, spec: PlaceSpec, { retry, signal }: StoreOptions):
   };
 }
 
-type StoreOptions = Pick<RequestOptions, "retry" | "signal">;
-
-/** Opens the store that `uri` is in. */
-async function openStore(uri: string, spec: PlaceSpec, options: StoreOptions): Promise<ObjectStore> {
+async function openStore(uri: string, spec: PlaceSpec, options: Tools): Promise<ObjectStore> {
   const { place, requests } = placeOf(uri, spec, options);
   return await openStoreAt(place, requests);
 }
@@ -120,15 +115,7 @@ export interface Permissions {
   readonly allowOlder?: boolean;
 }
 
-export interface SinkOptions {
-  /** The folder of the spec. */
-  readonly folder: string;
-  /** Identifies this process among all processes on all machines. */
-  readonly writer: string;
-  readonly isDead: (writer: string) => boolean;
-  readonly retry: RetryTools;
-  readonly warn: (message: string) => void;
-  readonly signal: AbortSignal;
+export interface SinkOptions extends Tools {
   readonly cores: number;
   readonly memory: MemoryBudget;
   readonly attempt: Permissions;
@@ -138,57 +125,34 @@ export interface SinkOptions {
   readonly where: LoadedSpec["where"];
 }
 
-/** A target that a spec names, as the program uses it. */
-interface ChosenTarget {
-  /** Names the target in reports. */
-  readonly name: string;
-  open(options: SinkOptions): Promise<Sink>;
-  /** Where predictions are written as files, which are no input. Default: nowhere. */
-  writtenTo?(spec: JobSpec, place: Place): OutputFolder | undefined;
-}
-
-interface Place {
-  /** The folder of the spec. */
-  readonly folder: string;
-  readonly sha256: Sha256;
-}
-
-/** The kinds of targets. A new kind needs a key in `TargetSpecs`, a sink below `src/sink/`, and an entry here. */
-const targetKinds: Readonly<Record<keyof TargetSpecs, (output: TargetSpecs) => ChosenTarget | undefined>> = {
-  parquet: ({ parquet }) =>
-    parquet && {
-      name: parquet.path,
-      open: (options) => (isObjectUri(parquet.path) ? openInStore(parquet, options) : openOnDisk(parquet, options)),
-      writtenTo: (spec, place) => filesOf(parquet, spec, place),
-    },
-  postgres: ({ postgres }) =>
-    postgres && { name: postgres.table, open: (options) => openInPostgres(postgres, options) },
-};
-
-/** undefined where rows go through a pipe. */
-function chosenTarget({ output }: JobSpec): ChosenTarget | undefined {
-  return Object.values(targetKinds)
-    .map((choose) => choose(output))
-    .find((target) => target !== undefined);
-}
-
-/** Opens the target that a spec names: files on a disk or in a store of objects, or a table in Postgres. */
-export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
-  const target = chosenTarget(spec);
-  if (target === undefined) {
+/** Opens the target that a spec names. A new kind needs a key in `TargetSpecs` and a sink below `src/sink/`. */
+export async function openSink({ output: { parquet, postgres } }: JobSpec, options: SinkOptions): Promise<Sink> {
+  if (postgres !== undefined) {
+    return await openInPostgres(postgres, options);
+  }
+  if (parquet === undefined) {
     throw new Error("a spec without a target has passed its check");
   }
-  return await target.open(options);
+  return isObjectUri(parquet.path) ? await openInStore(parquet, options) : openOnDisk(parquet, options);
 }
 
 /** Names the target in reports. */
-export function targetName(spec: JobSpec): string {
-  return chosenTarget(spec)?.name ?? "stdout";
+export function targetName({ output: { parquet, postgres } }: JobSpec): string {
+  return parquet?.path ?? postgres?.table ?? "stdout";
 }
 
-/** Where predictions are written as files, which are no input. */
-export function writtenTo(spec: JobSpec, place: Place): OutputFolder | undefined {
-  return chosenTarget(spec)?.writtenTo?.(spec, place);
+/** Where predictions are written as files, which are no input; undefined: nowhere, or in another store. */
+export function writtenTo(
+  { name, params, input, output: { parquet } }: JobSpec,
+  folder: string,
+): OutputFolder | undefined {
+  const inStore = parquet !== undefined && isObjectUri(parquet.path);
+  if (parquet === undefined || (inStore && urlOfStore(parquet.path, parquet) !== urlOfStore(parquet.path, input))) {
+    return undefined; // a bucket of the same name in another store
+  }
+  const path = inStore ? objectFolder(parquet.path) : resolve(folder, parquet.path);
+  const layout = layoutOf(path, runIdOf(name, params, sha256Of));
+  return { folder: layout.folder, part: layout.part(0) };
 }
 
 async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions): Promise<Sink> {
@@ -224,8 +188,7 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
   };
 }
 
-// oxlint-disable-next-line require-await -- a kind of target is opened asynchronously
-async function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
   return openParquetSink({
@@ -248,7 +211,6 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
   });
 }
 
-/** What a run would write into a folder. */
 function onDisk(folder: string, plan: Plan): DiskPlan {
   const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
   return {
@@ -313,20 +275,6 @@ function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts
   };
 }
 
-function filesOf(
-  parquet: ParquetOutputSpec,
-  { name, params, input }: JobSpec,
-  { folder, sha256 }: Place,
-): OutputFolder | undefined {
-  const inStore = isObjectUri(parquet.path);
-  if (inStore && urlOfStore(parquet.path, parquet) !== urlOfStore(parquet.path, input)) {
-    return undefined; // a bucket of the same name in another store
-  }
-  const path = inStore ? objectFolder(parquet.path) : resolve(folder, parquet.path);
-  const layout = layoutOf(path, runIdOf(name, params, sha256));
-  return { folder: layout.folder, part: layout.part(0) };
-}
-
 /** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */
 function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
   return segments.map((segment) =>
@@ -352,14 +300,7 @@ function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "t
   return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
 }
 
-export interface ModelOptions {
-  /** The folder of the spec. */
-  readonly folder: string;
-  readonly retry: RetryTools;
-  /** Identifies this process among all processes on all machines. */
-  readonly writer: string;
-  readonly isDead: (writer: string) => boolean;
-  readonly signal: AbortSignal;
+export interface ModelOptions extends Tools {
   /** What is resolved. Default: models. */
   readonly kind?: FileKind | undefined;
 }
@@ -372,13 +313,15 @@ interface SourceKind {
 /** The kinds of model URIs. The first one that owns a URI resolves it. */
 const kinds: readonly SourceKind[] = [
   { owns: isObjectUri, open: openObjectModels },
-  { owns: isHttpUri, open: openHttpModels },
+  {
+    owns: isHttpUri,
+    open: async (_model, options) => (await import("../models/https.js")).httpModels(await remoteOptions(options)),
+  },
   { owns: isHubUri, open: openHubModels },
   { owns: isMlflowUri, open: openMlflowModels },
   { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
 ];
 
-/** The keys of `model` that say where it is. */
 interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof StoreSpec> {
   readonly path: string;
 }
@@ -406,11 +349,6 @@ async function openObjectModels(model: ModelPlace, options: ModelOptions): Promi
     endpoint: urlOfStore(model.path, model),
     cache,
   });
-}
-
-async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
-  const { httpModels } = await import("../models/https.js");
-  return httpModels(await remoteOptions(options));
 }
 
 async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {

@@ -1,4 +1,4 @@
-import { execFile } from "node:child_process";
+import { execFile, type ExecFileException } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { type Machine, type Part, missingText } from "../engine/devices/machine.js";
 import { type Provider, cpuListedLast } from "../spec/engine-spec.js";
@@ -47,48 +47,32 @@ export function providerMissing(missing: MissingProvider): JobError {
       });
 }
 
-/** The file that runs in a process which tries a provider. */
 const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 /** A driver that takes longer hangs: creating a device takes a second at most. */
 const longestMs = 60_000;
 
-/** What a provider that works says of itself. */
-interface Probed {
-  /** The name of the GPU that it has chosen; undefined: unknown. */
-  readonly adapter: string | undefined;
-}
-
 /**
  * Tries a provider in a process of its own: WebGPU loads all drivers that it finds. They print to stderr, and a bad one may end the process with a
  * signal.
+ * @returns the name of the GPU that it has chosen; undefined: unknown
  * @throws ProviderFault if this machine cannot run it
  */
-export async function probeProvider(provider: Provider): Promise<Probed> {
+export async function probeProvider(provider: Provider): Promise<string | undefined> {
   // The Vulkan loader then says which device is opened: ONNX Runtime does not.
   const env = { VK_LOADER_DEBUG: "error,warn,driver,layer", ...process.env, ORT_DISABLE_TELEMETRY: "1" };
-  const ended = await new Promise<Ended>((resolve) => {
-    execFile(process.execPath, [probeFile, provider], { timeout: longestMs, env }, (error, stdout, stderr) => {
-      resolve({ failed: error !== null, killed: error?.killed === true, signal: error?.signal, stdout, stderr });
-    });
+  const [error, stdout, stderr] = await new Promise<[ExecFileException | null, string, string]>((ended) => {
+    execFile(process.execPath, [probeFile, provider], { timeout: longestMs, env }, (...result) => ended(result));
   });
-  if (!ended.failed) {
-    return { adapter: openedDevice(ended.stderr) };
+  if (error === null) {
+    return openedDevice(stderr);
   }
-  if (ended.killed) {
+  if (error.killed === true) {
     throw new ProviderFault(provider, "its driver did not answer for a minute", { driverFailed: true });
   }
-  if (ended.signal != null) {
-    throw new ProviderFault(provider, `its driver ended a process with ${ended.signal}`, { driverFailed: true });
+  if (error.signal != null) {
+    throw new ProviderFault(provider, `its driver ended a process with ${error.signal}`, { driverFailed: true });
   }
-  throw new ProviderFault(provider, [shortFault(ended.stdout), ...driverLines(ended.stderr)].join("; "));
-}
-
-interface Ended {
-  readonly failed: boolean;
-  readonly killed: boolean;
-  readonly signal: NodeJS.Signals | null | undefined;
-  readonly stdout: string;
-  readonly stderr: string;
+  throw new ProviderFault(provider, [shortFault(stdout), ...driverLines(stderr)].join("; "));
 }
 
 /** 'DRIVER | LAYER:          Using "SwiftShader Device (Subzero)" with driver: "/…/libvk_swiftshader.so"' */

@@ -28,7 +28,7 @@ export function fileError(doing: string, error: unknown, hint: string): unknown 
   if (error instanceof JobError || errno === undefined) {
     return error;
   }
-  const { code, found, remedy } = explained(errno, { hint, unknown: "run the same command again" });
+  const { code, found, remedy } = explained(errno, hint, "run the same command again");
   return new JobError(code, `${doing}: ${found}`, { hint: remedy, cause: error });
 }
 
@@ -38,18 +38,16 @@ export function failureText(error: unknown, hint: string): string {
   if (error instanceof JobError || errno === undefined) {
     return messageOf(error);
   }
-  const { found, remedy } = explained(errno, { hint, unknown: hint });
+  const { found, remedy } = explained(errno, hint, hint);
   return `${found}; ${remedy}`;
 }
 
-interface Explained {
-  readonly code: ErrorCode;
-  readonly found: string;
-  readonly remedy: string;
-}
-
-/** @param hints what to do if the name is wrong, and if the error is unknown */
-function explained(errno: string, { hint, unknown }: { readonly hint: string; readonly unknown: string }): Explained {
+/** @param unknown what to do about an error that is not known */
+function explained(
+  errno: string,
+  hint: string,
+  unknown: string,
+): { readonly code: ErrorCode; readonly found: string; readonly remedy: string } {
   const known = ofGivenNames[errno] ?? diskErrors[errno];
   if (known === undefined) {
     return { code: "DISK", found: errno, remedy: unknown };
@@ -100,31 +98,24 @@ export async function readGivenText(
 /** Longer than any password, token or URL. */
 const secretLimitBytes = 64 * 1024;
 
-interface SecretPlace {
-  /** The folder of the spec, which relative paths start from. */
-  readonly folder: string;
-  /** The key as messages name it: "job.yaml:4:9: output.postgres.url". */
-  readonly key: string;
-}
-
 /**
  * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
- * newline at its end. No message quotes it.
+ * newline at its end. No message quotes it. `folder`: the spec's; `key`: as messages name it, with its place.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
  */
-export async function readSecret(value: string, { folder, key }: SecretPlace): Promise<string> {
+export async function readSecret(
+  value: string,
+  { folder, key }: { readonly folder: string; readonly key: string },
+): Promise<string> {
   const path = secretFile(value);
   if (path === undefined) {
     return value;
   }
   const doing = `reading ${key}: ${path}`;
   const hint = "${file:PATH} names a file that this user can read; paths are relative to the spec's folder";
-  let text: string;
-  try {
-    text = await readStart(resolve(folder, path), secretLimitBytes + 1);
-  } catch (error) {
+  const text = await readStart(resolve(folder, path), secretLimitBytes + 1).catch((error: unknown) => {
     throw fileError(doing, error, hint);
-  }
+  });
   if (Buffer.byteLength(text) > secretLimitBytes) {
     throw new JobError("SPEC_INVALID", `${doing}: it has more than ${secretLimitBytes / 1024} KiB`, { hint });
   }
@@ -141,7 +132,6 @@ export interface JobOptions {
   readonly param: readonly string[];
 }
 
-/** The longest spec that is accepted has fewer bytes in UTF-8. */
 const specLimitBytes = 1024 * 1024;
 
 /** Ids of runs, which some people give in place of a spec. */
@@ -153,24 +143,25 @@ const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
  */
 export async function readSpec(
   path: string,
-  { param }: JobOptions,
+  options: JobOptions,
   how: Pick<SpecContext, "pipe" | "standIns"> = {},
 ): Promise<LoadedSpec> {
-  const text = await readText(path);
-  const given = { file: path, params: parseParams(param), env: process.env, nowMs: Date.now(), ...how };
-  return loadSpec(text, { ...given, readFile: readerRelativeTo(path) });
+  return (await readSpecOnce(path, options, how))({});
 }
 
 /** Checks a spec with several sets of params, all at the same moment. */
 export type LoadWith = (params: Readonly<Record<string, string>>) => LoadedSpec;
 
 /** Reads a spec once, for runs with different params. `param` holds for all of them. */
-export async function readSpecOnce(path: string, { param }: JobOptions): Promise<LoadWith> {
+export async function readSpecOnce(
+  path: string,
+  { param }: JobOptions,
+  how: Pick<SpecContext, "pipe" | "standIns"> = {},
+): Promise<LoadWith> {
   const text = await readText(path);
   const given = parseParams(param);
-  const nowMs = Date.now();
-  const readFile = readerRelativeTo(path);
-  return (params) => loadSpec(text, { file: path, params: { ...given, ...params }, env: process.env, nowMs, readFile });
+  const context = { ...how, file: path, env: process.env, nowMs: Date.now(), readFile: readerRelativeTo(path) };
+  return (params) => loadSpec(text, { ...context, params: { ...given, ...params } });
 }
 
 function readerRelativeTo(specPath: string): (path: string, place: string) => string {
@@ -240,6 +231,7 @@ export async function parquetFolder(given: string): Promise<DiffSide> {
   return { name: given, rows: { folder, groups: oneGroup(paths) } };
 }
 
-async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
+/** Files that are read together. */
+export async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
   yield await Promise.resolve(paths);
 }

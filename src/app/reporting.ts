@@ -49,15 +49,19 @@ import { failureText, readSecret } from "./reading.js";
 import type { Worker } from "../plan/spans.js";
 import { byChecks } from "../publish/lifecycle.js";
 
-/** An attempt to report on. It is known as soon as its spec is read. */
-interface ReportingContext {
+/** An attempt whose spec may name URLs to call. It is known as soon as its spec is read. */
+export interface CallContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
   /** The folder of the spec. */
   readonly folder: string;
   readonly record: AttemptRecord;
   readonly log: Log;
   readonly signal: AbortSignal;
-  /** Milliseconds from 1970. */
+}
+
+/** The same, while it is carried out. */
+interface ReportingContext extends CallContext {
+  /** Milliseconds since 1970. */
   readonly dateMs: () => number;
   /** The port to serve metrics at; 0: any free port; undefined: metrics are not served. */
   readonly metricsPort: number | undefined;
@@ -191,11 +195,7 @@ export function failedBy(thrown: unknown): FailedOutcome {
   };
 }
 
-/** The attempt whose deadline is watched. */
-interface DeadlineContext extends CallContext {
-  /** Milliseconds since 1970. */
-  readonly dateMs: () => number;
-}
+type DeadlineContext = Omit<ReportingContext, "metricsPort">;
 
 interface DeadlineWatch {
   /**
@@ -221,7 +221,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   }
   const startedMs = dateMs();
   const deadlineMs = deadlineNear(startedMs, { time, timeZone: timezone });
-  let reported: Promise<LateCall | undefined> | undefined;
+  let reported: ReturnType<typeof reportLate> | undefined;
   const reportOnce = (lateness: Lateness): void => {
     reported ??= reportLate(context, lateness);
   };
@@ -236,8 +236,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   return {
     async end(outcome) {
       clearInterval(timer);
-      const failed = await reported;
-      await (failed && makeCall(context, failed));
+      await (await reported)?.();
       const hadWork = outcome.kind === "failed" || record.counts.spansCommitted > 0;
       if (hadWork && dateMs() >= deadlineMs) {
         if (record.run === undefined && exitCodeOfOutcome(outcome) !== exitCodes.INPUT_NOT_READY) {
@@ -251,21 +250,8 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-/** A call of `report.on_late`. */
-interface LateCall {
-  readonly text: string;
-  readonly lateness: Lateness;
-  readonly due: DueCall;
-}
-
-async function makeCall(context: DeadlineContext, { text, lateness, due }: LateCall): Promise<boolean> {
-  const isMade = await callLate(context, text, lateness);
-  await (isMade ? due.done() : undefined);
-  return isMade;
-}
-
-/** Warns, and makes the call if it is due. Returns the call if it failed. */
-async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<LateCall | undefined> {
+/** Warns, and makes the call of `report.on_late` if it is due. Returns how the call is made again, if it failed. */
+async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<(() => Promise<boolean>) | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
   const deadline = `report.deadline, ${report.deadline} ${timezone}`;
@@ -275,13 +261,15 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
       : `the run will miss ${deadline}: it is expected to end at ${timeOfDayAt(expectedEndMs, timezone)}`;
   context.log.warn(text);
   const due = report.on_late === "" ? undefined : await lateCallDue(context, text);
-  const call = due && { text, lateness, due };
-  return call === undefined || (await makeCall(context, call)) ? undefined : call;
+  const call = async (): Promise<boolean> => {
+    const isMade = await callLate(context, text, lateness);
+    await (isMade ? due?.done() : undefined);
+    return isMade;
+  };
+  return due === undefined || (await call()) ? undefined : call;
 }
 
-/** The longest time in milliseconds that the call waits for the target. */
 const recordMs = 5000;
-/** A call that no target records. */
 const unrecorded: DueCall = { done: () => Promise.resolve() };
 
 /**
@@ -302,17 +290,6 @@ async function lateCallDue({ record, log }: DeadlineContext, text: string): Prom
   return call;
 }
 
-/** An attempt whose spec may name URLs to call. */
-export interface CallContext {
-  readonly loaded: Pick<LoadedSpec, "spec" | "where">;
-  /** The folder of the spec. */
-  readonly folder: string;
-  readonly record: AttemptRecord;
-  readonly log: Log;
-  readonly signal: AbortSignal;
-}
-
-/** The keys of `report` that hold a URL to call. */
 type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";
 
 /** The time limit of calls after a signal. It is short, because the process may be killed soon. */
@@ -338,7 +315,6 @@ function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): "on_success"
   return succeeded(outcome) ? "on_success" : exitCodeOfOutcome(outcome) === 0 ? undefined : "on_failure";
 }
 
-/** Calls the URL that the spec names for this outcome, if it names one. */
 async function callFor(context: CallContext, outcome: Outcome): Promise<void> {
   const key = callOf(context.loaded.spec.report, outcome);
   if (key !== undefined) {
@@ -357,7 +333,6 @@ async function callHeld(context: CallContext, report: RunReport): Promise<void> 
   }
 }
 
-/** Calls the URL of the attempt's deadline, if the spec names one. Returns whether it was called. */
 async function callLate(context: CallContext, text: string, lateness: Lateness): Promise<boolean> {
   const { record } = context;
   const { deadlineMs, expectedEndMs } = lateness;
@@ -437,7 +412,6 @@ function pingText(report: RunReport): string {
   return lines.join("\n");
 }
 
-/** Sends the OpenLineage events of an attempt. */
 interface LineageEvents {
   /** Sends the last event. Never fails. */
   end(ended: { readonly outcome: Outcome; readonly endedMs: number }): Promise<void>;
@@ -633,7 +607,6 @@ export async function reportRollback(
 interface Rewriting {
   /** undefined: the report is about another run. */
   readonly changed: (text: string) => string | undefined;
-  /** Called for each report that cannot be written. */
   readonly failed: (failure: string) => void;
 }
 
@@ -658,7 +631,6 @@ async function rewrite(
   return files.length > 0 ? [] : [`report.${key}`];
 }
 
-/** Absolute paths. */
 interface ReportFiles {
   readonly html?: string | undefined;
   readonly metrics?: string | undefined;
@@ -737,7 +709,6 @@ async function writeReport(path: string, text: string): Promise<string | undefin
   }
 }
 
-/** A file that is kept up to date during an attempt. */
 const writeMs = 15_000;
 
 /** Writes a text at once, at intervals and at the end. A failure is logged once, and writing is retried. */

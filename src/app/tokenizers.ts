@@ -1,3 +1,4 @@
+import { firstLine } from "../duckdb/sql.js";
 import { createRequire } from "node:module";
 import type { TokenizerFile } from "../models/port.js";
 import type { PinnedTokenizer } from "../plan/plan.js";
@@ -60,10 +61,14 @@ export function requireTokenizers(): void {
     load("tokenizers");
   } catch (cause) {
     const platform = `${process.platform}-${process.arch}`;
-    throw new JobError("USAGE", `${doing}: its native library for ${platform} cannot be loaded (${firstLine(cause)})`, {
-      hint: `${hint}; the package has libraries for Linux, macOS and Windows on x64 and arm64`,
-      cause,
-    });
+    throw new JobError(
+      "USAGE",
+      `${doing}: its native library for ${platform} cannot be loaded (${firstLine(messageOf(cause))})`,
+      {
+        hint: `${hint}; the package has libraries for Linux, macOS and Windows on x64 and arm64`,
+        cause,
+      },
+    );
   }
 }
 
@@ -76,8 +81,4 @@ function installedTokenizers(): string | undefined {
     }
     throw error;
   }
-}
-
-function firstLine(error: unknown): string {
-  return messageOf(error).split("\n", 1)[0] ?? "";
 }

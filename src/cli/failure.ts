@@ -17,22 +17,24 @@ export interface OutputOptions {
 export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, io: Pick<Io, "stderr">): ExitCode {
   const stderr = safeOutput(io.stderr);
   const error = finalError(thrown);
-  const { text, hint } = error instanceof JobError ? jobErrorText(error) : { text: bugText(error), hint: "" };
+  const known = error instanceof JobError ? error : undefined;
+  const bug = `error: this is a bug in infer-batch; committed spans are kept\n${stackText(error)}\n`;
+  const text = known === undefined ? bug : `error: ${known.message}\n`;
+  const hint = known?.hint === undefined ? "" : `  hint: ${known.hint}\n`;
   writeTerminationMessage(text, hint);
   if (logFormat === "json") {
-    const identity = error instanceof JobError ? { code: error.code, hint: error.hint } : { code: "BUG" };
     const line = {
       level: "error",
       time: new Date().toISOString(),
-      ...identity,
+      code: known?.code ?? "BUG",
+      hint: known?.hint,
       exit_code: exitCodeOf(error),
-      msg: messageText(error),
+      msg: known?.message ?? bug,
     };
     stderr.write(`${JSON.stringify(line)}\n`);
   } else {
     // Cron mails all output: a late input is one line. No output at all would mean success.
-    const isLate = error instanceof JobError && error.code === "INPUT_NOT_READY";
-    writeMessage(stderr, quiet === true && isLate ? text : `${text}${hint}`);
+    writeMessage(stderr, quiet === true && known?.code === "INPUT_NOT_READY" ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }
@@ -44,19 +46,6 @@ export function usageExit({ code, exitCode, message }: CommanderError): ExitCode
   }
   writeTerminationMessage(code === "commander.help" ? "error: there is no command\n" : `${message}\n`);
   return 64;
-}
-
-function messageText(error: unknown): string {
-  return error instanceof JobError ? error.message : bugText(error);
-}
-
-function jobErrorText(error: JobError): { text: string; hint: string } {
-  const hint = error.hint === undefined ? "" : `  hint: ${error.hint}\n`;
-  return { text: `error: ${error.message}\n`, hint };
-}
-
-function bugText(error: unknown): string {
-  return `error: this is a bug in infer-batch; committed spans are kept\n${stackText(error)}\n`;
 }
 
 function stackText(error: unknown): string {
@@ -132,7 +121,6 @@ export function endOnSignalsAsFirstProcess(): void {
   }
 }
 
-/** What a message says about a stop. */
 interface StopText {
   readonly kept: string;
   readonly hint: string;

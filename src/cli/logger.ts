@@ -1,4 +1,4 @@
-import { type DestinationStream, destination, pino } from "pino";
+import { destination, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { type Progress, barProgress, lineProgress, silentProgress } from "../report/progress.js";
 import { printableLines } from "../util/texts.js";
@@ -14,29 +14,27 @@ export interface LogOptions {
 
 /** Makes a log on stderr. Lines are written synchronously, so that they survive a kill. */
 export function createLog({ raw }: SafeOutput, { quiet, logLevel, logFormat: format }: LogOptions): Log {
-  const level = quiet === true ? "error" : logLevel;
-  const stream = lineStream(raw);
+  // Errors are ignored: a log that cannot be written must not end the job.
+  const stream = raw.fd === undefined ? raw : destination({ fd: raw.fd, sync: true }).on("error", () => undefined);
+  // What is read tomorrow, such as the log of cron, needs the date.
+  const time = raw.isTTY === true ? "HH:MM:ss" : "yyyy-mm-dd HH:MM:ss";
+  const pretty = prettyFactory({ colorize: wantsColor(raw), ignore: "pid,hostname", translateTime: `SYS:${time}` });
+  const isJson = format === "json";
   // Messages are made safe one by one: a whole pretty line contains colours.
-  const shown = format === "json" ? (message: string) => message : printableLines;
+  const shown = isJson ? (message: string) => message : printableLines;
   const logger = pino(
     {
-      level,
+      level: quiet === true ? "error" : logLevel,
       base: null,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
     },
-    format === "json" ? jsonStream(stream) : prettyStream(stream, raw),
+    { write: (line) => void stream.write(isJson ? printableLines(line) : pretty(line)) },
   );
   return {
-    info: (message) => {
-      logger.info(shown(message));
-    },
-    warn: (message) => {
-      logger.warn(shown(message));
-    },
-    debug: (message) => {
-      logger.debug(shown(message));
-    },
+    info: (message) => logger.info(shown(message)),
+    warn: (message) => logger.warn(shown(message)),
+    debug: (message) => logger.debug(shown(message)),
   };
 }
 
@@ -51,32 +49,7 @@ export function createWarningLog(stderr: SafeOutput): Log {
   };
 }
 
-function lineStream(stderr: Output): DestinationStream {
-  if (stderr.fd === undefined) {
-    return stderr;
-  }
-  // Errors are ignored: a log that cannot be written must not end the job.
-  return destination({ fd: stderr.fd, sync: true }).on("error", () => undefined);
-}
-
-function jsonStream(stream: DestinationStream): DestinationStream {
-  return {
-    write(line) {
-      stream.write(printableLines(line));
-    },
-  };
-}
-
-function prettyStream(stream: DestinationStream, raw: Output): DestinationStream {
-  // What is read tomorrow, such as the log of cron, needs the date.
-  const time = raw.isTTY === true ? "HH:MM:ss" : "yyyy-mm-dd HH:MM:ss";
-  const pretty = prettyFactory({ colorize: wantsColor(raw), ignore: "pid,hostname", translateTime: `SYS:${time}` });
-  return {
-    write(line) {
-      stream.write(pretty(line));
-    },
-  };
-}
+const nowMs = (): number => performance.now();
 
 /** Shows progress as a bar on a terminal, else as lines of a log. @param log logs a line */
 export function chooseProgress(
@@ -87,9 +60,5 @@ export function chooseProgress(
   if (!progress || quiet === true) {
     return silentProgress;
   }
-  return stderr.isTTY === true ? barProgress(stderr, monotonicMs) : lineProgress(log, monotonicMs);
-}
-
-function monotonicMs(): number {
-  return performance.now();
+  return stderr.isTTY === true ? barProgress(stderr, nowMs) : lineProgress(log, nowMs);
 }

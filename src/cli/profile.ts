@@ -88,7 +88,6 @@ function stageTable({ ms }: StageTimes): string[] {
 /** Larger profiles of sessions are left out: parsing them would take more memory than the job. */
 const maxProfileBytes = 64 * 1024 * 1024;
 
-/** Events of ONNX Runtime's profile, in the Trace Event Format. */
 const runtimeEvents = z.array(
   z.object({
     name: z.string(),
@@ -149,9 +148,7 @@ export interface TraceEvent {
 
 /** A trace of an attempt for Perfetto and chrome://tracing. */
 interface Trace {
-  /** Adds a piece of work of a stage; times in milliseconds. */
   readonly addWork: (stage: Stage, startedMs: number, endedMs: number) => void;
-  /** The number of pieces that did not fit. */
   readonly dropped: number;
   /**
    * The trace as a JSON object in the Trace Event Format
@@ -163,7 +160,7 @@ interface Trace {
 /** The most pieces of a trace, about 12 MB; a run of 4 M rows has some thousands. */
 const maxEvents = 500_000;
 
-/** The track of each stage. Work on one track that overlaps is drawn on several lines. */
+/** The track of each stage. */
 const tracks: Readonly<Record<Stage, string>> = {
   read: "feed",
   decode: "feed",
@@ -174,7 +171,6 @@ const tracks: Readonly<Record<Stage, string>> = {
   commit: "publish",
 };
 
-/** The process id in all events. */
 const tracePid = 1;
 /** The first thread id that is free for `others`. */
 const otherTids = 1000;
@@ -197,15 +193,24 @@ export function createTrace(limit = maxEvents): Trace {
       return dropped;
     },
     toJson(others) {
-      const lines = createLines();
       const pieces = worked
         .map((stage, index) => ({ stage, from: times[index * 2] ?? 0, to: times[index * 2 + 1] ?? 0 }))
         .toSorted((one, other) => one.from - other.from);
+      // Work on one track that overlaps is drawn on several lines, which are numbered from 1.
+      const lines: { readonly track: string; busyUntil: number }[] = [];
       const events = pieces.map(({ stage, from, to }): TraceEvent => {
-        const tid = lines.assign(tracks[stage], from, to);
+        const track = tracks[stage];
+        let line = lines.find((one) => one.track === track && one.busyUntil <= from);
+        if (line === undefined) {
+          line = { track, busyUntil: to };
+          lines.push(line);
+        }
+        line.busyUntil = to;
+        const tid = lines.indexOf(line) + 1;
         return { name: stage, ph: "X", ts: micros(from), dur: micros(to - from), pid: tracePid, tid };
       });
-      const all = [...lines.names(), ...events, ...others];
+      const names = lines.map(({ track }, index) => trackName(index + 1, track));
+      const all = [...names, ...events, ...others];
       return `{"displayTimeUnit":"ms","traceEvents":[\n${all.map((event) => JSON.stringify(event)).join(",\n")}\n]}\n`;
     },
   };
@@ -216,30 +221,6 @@ function micros(ms: number): number {
   return Math.round(ms * 1e6) / 1000;
 }
 
-interface TrackLines {
-  /** Returns the line of this track that is free from `from` on, and reserves it until `to`. */
-  assign(track: string, from: number, to: number): number;
-  names(): TraceEvent[];
-}
-
-/** Makes lines, numbered from 1; each belongs to a track. */
-function createLines(): TrackLines {
-  const lines: { track: string; busyUntil: number }[] = [];
-  return {
-    assign(track, from, to) {
-      const free = lines.findIndex((line) => line.track === track && line.busyUntil <= from);
-      const index = free < 0 ? lines.push({ track, busyUntil: to }) - 1 : free;
-      const line = lines[index];
-      if (line !== undefined) {
-        line.busyUntil = to;
-      }
-      return index + 1;
-    },
-    names: () => lines.map(({ track }, index) => trackName(index + 1, track)),
-  };
-}
-
-/** The metadata event that names a line. */
 function trackName(tid: number, name: string): TraceEvent {
   return { name: "thread_name", ph: "M", pid: tracePid, tid, args: { name } };
 }

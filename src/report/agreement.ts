@@ -1,9 +1,25 @@
 import { count, withSeparators as showCount } from "../util/shown-numbers.js";
-import { fitTable, sameValueFirst } from "./table.js";
+import { type FitOptions, fitTable, sameValueFirst } from "./table.js";
 import type { DifferentRow, Measures } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columnar/value-text.js";
-import { assertNever } from "../util/errors.js";
 import type { RunComparison } from "../publish/erasure.js";
+import { assertNever } from "../util/errors.js";
+
+type Numbers = Extract<Measures, { kind: "numbers" }>;
+
+const beyond = "rows_beyond_tolerance";
+
+/** The figures of numbers: their JSON names, what people read, and where they are. */
+const numberFigures: readonly (readonly [json: string, head: string, of: (found: Numbers) => number])[] = [
+  ["mean_difference", "mean difference", (found) => found.meanDifference],
+  ["median_difference", "median", (found) => found.medianDifference],
+  ["p90_difference", "p90", (found) => found.p90Difference],
+  ["p99_difference", "p99", (found) => found.p99Difference],
+  ["largest_difference", "largest", (found) => found.largestDifference],
+  [beyond, "rows beyond", (found) => found.beyond],
+  ["rank_correlation", "rank correlation", (found) => found.rankCorrelation],
+  ["psi", "PSI", (found) => found.psi],
+];
 
 function finite(value: number): number | null {
   return Number.isFinite(value) ? value : null;
@@ -13,9 +29,9 @@ function finite(value: number): number | null {
  * The figures of a column under their JSON names; those that cannot be computed are null.
  * @param rowFields what is known of a row besides its predictions
  */
-export function agreementFields(
+function agreementFields(
   found: Measures,
-  [a, b]: readonly [one: string, other: string],
+  [a, b]: Names,
   rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
 ): object {
   const most = found.most.map((row) => ({
@@ -25,19 +41,10 @@ export function agreementFields(
     distance: finite(row.distance),
   }));
   switch (found.kind) {
-    case "numbers":
-      return {
-        kind: "numbers",
-        mean_difference: finite(found.meanDifference),
-        median_difference: finite(found.medianDifference),
-        p90_difference: finite(found.p90Difference),
-        p99_difference: finite(found.p99Difference),
-        largest_difference: finite(found.largestDifference),
-        rows_beyond_tolerance: found.beyond,
-        rank_correlation: finite(found.rankCorrelation),
-        psi: finite(found.psi),
-        most_different: most,
-      };
+    case "numbers": {
+      const figures = numberFigures.map(([json, , of]) => [json, json === beyond ? of(found) : finite(of(found))]);
+      return { kind: "numbers", ...Object.fromEntries(figures), most_different: most };
+    }
     case "labels": {
       const flips = found.flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows }));
       return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
@@ -62,6 +69,19 @@ export function agreementFields(
   }
 }
 
+/** What was compared under its JSON names, and what was not. */
+export function comparedFields(
+  columns: Iterable<readonly [string, Measures]>,
+  apart: readonly { readonly name: string; readonly reason: string }[],
+  names: Names,
+  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
+): object {
+  return {
+    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, agreementFields(found, names, rowFields)])),
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+  };
+}
+
 /** How both models of a run are called. */
 export const modelNames = ["champion", "challenger"] as const;
 
@@ -74,11 +94,6 @@ export function comparisonFields(
     return {};
   }
   const { model, sha256, version, place, tolerance, compared, missed, repeated, columns, apart } = result;
-  const fieldsOf = (found: Measures): object =>
-    agreementFields(found, modelNames, ({ row, keys }) => ({
-      row,
-      ...(withKeys && keys !== undefined ? { keys } : {}),
-    }));
   return {
     challenger: {
       model,
@@ -89,8 +104,10 @@ export function comparisonFields(
       rows_compared: compared,
       rows_missed: missed,
       keys_repeated: repeated,
-      outputs: Object.fromEntries(columns.map(([name, found]) => [name, fieldsOf(found)])),
-      not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+      ...comparedFields(columns, apart, modelNames, ({ row, keys }) => ({
+        row,
+        ...(withKeys && keys !== undefined ? { keys } : {}),
+      })),
     },
   };
 }
@@ -105,30 +122,71 @@ export interface ShownAgreement {
   readonly names: Names;
   /** Characters in a line of the terminal; undefined: there is none. */
   readonly width?: number | undefined;
-  /** What tells whose row it is, by column; undefined: the number of the row is shown. */
-  readonly keysOf: (row: DifferentRow) => Readonly<Record<string, string | null>> | undefined;
-}
-
-type Named<K extends Measures["kind"]> = readonly [string, Extract<Measures, { kind: K }>];
-
-function ofKind<K extends Measures["kind"]>(columns: ShownAgreement["columns"], kind: K): Named<K>[] {
-  return [...columns].flatMap(([name, found]) =>
-    found.kind === kind ? [[name, found as Extract<Measures, { kind: K }>] as const] : [],
-  );
 }
 
 /** The figures of all columns as tables. */
-export function agreementTables({ columns, tolerance, names, width }: Omit<ShownAgreement, "keysOf">): string[] {
-  const numbers = ofKind(columns, "numbers");
-  const labels = ofKind(columns, "labels");
-  const vectors = ofKind(columns, "vectors");
-  const times = ofKind(columns, "times");
+export function agreementTables({ columns, tolerance, names, width }: ShownAgreement): string[] {
+  const ofKind = <K extends Measures["kind"]>(kind: K): [string, Extract<Measures, { kind: K }>][] =>
+    [...columns].flatMap(([name, found]) =>
+      found.kind === kind ? [[name, found as Extract<Measures, { kind: K }>]] : [],
+    );
+  const tableOf = (
+    title: string,
+    head: readonly string[],
+    rows: string[][],
+    fit: Omit<FitOptions, "width">,
+  ): string[] => (rows.length === 0 ? [] : [title, ...fitTable([head, ...rows], { width, ...fit })]);
+
+  const numbers = ofKind("numbers").map(([name, found]) =>
+    [name].concat(
+      numberFigures.map(([json, , of]) => (json === beyond ? share(of(found), found.rows) : figure(of(found)))),
+    ),
+  );
+  const heads = numberFigures.map(([json, head]) => (json === beyond ? `${head} ${tolerance}` : head));
+  const labels = ofKind("labels");
+  const flips = labels.flatMap(([name, found]) => [
+    ...flipRows(found).map((row) => [name].concat(row)),
+    ...(found.flips.length > shownFlips ? [[name, "more pairs", "", ""]] : []),
+  ]);
+  const vectors = ofKind("vectors").map(([name, { meanCosine, lowestCosine, without }]) => [
+    name,
+    figure(meanCosine),
+    figure(lowestCosine),
+    showCount(without),
+  ]);
   return [
-    ...(numbers.length === 0 ? [] : numberLines(numbers, { tolerance, width })),
-    ...(labels.length === 0 ? [] : labelLines(labels, { names, width })),
-    ...(vectors.length === 0 ? [] : vectorLines(vectors, width)),
-    ...(times.length === 0 ? [] : timeLines(times, width)),
+    ...tableOf("numbers", ["column", ...heads], numbers, {
+      right: [1, 2, 3, 4, 5, 6, 7, 8],
+      leaveOut: dispensable.map((name) => heads.indexOf(name) + 1),
+    }),
+    ...tableOf(
+      "labels",
+      ["column", "equal", "PSI"],
+      labels.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]),
+      { right: [1, 2], leaveOut: [2] },
+    ),
+    ...tableOf("labels that differ", ["column", ...names, "rows"], flips, {
+      right: [3],
+      leaveOut: labels.length === 1 ? [0, 3] : [3],
+    }),
+    ...tableOf("vectors", ["column", "mean cosine", "lowest", "rows without"], vectors, {
+      right: [1, 2, 3],
+      leaveOut: sameValueFirst(vectors, [1, 3]),
+    }),
+    ...tableOf(
+      "dates and times",
+      ["column", "equal", "largest shift"],
+      ofKind("times").map(([name, found]) => [name, share(found.equal, found.rows), showShift(found.largestShift)]),
+      { right: [1, 2], leaveOut: [2] },
+    ),
   ];
+}
+
+const shownFlips = 10;
+
+/** The pairs of labels that differ in most rows, with their rows. */
+export function flipRows({ flips }: Extract<Measures, { kind: "labels" }>): string[][] {
+  return flips.slice(0, shownFlips).map(({ one, other, rows }) => [one, other, showCount(rows)]);
 }
 
 /** Columns that are not compared, with the reason. */
@@ -141,8 +199,31 @@ export function apartTable(
 }
 
 /** The rows that differ most, a table for each column. */
-export function differentRowTables(shown: ShownAgreement): string[] {
-  return [...shown.columns].flatMap(([name, measures]) => differentLines(shown, name, measures));
+export function differentRowTables({ columns, names, width }: ShownAgreement): string[] {
+  return [...columns].flatMap(([column, measures]) => {
+    const { kind, most } = measures;
+    const { head, rows, hasDistance } = differentRows(measures, names);
+    const leaveOut = hasDistance ? [head.length - 1] : []; // it follows from the values
+    const title = `rows that differ${kind === "labels" ? "" : " most"} in ${column}`;
+    return most.length === 0 ? [] : [title].concat(fitTable([head].concat(rows), { width, leaveOut }));
+  });
+}
+
+/** The rows that differ most in a column, with headings. Their keys come first, or else their number. */
+export function differentRows(
+  { kind, most }: Measures,
+  names: Names,
+): { readonly head: string[]; readonly rows: string[][]; readonly hasDistance: boolean } {
+  const keys = Object.keys(most[0]?.keys ?? {});
+  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
+  const rows = most.map((row) => [
+    ...(keys.length === 0 ? [String(row.row)] : keys.map((key) => row.keys?.[key] ?? "NULL")),
+    row.one,
+    row.other,
+    ...distance.map(() => (kind === "times" ? showShift(row.distance) : figure(row.distance))),
+  ]);
+  const head = [...(keys.length === 0 ? ["row"] : keys), ...names, ...distance];
+  return { head, rows, hasDistance: distance.length > 0 };
 }
 
 /** The figures of a column in one line. */
@@ -175,97 +256,6 @@ function shownFigure(value: number): string {
 /** Of the figures, a narrow terminal may do without these, the least important first. */
 const dispensable = ["p90", "median", "rank correlation", "p99", "PSI", "mean difference", "largest"];
 
-function numberLines(
-  columns: readonly Named<"numbers">[],
-  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
-): string[] {
-  const head = [
-    "column",
-    "mean difference",
-    "median",
-    "p90",
-    "p99",
-    "largest",
-    `rows beyond ${tolerance}`,
-    "rank correlation",
-    "PSI",
-  ];
-  const rows = columns.map(([name, found]) => [
-    name,
-    figure(found.meanDifference),
-    figure(found.medianDifference),
-    figure(found.p90Difference),
-    figure(found.p99Difference),
-    figure(found.largestDifference),
-    share(found.beyond, found.rows),
-    figure(found.rankCorrelation),
-    figure(found.psi),
-  ]);
-  return [
-    "numbers",
-    ...fitTable([head, ...rows], {
-      right: [1, 2, 3, 4, 5, 6, 7, 8],
-      width,
-      leaveOut: dispensable.map((name) => head.indexOf(name)),
-    }),
-  ];
-}
-
-/** The number of pairs of labels that are shown. */
-const shownFlips = 10;
-
-function labelLines(
-  columns: readonly Named<"labels">[],
-  { names, width }: Pick<ShownAgreement, "names" | "width">,
-): string[] {
-  const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]);
-  const flips = columns.flatMap(([name, found]) => {
-    const lines = found.flips
-      .slice(0, shownFlips)
-      .map(({ one, other, rows: flipped }) => [name, one, other, showCount(flipped)]);
-    return found.flips.length > shownFlips ? [...lines, [name, "more pairs", "", ""]] : lines;
-  });
-  return [
-    "labels",
-    ...fitTable([["column", "equal", "PSI"], ...rows], { right: [1, 2], width, leaveOut: [2] }),
-    ...(flips.length === 0
-      ? []
-      : [
-          "labels that differ",
-          ...fitTable([["column", ...names, "rows"], ...flips], {
-            right: [3],
-            width,
-            leaveOut: columns.length === 1 ? [0, 3] : [3],
-          }),
-        ]),
-  ];
-}
-
-function vectorLines(columns: readonly Named<"vectors">[], width: number | undefined): string[] {
-  const rows = columns.map(([name, { meanCosine, lowestCosine, without }]) => [
-    name,
-    figure(meanCosine),
-    figure(lowestCosine),
-    showCount(without),
-  ]);
-  return [
-    "vectors",
-    ...fitTable([["column", "mean cosine", "lowest", "rows without"], ...rows], {
-      right: [1, 2, 3],
-      width,
-      leaveOut: sameValueFirst(rows, [1, 3]),
-    }),
-  ];
-}
-
-function timeLines(columns: readonly Named<"times">[], width: number | undefined): string[] {
-  const rows = columns.map(([name, found]) => [name, share(found.equal, found.rows), showShift(found.largestShift)]);
-  return [
-    "dates and times",
-    ...fitTable([["column", "equal", "largest shift"], ...rows], { right: [1, 2], width, leaveOut: [2] }),
-  ];
-}
-
 /** "2 days", "1 day 02:03:04.5", "00:00:00.000000001": in nanoseconds below a day, to which float64 is exact. */
 function showShift(seconds: number): string {
   if (!Number.isFinite(seconds)) {
@@ -283,36 +273,6 @@ function showShift(seconds: number): string {
 
 const secondsPerDay = 86_400;
 const nanosPerDay = 86_400_000_000_000n;
-
-/** The rows that differ most in a column. */
-function differentLines(
-  { names, width, keysOf }: Pick<ShownAgreement, "names" | "width" | "keysOf">,
-  column: string,
-  { kind, most }: Measures,
-): string[] {
-  const [first] = most;
-  if (first === undefined) {
-    return [];
-  }
-  const keys = Object.keys(keysOf(first) ?? {});
-  const lines = most.map((row) => {
-    const values = keys.map((key) => keysOf(row)?.[key] ?? "NULL");
-    return [
-      ...(keys.length === 0 ? [String(row.row)] : values),
-      row.one,
-      row.other,
-      ...(kind === "labels" ? [] : [kind === "times" ? showShift(row.distance) : figure(row.distance)]),
-    ];
-  });
-  const heads = keys.length === 0 ? ["row"] : keys;
-  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
-  const head = [...heads, ...names, ...distance];
-  const leaveOut = distance.map(() => head.length - 1); // it follows from the values
-  return [
-    `rows that differ${kind === "labels" ? "" : " most"} in ${column}`,
-    ...fitTable([head, ...lines], { width, leaveOut }),
-  ];
-}
 
 /** Six digits that count; "" for NaN. */
 export function figure(value: number): string {
@@ -351,17 +311,12 @@ export function comparedRows({ compared, missed, repeated }: RunComparison): str
  * @param width characters in a line of the terminal; undefined: there is none
  */
 export function comparisonTables(result: RunComparison, width?: number): string[] {
-  const { model, apart } = result;
-  const shown = { ...shownAgreement(result), width };
+  const { model, columns, apart, tolerance } = result;
+  const shown = { columns: new Map(columns), tolerance, names: modelNames, width };
   return [
     `${modelNames[1]} ${model}: ${comparedRows(result)}`,
     ...agreementTables(shown),
     ...apartTable(apart, width),
     ...differentRowTables(shown),
   ];
-}
-
-/** The agreement as tables show it. */
-function shownAgreement({ columns, tolerance }: RunComparison): ShownAgreement {
-  return { columns: new Map(columns), tolerance, names: modelNames, keysOf: ({ keys }) => keys };
 }

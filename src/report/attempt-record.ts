@@ -148,26 +148,20 @@ export interface NullFeatures {
   readonly rows: number;
 }
 
-/** A span that this attempt committed. */
 interface CommittedSpan {
   readonly rowCount: number;
   readonly profile: SpanProfile;
   readonly rejects: readonly RejectedRow[];
   readonly filtered: number;
-  /** Rows that took the prediction of an earlier run. */
   readonly reused: number;
-  /** Rows that compiled trees scored. */
   readonly byTrees: number;
 }
 
-/** Totals over the spans that this attempt committed. */
 interface AttemptCounts {
   readonly rowsScored: number;
   readonly rowsRejected: number;
   readonly rowsFiltered: number;
-  /** Scored rows that took the prediction of an earlier run. */
   readonly rowsReused: number;
-  /** The scored rows that the model's compiled trees computed. */
   readonly rowsByTrees: number;
   readonly spansCommitted: number;
 }
@@ -239,87 +233,47 @@ export interface RecordOptions {
 /** Makes an empty record. */
 export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOptions): AttemptRecord {
   const stages = createStageTimes(nowMs, onStage);
-  const timeline = createTimeline();
-  const tally = createTally();
-  const scores = createScores();
-  const state: RecordState = {};
-  const ranMs = (): number => (state.beganMs === undefined ? 0 : (state.endedMs ?? nowMs()) - state.beganMs);
-  return {
+  const counts = { rowsScored: 0, rowsRejected: 0, rowsFiltered: 0, rowsReused: 0, rowsByTrees: 0, spansCommitted: 0 };
+  const rejectReasons = new Map<RejectReason, number>();
+  const unitsReadAgain = new Map<string, number>();
+  let [beganMs, endedMs]: (number | undefined)[] = [];
+  let scored: SpanProfile | undefined;
+  const ranMs = (): number => (beganMs === undefined ? 0 : (endedMs ?? nowMs()) - beganMs);
+  const record: { -readonly [K in keyof AttemptRecord]: AttemptRecord[K] } = {
     info,
     stages,
     startedMs: dateMs(),
-    ...tally.facts,
-    timeline,
-    ...scores.facts,
+    counts,
+    rejectReasons,
+    unitsReadAgain,
+    timeline: createTimeline(),
+    run: undefined,
+    review: undefined,
+    engine: undefined,
     inputWaitSeconds: 0,
     comparingMs: 0,
     nullFeatures: undefined,
     rowsToScore: undefined,
     lateCall: undefined,
-    get run() {
-      return state.run;
-    },
-    get review() {
-      return state.review;
-    },
-    get engine() {
-      return state.engine;
-    },
     get seconds() {
       return ranMs() / 1000;
     },
     get engineBusy() {
-      const available = (state.engine?.sessions ?? 0) * ranMs();
+      const available = (record.engine?.sessions ?? 0) * ranMs();
       return available === 0 ? null : stages.ms.infer / available;
     },
-    setRun: (run) => void (state.run = run),
-    setReview: (review) => void (state.review = review),
+    profile: () => scored,
+    scores: () => [...(scored?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
+    setRun: (run) => void (record.run = run),
+    setReview: (review) => void (record.review = review),
     startScoring(engine) {
-      state.engine = engine;
-      state.beganMs = nowMs();
-      delete state.endedMs; // set by a run that this attempt only published
+      record.engine = engine;
+      beganMs = nowMs();
+      endedMs = undefined; // set by a run that this attempt only published
     },
-    addRows: (rows) => timeline.add(ranMs(), rows),
-    addSpan(span) {
-      tally.add(span);
-      scores.add(span.profile);
-    },
-    finish: () => void (state.endedMs = nowMs()),
-  };
-}
-
-interface RecordState {
-  run?: RunInfo;
-  review?: RunReview | undefined;
-  engine?: EngineInfo | undefined;
-  beganMs?: number;
-  endedMs?: number;
-}
-
-type TallyFacts = Pick<AttemptRecord, "counts" | "rejectReasons" | "unitsReadAgain" | "addFailedUnit">;
-
-interface Tally {
-  readonly facts: TallyFacts;
-  readonly add: (span: CommittedSpan) => void;
-}
-
-function createTally(): Tally {
-  const counts = {
-    rowsScored: 0,
-    rowsRejected: 0,
-    rowsFiltered: 0,
-    rowsReused: 0,
-    rowsByTrees: 0,
-    spansCommitted: 0,
-  };
-  const rejectReasons = new Map<RejectReason, number>();
-  const unitsReadAgain = new Map<string, number>();
-  const addFailedUnit = (kind: string): void => {
-    unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1);
-  };
-  return {
-    facts: { counts, rejectReasons, unitsReadAgain, addFailedUnit },
-    add({ rowCount, rejects, filtered, reused, byTrees }) {
+    addRows: (rows) => record.timeline.add(ranMs(), rows),
+    addFailedUnit: (kind) => void unitsReadAgain.set(kind, (unitsReadAgain.get(kind) ?? 0) + 1),
+    addSpan({ rowCount, rejects, filtered, reused, byTrees, profile: { rows, bins, columns } }) {
       counts.rowsScored += rowCount;
       counts.rowsRejected += rejects.length;
       counts.rowsFiltered += filtered;
@@ -329,27 +283,12 @@ function createTally(): Tally {
       for (const { reason } of rejects) {
         rejectReasons.set(reason, (rejectReasons.get(reason) ?? 0) + 1);
       }
-    },
-  };
-}
-
-interface Scores {
-  readonly facts: Pick<AttemptRecord, "profile" | "scores">;
-  add(profile: SpanProfile): void;
-}
-
-function createScores(): Scores {
-  let merged: SpanProfile | undefined;
-  return {
-    add({ rows, bins, columns }) {
       const profile = { ...noRows, rows, bins, columns };
-      merged = merged === undefined ? profile : mergeProfiles(merged, profile);
+      scored = scored === undefined ? profile : mergeProfiles(scored, profile);
     },
-    facts: {
-      profile: () => merged,
-      scores: () => [...(merged?.columns ?? [])].flatMap(([name, profile]) => scoreSummary(name, profile) ?? []),
-    },
+    finish: () => void (endedMs = nowMs()),
   };
+  return record;
 }
 
 /** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
@@ -415,7 +354,6 @@ export function idleReport(
   };
 }
 
-/** Seconds that are worth a word. */
 const mentionedSeconds = 1;
 
 /**
@@ -454,7 +392,6 @@ function between(file: string, stem: string, extension: string): string {
   return file.endsWith(extension) ? file.slice(stem.length, file.length - extension.length) : "";
 }
 
-/** Splits a path as Node's `path.parse` splits its base name. */
 function splitAtExtension(path: string): readonly [string, string] {
   const extension = /[^/.][^/]*?(\.[^./]*)$/.exec(path)?.[1] ?? "";
   return [path.slice(0, path.length - extension.length), extension];

@@ -96,7 +96,6 @@ export function latenessOf(
   return expectedEndMs > deadlineMs ? { deadlineMs, expectedEndMs } : undefined;
 }
 
-/** A URL to call, and what to send. */
 interface Ping {
   /** The key of the spec ("report.on_failure"), for messages: the URL may contain a secret, and is never written. */
   readonly key: string;

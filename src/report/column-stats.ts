@@ -292,7 +292,6 @@ function valueStats(profile: NumberColumn | ValueColumn): Pick<ColumnStats, "dif
   };
 }
 
-/** The most frequent values that the profile names. */
 function frequentValues(
   profile: ColumnProfile,
 ): readonly { readonly key: number; readonly value: string; readonly rows: number }[] {

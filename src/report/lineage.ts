@@ -3,7 +3,6 @@ import type { Finding, Level } from "../checks/check.js";
 import type { JobSpec } from "../spec/job-spec.js";
 import { hideCredentials } from "../spec/secrets.js";
 import { bucketName, isObjectUri, parseObjectUri } from "../spec/uri.js";
-import type { ExitCode } from "../util/errors.js";
 import { shown } from "../util/shown-numbers.js";
 import type { AttemptRecord, RunInfo } from "./attempt-record.js";
 import { exitCodeOfOutcome, type Outcome, statusOf } from "./report.js";
@@ -38,7 +37,7 @@ const facetSchemas = {
 
 /** Makes the event at the start of an attempt. */
 export function startEvent(lineage: LineageRun, record: AttemptRecord): Json {
-  return eventOf(lineage, record, { eventType: "START", atMs: record.startedMs });
+  return eventOf(lineage, record, "START", record.startedMs);
 }
 
 /** Makes the event at the end of an attempt: COMPLETE, ABORT if a signal stopped it, or FAIL, also for a held run. */
@@ -48,13 +47,11 @@ export function endEvent(
 ): Json {
   const exitCode = exitCodeOfOutcome(outcome);
   const eventType = exitCode === 0 ? "COMPLETE" : exitCode === 130 || exitCode === 143 ? "ABORT" : "FAIL";
-  const status = statusOf(outcome);
-  const end = {
-    facts: { status, exit_code: exitCode },
+  return eventOf(lineage, record, eventType, endedMs, {
+    facts: { status: statusOf(outcome), exit_code: exitCode },
     message: messageOf(record, outcome),
     rows: rowsOf(record, outcome),
-  };
-  return eventOf(lineage, record, { eventType, atMs: endedMs, end });
+  });
 }
 
 /** A decision on a held run after it was carried out. */
@@ -70,18 +67,10 @@ export function decidedEvent(lineage: LineageRun, { record, state, by, reason }:
   const facts = { status: state, decided_by: by, ...(reason === null ? {} : { reason: hideCredentials(reason) }) };
   const rows = state === "published" ? record.review?.profile.rows : undefined;
   const eventType = state === "published" ? "COMPLETE" : "ABORT";
-  return eventOf(lineage, record, { eventType, atMs, end: { facts, message: undefined, rows } });
+  return eventOf(lineage, record, eventType, atMs, { facts, message: undefined, rows });
 }
 
-interface Moment {
-  readonly eventType: "START" | "COMPLETE" | "ABORT" | "FAIL";
-  /** Milliseconds since 1970. */
-  readonly atMs: number;
-  /** The fields of the last event; undefined at the start. */
-  readonly end?: End;
-}
-
-/** The fields that only the last event of an attempt has. */
+/** What only the last event of an attempt has. */
 interface End {
   readonly facts: Json;
   readonly message: string | undefined;
@@ -89,26 +78,56 @@ interface End {
   readonly rows: number | undefined;
 }
 
-function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, end }: Moment): Json {
+function eventOf(
+  { id, namespace, parent, inputs, output }: LineageRun,
+  record: AttemptRecord,
+  eventType: "START" | "COMPLETE" | "ABORT" | "FAIL",
+  atMs: number,
+  end?: End,
+): Json {
   const { info, run } = record;
-  const { namespace, inputs, output } = lineage;
-  const facet = facetsBy(producerOf(record));
+  const { index: worker, count: workers } = info.worker;
+  const version = info.versions["infer-batch"];
+  const producer = `pkg:npm/infer-batch@${version ?? "0"}`; // https://github.com/package-url/purl-spec
+  const facet = (name: keyof typeof facetSchemas, fields: Json | undefined): Json =>
+    fields === undefined
+      ? {}
+      : { [name]: { _producer: producer, _schemaURL: `${spec}/${facetSchemas[name]}`, ...fields } };
+  const quality = (of: "inputs" | "output", datasets: number): Json => {
+    const results = end && record.review?.verdict?.verdict.results;
+    const all = results === undefined ? [] : assertionsOf(results, run, of);
+    const assertions = all.slice(0, Math.ceil(mostAssertions / datasets));
+    return facet("dataQualityAssertions", assertions.length === 0 ? undefined : { assertions });
+  };
   return {
     eventType,
     eventTime: new Date(atMs).toISOString(),
-    producer: producerOf(record),
+    producer,
     schemaURL: eventSchema,
-    run: { runId: lineage.id, facets: runFacets(lineage, record, end) },
+    run: {
+      runId: id,
+      facets: {
+        ...facet("processing_engine", { name: "infer-batch", version: version ?? "" }),
+        ...facet("parent", parent && { ...parent }),
+        ...facet("inferBatch_model", run && modelOf(run)),
+        ...facet("inferBatch_run", run && end && { run_id: run.runId, ...end.facts, worker, workers }),
+        ...facet(
+          "errorMessage",
+          end?.message === undefined
+            ? undefined
+            : { message: hideCredentials(end.message), programmingLanguage: "JavaScript" },
+        ),
+      },
+    },
     job: {
       namespace,
       name: info.job,
       facets: facet("jobType", { processingType: "BATCH", integration: "INFER_BATCH", jobType: "JOB" }),
     },
-    inputs: inputs.map(({ namespace: place, name }) => ({
-      namespace: place,
-      name,
-      facets: run === undefined ? {} : facet("schema", { fields: run.inputColumns }),
-      inputFacets: qualityFacet(record, end, "inputs", inputs.length),
+    inputs: inputs.map((dataset) => ({
+      ...dataset,
+      facets: facet("schema", run && { fields: run.inputColumns }),
+      inputFacets: quality("inputs", inputs.length),
     })),
     outputs:
       output === undefined
@@ -116,41 +135,10 @@ function eventOf(lineage: LineageRun, record: AttemptRecord, { eventType, atMs, 
         : [
             {
               ...output,
-              facets: {
-                ...(run === undefined ? {} : facet("schema", { fields: run.outputColumns })),
-                ...qualityFacet(record, end, "output", 1),
-              },
-              outputFacets: end?.rows === undefined ? {} : facet("outputStatistics", { rowCount: end.rows }),
+              facets: { ...facet("schema", run && { fields: run.outputColumns }), ...quality("output", 1) },
+              outputFacets: facet("outputStatistics", end?.rows === undefined ? undefined : { rowCount: end.rows }),
             },
           ],
-  };
-}
-
-/** A package URL, https://github.com/package-url/purl-spec. */
-function producerOf({ info }: Pick<AttemptRecord, "info">): string {
-  return `pkg:npm/infer-batch@${info.versions["infer-batch"] ?? "0"}`;
-}
-
-function facetsBy(producer: string): (name: keyof typeof facetSchemas, facet: Json) => Json {
-  return (name, facet) => ({ [name]: { _producer: producer, _schemaURL: `${spec}/${facetSchemas[name]}`, ...facet } });
-}
-
-function runFacets({ parent }: LineageRun, record: AttemptRecord, end: End | undefined): Json {
-  const { info, run } = record;
-  const facet = facetsBy(producerOf(record));
-  const version = info.versions["infer-batch"] ?? "";
-  const { index: worker, count: workers } = info.worker;
-  const message = end?.message;
-  return {
-    ...facet("processing_engine", { name: "infer-batch", version }),
-    ...(parent === undefined ? {} : facet("parent", { ...parent })),
-    ...(run === undefined ? {} : facet("inferBatch_model", modelOf(run))),
-    ...(run === undefined || end === undefined
-      ? {}
-      : facet("inferBatch_run", { run_id: run.runId, ...end.facts, worker, workers })),
-    ...(message === undefined
-      ? {}
-      : facet("errorMessage", { message: hideCredentials(message), programmingLanguage: "JavaScript" })),
   };
 }
 
@@ -162,20 +150,9 @@ function messageOf({ review }: AttemptRecord, outcome: Outcome): string | undefi
     return line === undefined || findings === "" ? line : `${line}: ${findings}`;
   }
   const { code, message, exitCode } = outcome;
-  return mayShowRows(exitCode) ? `${actOf(message)} (${code})` : message;
-}
-
-/**
- * Whether messages with this exit code may contain values of rows: errors about bad data, which may quote a database,
- * and bugs.
- */
-function mayShowRows(exitCode: ExitCode): boolean {
-  return exitCode === 65 || exitCode === 1;
-}
-
-function actOf(message: string): string {
-  const [act = "", finding] = message.split(": ");
-  return finding === undefined ? "the attempt ended" : act;
+  // Errors about bad data may quote a database, and bugs anything: values of rows are left out.
+  const [act, finding] = message.split(": ");
+  return exitCode === 65 || exitCode === 1 ? `${finding === undefined ? "the attempt ended" : act} (${code})` : message;
 }
 
 /** Describes the model, without the query of its URL, which may be a signature that gives access. */
@@ -186,19 +163,6 @@ function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
 
 /** The limit of assertions about the inputs of a run together, and about its output. The worst results come first. */
 const mostAssertions = 300;
-
-/** The facet with the results of checks; none at the start, and for a run without a verdict. */
-function qualityFacet(
-  { review, run, info }: AttemptRecord,
-  end: End | undefined,
-  of: "inputs" | "output",
-  datasets: number,
-): Json {
-  const results = end === undefined ? undefined : review?.verdict?.verdict.results;
-  const all = results === undefined ? [] : assertionsOf(results, run, of);
-  const assertions = all.slice(0, Math.ceil(mostAssertions / datasets));
-  return assertions.length === 0 ? {} : facetsBy(producerOf({ info }))("dataQualityAssertions", { assertions });
-}
 
 /**
  * Returns the number of rows that the run has published; undefined if it has not, or if other attempts scored rows
@@ -261,7 +225,6 @@ function measuredIn({ check, measured }: Finding): number | undefined {
   return typeof measured === "number" && check !== "range" ? measured : undefined;
 }
 
-/** The limit of findings in a message. */
 const mostFindings = 5;
 
 /** Names the checks that hold a run, without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
@@ -346,7 +309,6 @@ export function tableDataset(
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The run of a scheduler that started this attempt. */
 interface ParentRun {
   readonly run: { readonly runId: string };
   readonly job: { readonly namespace: string; readonly name: string };

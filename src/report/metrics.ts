@@ -16,13 +16,9 @@ export interface MetricsState {
   readonly endedMs: number | undefined;
 }
 
-/** The gauge with the last success of a job. */
 const lastSuccess = "infer_batch_last_success_timestamp_seconds";
-/** What it means. */
 const lastSuccessHelp = "When an attempt last ended well, or a run was approved; kept when an attempt fails";
-/** The gauge with the exit code of an attempt. */
 const exitCodeMetric = "infer_batch_exit_code";
-/** The gauge with the start of an attempt, which all metrics have. */
 const startedMetric = "infer_batch_started_timestamp_seconds";
 const infoMetric = "infer_batch_info";
 
@@ -149,18 +145,15 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
 }
 
 function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
-  const { attempt, run } = engine?.spending?.() ?? {};
+  const { attempt, run, requestsLost } = engine?.spending?.() ?? {};
+  const lostHelp = "Requests of the attempt that got no answer, and may have been paid for";
   return [
     one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
     { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokenSamples(attempt) },
     one("infer_batch_cost", "Cost of these answers", attempt?.cost),
     { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
     one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
-    one(
-      "infer_batch_requests_lost",
-      "Requests of the attempt that got no answer, and may have been paid for",
-      engine?.spending?.().requestsLost,
-    ),
+    one("infer_batch_requests_lost", lostHelp, requestsLost),
   ];
 }
 
@@ -212,7 +205,6 @@ function escapeLabel(value: string): string {
   return value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
 }
 
-/** The labels that tell the metrics of one job and worker from those of others. */
 type AttemptLabels = Pick<AttemptInfo, "job" | "worker">;
 
 /** Metrics of an earlier attempt that this attempt repeats. */
@@ -249,16 +241,13 @@ interface Gauge {
 type Labels = Readonly<Record<string, string>>;
 
 const checkMetric = "infer_batch_check";
-/** The gauge that each check of a run has. */
 const checkResultMetric = `${checkMetric}_result`;
 
 /** The limit of results that have gauges. The worst results come first. */
 const mostChecks = 300;
 
-/** The values of `infer_batch_check_result`. Higher is worse. */
 const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 
-/** Makes gauges of each check of the run and its columns; none for a run without a verdict. */
 function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
   const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
@@ -295,32 +284,22 @@ function worstByColumn(results: readonly Finding[]): Finding[] {
   return sorted.slice(0, mostChecks);
 }
 
-/** The gauge with the state of a run. */
 const stateMetric = "infer_batch_run_state";
 const states = ["unfinished", "held", "published", "discarded"] as const;
-/** The state of a run in its metrics. */
 type MetricsRunState = (typeof states)[number];
 
-/** Makes a gauge with a sample for each state: 1 for the state of the run when the attempt ended, 0 for the others. */
 function stateGauge(outcome: Outcome | undefined): Gauge {
-  const state = stateAfter(outcome);
+  const status = outcome?.kind === "done" ? outcome.report.status : undefined; // else it is running, or it failed
+  const state =
+    status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
   return {
     name: stateMetric,
     help: "1 for the state of the run after the attempt",
     samples: states.map((each) => ({
       labels: { state: each },
-      value: state === undefined ? undefined : Number(each === state),
+      value: status === undefined ? undefined : Number(each === state),
     })),
   };
-}
-
-/** Returns the state of the run after an attempt; undefined: the attempt is running, or it failed. */
-function stateAfter(outcome: Outcome | undefined): MetricsRunState | undefined {
-  if (outcome?.kind !== "done") {
-    return undefined;
-  }
-  const { status } = outcome.report;
-  return status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";
 }
 
 /**

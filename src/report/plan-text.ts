@@ -20,17 +20,13 @@ import { printable } from "../util/texts.js";
 const shownShards = 10;
 const shownColumns = 8;
 
-/** The findings of a dry run at the target. */
 interface FoundTarget {
-  /** The name of the target in messages. */
   readonly target: string;
   /** The run that is there, with its status; undefined: there is none, or it is not known. */
   readonly found?: string | undefined;
-  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 
-/** The state of a plan's target, and what its run will take. */
 interface PlannedTarget extends FoundTarget {
   /** What the run will take; undefined: predictions are free. */
   readonly estimate?: PlanEstimate | undefined;
@@ -235,7 +231,6 @@ export interface PlanEstimate {
   readonly limits: { readonly tokens: number | undefined; readonly cost: number | undefined };
 }
 
-/** The estimate as a line for people. */
 function estimateText(estimate: PlanEstimate): string {
   const { requests, promptTokens, mostCompletionTokens, mostCost, limits } = estimate;
   const most = mostCompletionTokens === undefined ? "" : `, at most ${showCount(mostCompletionTokens)} out`;
@@ -249,7 +244,6 @@ function estimateText(estimate: PlanEstimate): string {
   return `about ${count(requests, "prompt")}, ${showCount(promptTokens)} tokens in (${countedText(estimate)})${most}${cost}${limit}`;
 }
 
-/** How input tokens were counted, and by which share they may be wrong. */
 function countedText({ error, tokenizer, measuredRows, templateTokens }: PlanEstimate): string {
   const share = `±${Math.ceil(error * 100)}%`;
   if (tokenizer === undefined) {

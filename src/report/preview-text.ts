@@ -13,7 +13,6 @@ export interface ScoredRows {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** The number of columns to which a value is cut on a terminal. */
 const widest = 32;
 
 /**

@@ -100,7 +100,6 @@ export function barText(rate: ScoringRate, total: number, columns: number): stri
 
 /** Measures rows per second over the last 30 seconds, since a run's first seconds (warm-up) and its pauses mislead. */
 interface ScoringRate {
-  /** Counts rows that were scored by now. */
   add(rows: number): void;
   readonly done: number;
   readonly rowsPerSecond: number;

@@ -100,7 +100,6 @@ export interface VerdictReport {
 interface DecidedReport {
   /** The error that the attempt ends with: exit code 67. */
   readonly error: JobError;
-  /** Whether this attempt made the verdict that holds the run. */
   readonly isOwnVerdict: boolean;
   /** Set if this attempt is to call `report.on_held`. */
   readonly heldCall?: DueCall | undefined;
@@ -224,16 +223,15 @@ export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
 }
 
-/** Rows for each second. */
 function rate({ rowsScored, seconds }: RunReport): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 
 /** What a run paid for, in a line: "20 answers, 1,204 tokens in (12 cached), 80 out, cost 0.0021". */
-export function spentText({ answers, promptTokens, cachedTokens, completionTokens, cost }: SpentReport): string {
-  const cached = cachedTokens === 0 ? "" : ` (${showCount(cachedTokens)} cached)`;
+export function spentText({ answers, cost, ...tokens }: RecordedSpending): string {
+  const cached = tokens.cached_tokens === 0 ? "" : ` (${showCount(tokens.cached_tokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
-  return `${count(answers, "answer")}, ${showCount(promptTokens)} tokens in${cached}, ${showCount(completionTokens)} out${money}`;
+  return `${count(answers, "answer")}, ${showCount(tokens.prompt_tokens)} tokens in${cached}, ${showCount(tokens.completion_tokens)} out${money}`;
 }
 
 /** An amount of money: whole cents, or more digits where it is less than one. */
@@ -304,7 +302,6 @@ export function reportText(report: RunReport): string {
   return `${runId}: ${status}, ${attemptText(report)}${endText(report)}`;
 }
 
-/** What an attempt that scored rows has made of them, and how fast. */
 function attemptText(report: RunReport): string {
   const { rowsRejected, rowsFiltered, rowsReused, spansResumed } = report;
   const reused = rowsReused === 0 ? "" : `, ${showCount(rowsReused)} of them reused`;
@@ -315,9 +312,9 @@ function attemptText(report: RunReport): string {
   return `${count(report.rowsScored, "row")} scored in ${seconds} s (${showRate(rate(report))})${reused}${rejected}${filtered}${resumed}`;
 }
 
-/** What the run has spent, what its checks say, and where its rows are. */
 function endText({ status, output, spending, verdict }: RunReport): string {
-  const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
+  const spent =
+    spending === undefined ? "" : `; ${spentText(spentFields(spending.run))}${lostText(spending.requestsLost)}`;
   const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
   return `${spent}${where}`;
 }
@@ -368,7 +365,6 @@ export interface ServerReport {
   readonly urls: readonly UrlReport[];
 }
 
-/** The requests of an attempt to one of several servers. */
 interface UrlReport {
   readonly url: string;
   readonly requests: number;
@@ -480,10 +476,9 @@ function roundedCost(cost: number): number {
 export function spendingText({ attempt, run, rowsReused, requestsLost }: SpendingReport): string {
   const own = attempt.answers === run.answers ? "" : `; ${count(attempt.answers, "answer")} of them in this attempt`;
   const reused = rowsReused === 0 ? "" : `; ${count(rowsReused, "row")} took an answer that was there`;
-  return `${spentText(run)}${own}${reused}${lostText(requestsLost)}`;
+  return `${spentText(spentFields(run))}${own}${reused}${lostText(requestsLost)}`;
 }
 
-/** The part of a line about spending that says how many answers were lost. */
 function lostText(requestsLost: number): string {
   return requestsLost === 0 ? "" : `; ${count(requestsLost, "request")} got no answer, and may have been paid for`;
 }
@@ -493,7 +488,7 @@ export type PaidReport = SpentReport | string;
 
 /** The answers that a run has kept, as a line for people. */
 export function paidLine(paid: PaidReport): string {
-  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(paid)}`;
+  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(spentFields(paid))}`;
 }
 
 /** The same under its JSON names. */

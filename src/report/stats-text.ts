@@ -65,7 +65,6 @@ export function statsText({ profile, earlier, state, comparison }: RunStats, wid
   ].join("\n");
 }
 
-/** Says what the numbers beside tonight's are. */
 function usualText(earlier: readonly RunProfile[]): string[] {
   const [first, last] = [earlier[0], earlier.at(-1)];
   if (first === undefined || last === undefined) {
@@ -141,7 +140,6 @@ function cellsOf(columns: readonly TableColumn[], stats: readonly NamedStats[]):
   return [shown.map(({ heading }) => heading), ...stats.map((column) => shown.map(({ cell }) => cell(column)))];
 }
 
-/** The number of values that the table shows for a column. */
 const shownValues = 3;
 
 function detail({ stats: { rows, values = [], vectors }, usual }: NamedStats): string {
@@ -170,8 +168,5 @@ function percentage(part: number | null | undefined): string {
 
 /** Shows a number with four significant digits; a whole part below 10^15 with all digits. */
 function showValue(value: number | null | undefined): string {
-  if (value === null || value === undefined) {
-    return "";
-  }
-  return withDigits(value, 4);
+  return value === null || value === undefined ? "" : withDigits(value, 4);
 }

@@ -31,8 +31,7 @@ function columnWidths(rows: Rows): number[] {
   return widths;
 }
 
-/** How a table is fitted into a terminal. */
-interface FitOptions {
+export interface FitOptions {
   readonly right?: readonly number[];
   /** Columns in a line of the terminal; undefined: there is none, and the table is as wide as its cells. */
   readonly width: number | undefined;

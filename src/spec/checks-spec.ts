@@ -1,8 +1,8 @@
 import { z } from "../util/zod.js";
 import { didYouMean } from "../util/suggest.js";
-import type { PostgresMode } from "./output-spec.js";
 import { isCalendarDate } from "../plan/identity.js";
-import { anyNumber, name, text } from "./values.js";
+import type { PostgresMode } from "./output-spec.js";
+import { anyNumber, name, type Refuse, showFound, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
 export interface ChecksSpec {
@@ -58,9 +58,6 @@ interface ExpectedRun {
   readonly asBaseline: boolean;
 }
 
-/** Marks a custom check, whose message follows the value that was found. */
-const showFound = { showFound: true };
-
 /** A percentage as a share: "60%" is 0.6. */
 function percentage(most: number): z.ZodType<number> {
   const error = `expected a percentage such as 1%, at most ${most}%`;
@@ -73,7 +70,6 @@ function percentage(most: number): z.ZodType<number> {
 
 const number = z.number({ error: "expected a number" });
 
-/** A list of different columns. */
 function columnsSuchAs(example: string): z.ZodArray<typeof name> {
   return z
     .array(name, { error: `expected a list of columns, such as [${example}]` })
@@ -227,38 +223,31 @@ export const checks = z.strictObject(
   { error: "expected a mapping; `checks: {}` has all defaults" },
 ) satisfies z.ZodType<ChecksSpec>;
 
-/** Checks that the target cannot make. @param mode how rows are written to Postgres; undefined: the output is files */
-export function targetProblems(
-  { on_fail: onFail, unique }: ChecksSpec,
+/** Refuses checks that the target cannot make, and runs of `expect` that never come. */
+export function checkChecks(
+  { on_fail: onFail, unique, expect }: ChecksSpec,
   mode: PostgresMode | undefined,
-): { readonly path: (string | number)[]; readonly message: string }[] {
-  return unique !== undefined && onFail === "warn" && (mode === "append" || mode === "upsert")
-    ? [
-        {
-          path: ["checks", "unique"],
-          message: `expected on_fail: hold, since the rows of other runs are in the same table in mode ${mode}`,
-        },
-      ]
-    : [];
-}
-
-/** Params of `expect` that the spec does not declare, and values that are no dates: such an entry would never match. */
-export function expectProblems(
-  { expect }: ChecksSpec,
   params: Readonly<Record<string, string>>,
-): { readonly path: (string | number)[]; readonly message: string }[] {
+  refuse: Refuse,
+): void {
+  if (unique !== undefined && onFail === "warn" && (mode === "append" || mode === "upsert")) {
+    const message = `expected on_fail: hold, since the rows of other runs are in the same table in mode ${mode}`;
+    refuse(["checks", "unique"], message);
+  }
   const names = Object.keys(params);
   const known = names.length === 0 ? ", which has no params" : `; its params are ${names.join(", ")}`;
-  return expect.flatMap((entry: Partial<ChecksSpec["expect"][number]>, index) =>
+  for (const [index, entry] of (expect as readonly Partial<ExpectedRun>[]).entries()) {
     // An entry that was refused has no params yet.
-    Object.entries(entry.params ?? {}).flatMap(([param, value]) => {
+    for (const [param, value] of Object.entries(entry.params ?? {})) {
       const now = params[param];
-      const isUndatable = now !== undefined && isCalendarDate(now) && !isCalendarDate(value);
-      const message =
-        now === undefined
-          ? `\`${param}\` is no param of this spec${didYouMean(param, names) || known}`
-          : `\`${param}\` is a date such as ${now}, and ${value} is not`;
-      return now === undefined || isUndatable ? [{ path: ["checks", "expect", index], message }] : [];
-    }),
-  );
+      if (now === undefined) {
+        refuse(
+          ["checks", "expect", index],
+          `\`${param}\` is no param of this spec${didYouMean(param, names) || known}`,
+        );
+      } else if (isCalendarDate(now) && !isCalendarDate(value)) {
+        refuse(["checks", "expect", index], `\`${param}\` is a date such as ${now}, and ${value} is not`);
+      }
+    }
+  }
 }

@@ -1,5 +1,5 @@
 import { z } from "../util/zod.js";
-import { autoOrCount, autoOrSize, count } from "./values.js";
+import { autoOrCount, autoOrSize, checking, count, type Refuse } from "./values.js";
 
 export interface EngineSpec {
   /** Execution providers in order of preference, each once, `cpu` last; auto: the first one of cuda, webgpu, coreml, dml and cpu that works. */
@@ -40,9 +40,8 @@ export function cpuListedLast(providers: readonly Provider[]): string {
 const mostDevices = 128;
 const deviceError = `expected worker or a number from 0 to ${mostDevices - 1}`;
 
-/** `auto`, or a list of providers. */
 const autoOrProviders = z
-  .union([z.literal("auto"), z.array(z.enum(providerNames)).min(1).superRefine(checkOrder)], {
+  .union([z.literal("auto"), z.array(z.enum(providerNames)).min(1).superRefine(checking(checkOrder))], {
     error: `expected auto or a list of ${providerNames.join(", ")}`,
   })
   .describe(
@@ -86,18 +85,14 @@ export function parseProviders(text: string): EngineSpec["providers"] | undefine
  * Refuses duplicates, and `cpu` before other providers: ONNX Runtime uses the CPU only for operators that no other provider
  * runs, even if `cpu` comes first.
  */
-function checkOrder(providers: readonly Provider[], context: z.RefinementCtx): void {
+function checkOrder(providers: readonly Provider[], refuse: Refuse): void {
   for (const [index, provider] of providers.entries()) {
     if (providers.indexOf(provider) < index) {
-      context.addIssue({ code: "custom", path: [index], message: `\`${provider}\` is named twice` });
+      refuse([index], `\`${provider}\` is named twice`);
     }
   }
   const cpu = providers.indexOf("cpu");
   if (cpu !== -1 && cpu !== providers.length - 1) {
-    context.addIssue({
-      code: "custom",
-      path: [cpu],
-      message: "expected cpu last: it can take the place of all others",
-    });
+    refuse([cpu], "expected cpu last: it can take the place of all others");
   }
 }

@@ -75,7 +75,7 @@ interface Scope {
   readonly lookup: (name: string) => Value | undefined;
   /** Params of the spec, including those that are not yet known at the position of the text. */
   readonly declared: readonly string[];
-  readonly standIns: StandInAccount;
+  readonly standIns: ReturnType<typeof openStandIns>;
   readonly problems: Problem[];
   readonly templates: Map<unknown, string>;
   readonly variables: Map<unknown, string[]>;
@@ -84,30 +84,32 @@ interface Scope {
 
 /** Fills every `${…}` in place, `params` first since the rest refers to them. */
 export function fillDocument(document: YamlDocument, context: SpecContext): Filled {
+  const params = readParams(document);
   const known = new Map<string, Value>();
   const scope: Scope = {
     lookup: (name) => known.get(name) ?? environmentValue(context, name),
-    declared: paramNames(document),
+    declared: params.map(({ name }) => name),
     standIns: openStandIns(context.standIns),
     problems: [],
     templates: new Map(),
     variables: new Map(),
     clock: [],
   };
-  const outputPattern = patternOf(document, scope, ["output"]);
-  const dateParam = dateParamOf(document);
-  const hourParam = hourParamOf(document);
-  const defaults = takeDefaults(document.get("params", true));
+  const outputPattern = patternOf(document, scope);
+  const dateParam = (
+    params.find(({ type }) => type?.type === "date") ??
+    params.find(({ type, node }) => type === undefined && isFromToday(node))
+  )?.name;
+  const hourParam = params.find(({ node }) => isScalar(node) && node.value === "${hour}")?.name;
   fillNode(document.get("timezone", true), ["timezone"], scope);
   for (const [name, text] of Object.entries(clockParamsIn(document.get("timezone"), context.nowMs))) {
     known.set(name, { text, from: "clock" });
   }
-  const params = document.get("params", true);
-  for (const { key, value } of isMap(params) ? params.items : []) {
-    const name = isScalar(key) ? String(key.value) : "";
+  for (const param of params) {
+    const { name } = param;
     const given = Object.hasOwn(context.params, name) ? context.params[name] : undefined;
     const before = scope.problems.length;
-    const text = fillParam(value, { ...defaults, name, given, isDate: name === dateParam }, scope);
+    const text = fillParam(param, given, name === dateParam, scope);
     const isRefused = scope.problems.length > before;
     known.set(name, { text: isRefused ? valueInRefusedSpec : text, from: "param" });
   }
@@ -121,19 +123,40 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
   return { ...scope, dateParam, hourParam, outputPattern };
 }
 
-interface Param extends ReturnType<typeof takeDefaults> {
+interface Param {
   readonly name: string;
-  /** The value given by `--param`. */
-  readonly given: string | undefined;
-  /** Whether the param is the run's logical date. */
-  readonly isDate: boolean;
+  /** Its value; of a param that has a type its default, or an empty text in its place. */
+  readonly node: unknown;
+  readonly type: ParamType | undefined;
+  /** It has a type, and no default. */
+  readonly isRequired: boolean;
+}
+
+/** Reads the params of a spec, and replaces each that has a type by its default. */
+function readParams(document: YamlDocument): readonly Param[] {
+  const params = document.get("params", true);
+  return (isMap(params) ? params.items : []).map((pair) => {
+    const name = isScalar(pair.key) ? String(pair.key.value) : "";
+    const type = typeOf(pair.value);
+    if (type === undefined) {
+      return { name, node: pair.value, type, isRequired: false };
+    }
+    const typed = pair.value as YAMLMap;
+    pair.value = typed.get("default", true) ?? placeOf(typed);
+    return { name, node: pair.value, type, isRequired: !typed.has("default") };
+  });
 }
 
 /** JavaScript loses this key of a mapping. */
 const noName = "nothing can have this name; choose another";
 
 /** Fills in the value of a param, and returns it. "": it has none, which is reported as a problem. */
-function fillParam(node: unknown, { name, given, isDate, types, required }: Param, scope: Scope): string {
+function fillParam(
+  { name, node, type, isRequired }: Param,
+  given: string | undefined,
+  isDate: boolean,
+  scope: Scope,
+): string {
   const path = ["params", name];
   if (name === "__proto__") {
     scope.problems.push({ path, atKey: true, text: noName });
@@ -142,8 +165,7 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
     scope.problems.push({ path, text: paramForms });
     return "";
   }
-  const type = types.get(name);
-  if (given === undefined && type !== undefined && required.has(name)) {
+  if (given === undefined && type !== undefined && isRequired) {
     const standIn = scope.standIns.take(name, type);
     scope.problems.push(...(standIn === undefined ? [missingProblem(name, type)] : []));
     node.value = standIn ?? "";
@@ -159,17 +181,16 @@ function fillParam(node: unknown, { name, given, isDate, types, required }: Para
   if (isDate && given === "") {
     scope.problems.push({ path, text: "--param sets it to an empty text, but it is the date of the run" });
   } else if (scope.problems.length === before) {
-    scope.problems.push(...(type === undefined ? [] : paramProblems(name, text, type)));
-    scope.problems.push(...(type === undefined && isDate ? dateProblems(name, text) : []));
+    scope.problems.push(...valueProblems(name, text, type, isDate));
   }
   return text;
 }
 
 const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
-/** Where the runs of this job with other params write. `output`: the key of the target. */
-function patternOf(document: YamlDocument, { lookup, declared }: Scope, output: readonly string[]): string {
-  const template: unknown = document.getIn([...output, "parquet", "path"]);
+/** Where the runs of this job with other params write. */
+function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
+  const template: unknown = document.getIn(["output", "parquet", "path"]);
   const isParam = (name: string): boolean => declared.includes(name) || clockNames.has(name);
   const filled =
     typeof template === "string"
@@ -181,11 +202,6 @@ function patternOf(document: YamlDocument, { lookup, declared }: Scope, output: 
 function environmentValue({ env }: SpecContext, name: string): Value | undefined {
   const text = Object.hasOwn(env, name) ? env[name] : undefined;
   return text === undefined ? undefined : { text, from: "environment" };
-}
-
-function paramNames(document: YamlDocument): string[] {
-  const params = document.get("params", true);
-  return isMap(params) ? params.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")) : [];
 }
 
 function unknownParams(given: Readonly<Record<string, string>>, declared: readonly string[]): Problem[] {
@@ -263,37 +279,14 @@ function fileProblems(template: string, path: Path): Problem[] {
     : [];
 }
 
-/** The type of a param. */
 type ParamType = { readonly type: "date" | "integer" } | { readonly type: "enum"; readonly values: readonly string[] };
 
 const paramForms =
   'expected a text, number or date, or { type: date, default: "${today}" }; types are date, integer and enum (with values: [a, b])';
 
-/**
- * Returns the name of the run's logical date: the param of type date, else the first param whose value comes from
- * `${today}` or `${yesterday}`, even if `--param` gives it another value.
- */
-function dateParamOf(document: YamlDocument): string | undefined {
-  const params = document.get("params", true);
-  const items = isMap(params) ? params.items : [];
-  const found =
-    items.find(({ value }) => typeOf(value)?.type === "date") ?? items.find(({ value }) => isFromToday(value));
-  return isScalar(found?.key) ? String(found.key.value) : undefined;
-}
-
 function isFromToday(value: unknown): boolean {
   const [, body = ""] = isScalar(value) ? (/^\$\{([^}]*)\}$/.exec(String(value.value)) ?? []) : [];
   return ["today", "yesterday"].includes(parseDateExpression(body)?.name ?? "");
-}
-
-/** Returns the name of the param whose value comes from `${hour}`; undefined: there is none. */
-function hourParamOf(document: YamlDocument): string | undefined {
-  const params = document.get("params", true);
-  const found = (isMap(params) ? params.items : []).find(({ value }) => {
-    const text = isMap(value) ? value.get("default") : isScalar(value) ? value.value : undefined;
-    return text === "${hour}";
-  });
-  return isScalar(found?.key) ? String(found.key.value) : undefined;
 }
 
 const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
@@ -323,29 +316,6 @@ function typeOf(value: unknown): ParamType | undefined {
     : undefined;
 }
 
-/** Replaces each param that has a type by its default. Returns the types, and the names of params without a default. */
-function takeDefaults(params: unknown): {
-  readonly types: ReadonlyMap<string, ParamType>;
-  readonly required: ReadonlySet<string>;
-} {
-  const types = new Map<string, ParamType>();
-  const required = new Set<string>();
-  for (const pair of isMap(params) ? params.items : []) {
-    const type = typeOf(pair.value);
-    if (type === undefined || !isScalar(pair.key)) {
-      continue;
-    }
-    const name = String(pair.key.value);
-    const typed = pair.value as YAMLMap;
-    types.set(name, type);
-    if (!typed.has("default")) {
-      required.add(name);
-    }
-    pair.value = typed.get("default", true) ?? placeOf(typed);
-  }
-  return { types, required };
-}
-
 /** Returns an empty text at the position of a mapping, for messages about it. */
 function placeOf({ range }: YAMLMap): Scalar {
   const node = new Scalar("");
@@ -358,9 +328,9 @@ function textOf({ value, source }: Scalar): string {
   return typeof value === "string" ? value : (source ?? "");
 }
 
-/** Checks the value of a param against its type. */
-function paramProblems(name: string, text: string, type: ParamType): Problem[] {
-  const expected = expectedOf(text, type);
+/** @param isDate whether it is the logical date, which may have no type */
+function valueProblems(name: string, text: string, type: ParamType | undefined, isDate: boolean): Problem[] {
+  const expected = type !== undefined ? expectedOf(text, type) : isDate ? expectedDate(text) : undefined;
   return expected === undefined
     ? []
     : [{ path: ["params", name], text: `found ${text === "" ? "an empty text" : text}, expected ${expected}` }];
@@ -386,27 +356,25 @@ function clockProblem(text: string): string | undefined {
 const takesRange = "; infer-batch backfill takes a range";
 
 /**
- * Checks the value of an untyped param that is the logical date. A text that looks like a date, but is none as the checks read
- * it, would be compared with no earlier run; one that names a date of the clock stands for none. Any other text is allowed: such runs have no date.
+ * What an untyped param that is the logical date should be. A text that looks like a date, but is none as the checks read
+ * it, would be compared with no earlier run; one that names a date of the clock stands for none. Any other text is
+ * allowed: such runs have no date.
  */
-function dateProblems(name: string, text: string): Problem[] {
+function expectedDate(text: string): string | undefined {
   if (isRange(text)) {
-    return [{ path: ["params", name], text: `found ${text}, expected one date${takesRange}` }];
+    return `one date${takesRange}`;
   }
   const clock = clockProblem(text);
   if (clock !== undefined) {
-    return [{ path: ["params", name], text: `found ${text}, expected a date such as 2026-11-23${clock}` }];
+    return `a date such as 2026-11-23${clock}`;
   }
   const [, year = "", month = "", day = ""] = almostDate.exec(text) ?? [];
-  if (year === "" || isCalendarDate(text)) {
-    return [];
-  }
   const padded = `${year}-${month.padStart(2, "0")}-${day.padStart(2, "0")}`;
-  const meant = isCalendarDate(padded) ? `write ${padded}` : `there is no such day`;
-  return [{ path: ["params", name], text: `found ${text}, expected a date written YYYY-MM-DD: ${meant}` }];
+  return year === "" || isCalendarDate(text)
+    ? undefined
+    : `a date written YYYY-MM-DD: ${isCalendarDate(padded) ? `write ${padded}` : "there is no such day"}`;
 }
 
-/** Makes the problem for a param without a default and without a value. */
 function missingProblem(name: string, type: ParamType): Problem {
   return { path: ["params", name], text: `it has no default; set it with --param ${name}=${exampleOf(type)}` };
 }
@@ -439,18 +407,8 @@ const someDate = "1970-01-01";
 /** The value of a param that has none, or a wrong one. What is wrong with the param is reported, and once is enough. */
 const valueInRefusedSpec = someDate;
 
-/** Keeps account of stand-ins and of what is made from them. */
-interface StandInAccount {
-  /** The value of a param without one; undefined: none may stand in, and the command needs it. */
-  readonly take: (name: string, type: ParamType) => string | undefined;
-  /** Takes note of the param `name` at a path. Problems: the runs cannot be found without its value. */
-  readonly use: (name: string, path: readonly (string | number)[]) => Problem[];
-  /** Whether the runs of a param's series can be told with this value of it. */
-  readonly check: (name: string, text: string) => Problem[];
-}
-
-/** Opens an account. `standIns`: undefined: no value may stand in for another one. */
-function openStandIns(standIns: StandIns | undefined): StandInAccount {
+/** Keeps account of stand-ins and of what is made from them. `standIns`: undefined: no value may stand in. */
+function openStandIns(standIns: StandIns | undefined) {
   /** By name of a param that is a stand-in or made from one: the param that has no value. */
   const known = new Map<string, { readonly name: string; readonly type: ParamType }>();
   const needed = new Set<string>();
@@ -463,25 +421,25 @@ function openStandIns(standIns: StandIns | undefined): StandInAccount {
     return [{ path, text: text.replace("no default;", `no default, and ${made} is made from it;`) }];
   };
   return {
-    take(name, type) {
+    /** The value of a param without one; undefined: none may stand in, and the command needs it. */
+    take(name: string, type: ParamType): string | undefined {
       if (standIns === undefined || (standIns === "dates" && type.type !== "date")) {
         return undefined;
       }
       known.set(name, { name, type });
       return type.type === "date" ? someDate : type.type === "enum" ? type.values[0] : "1";
     },
-    use(name, path) {
+    /** Takes note of the param `name` at a path. Problems: the runs cannot be found without its value. */
+    use(name: string, path: Path): Problem[] {
       const missing = known.get(name);
-      if (missing === undefined) {
-        return [];
-      }
       const [section, param] = path;
-      if (section === "params" && param !== undefined) {
+      if (missing !== undefined && section === "params" && param !== undefined) {
         known.set(String(param), missing);
       }
-      return namesRuns(path) ? need(missing, path.join(".")) : [];
+      return missing !== undefined && namesRuns(path) ? need(missing, path.join(".")) : [];
     },
-    check(name, text) {
+    /** Whether the runs of a param's series can be told with this value of it. */
+    check(name: string, text: string): Problem[] {
       const missing = known.get(name);
       return missing === undefined || standIns !== "dates" || isDateText(text) ? [] : need(missing, `params.${name}`);
     },

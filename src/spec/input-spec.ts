@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { count, duration, name, text } from "./values.js";
+import { count, duration, name, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -69,10 +69,12 @@ export const storeKeys = {
   timeouts: z
     .strictObject({
       connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600).default(20).describe("Seconds without a byte before a request is retried. Default: 20."),
+      silence: count(1, 3600)
+        .default(20)
+        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
       request: count(1, 86_400)
         .default(300)
-        .describe("Seconds for one request, which fetches at most 8 MiB. Default: 300."),
+        .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
     .optional()
     .describe("Time limits of requests to a store."),
@@ -87,7 +89,7 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-export interface Problem {
+interface Problem {
   readonly path: (string | number)[];
   readonly message: string;
 }
@@ -194,7 +196,6 @@ export interface InputSpec extends StoreSpec {
 }
 
 interface FreshnessSpec {
-  /** A date or timestamp column of the input. */
   readonly column: string;
   /** A limit in seconds. The run warns if the newest value is older. */
   readonly warn_after?: number | undefined;
@@ -289,18 +290,11 @@ export const input = z.strictObject({
 }) satisfies z.ZodType<InputSpec>;
 
 /** SQL does not tell names by case. */
-export function checkColumnNames(
-  { input: { columns } }: { readonly input: Pick<InputSpec, "columns"> },
-  context: z.RefinementCtx,
-): void {
+export function checkColumnNames({ columns }: Pick<InputSpec, "columns">, refuse: Refuse): void {
   const seen = new Set<string>();
   for (const column of Object.keys(columns)) {
     if (seen.has(column.toLowerCase())) {
-      context.addIssue({
-        code: "custom",
-        path: ["input", "columns", column],
-        message: `column \`${column}\` is computed twice (case does not count)`,
-      });
+      refuse(["input", "columns", column], `column \`${column}\` is computed twice (case does not count)`);
     }
     seen.add(column.toLowerCase());
   }

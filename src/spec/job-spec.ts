@@ -1,22 +1,20 @@
 import { lineageColumns, reuseColumn } from "../binding/contract.js";
 import { JobError } from "../util/errors.js";
 import { z } from "../util/zod.js";
-import { type ChecksSpec, checks, expectProblems, targetProblems } from "./checks-spec.js";
+import { type ChecksSpec, checkChecks, checks } from "./checks-spec.js";
 import { type EngineSpec, engine } from "./engine-spec.js";
 import { type InputSpec, checkColumnNames, input, inputProblems, modelProblems } from "./input-spec.js";
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
-  type PostgresMode,
   type TargetSpecs,
+  checkParquet,
+  checkPostgres,
   parquetOutput,
-  parquetProblems,
   postgresOutput,
-  postgresProblems,
   splitTable,
 } from "./output-spec.js";
-import { checkPromptedChecks } from "./prompt-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
-import { autoOrCount, count, isTimeZone } from "./values.js";
+import { type Refuse, autoOrCount, checking, count, isTimeZone, showFound } from "./values.js";
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
 interface ReuseSpec {
@@ -31,51 +29,8 @@ const reuse = z.strictObject({
     .describe("Columns of output.columns, by their names in the output, that together name a row."),
 }) satisfies z.ZodType<ReuseSpec>;
 
-/** The part of a spec that `reuse` must fit. */
-interface AroundReuse {
-  readonly reuse?: ReuseSpec | undefined;
-  readonly output: {
-    readonly columns: readonly string[];
-    readonly lineage: boolean;
-    readonly postgres?: { readonly mode: PostgresMode } | undefined;
-  };
-}
-
-/** Checks that the rest of a spec allows its `reuse`. */
-function checkReuse({ reuse: given, output }: AroundReuse, context: z.RefinementCtx): void {
-  for (const { path, message } of given === undefined ? [] : problemsOf(given, output)) {
-    context.addIssue({ code: "custom", path: [...path], message });
-  }
-}
-
-function problemsOf(
-  { key }: ReuseSpec,
-  { columns, lineage, postgres }: AroundReuse["output"],
-): { readonly path: readonly (string | number)[]; readonly message: string }[] {
-  const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
-  const missing = key.flatMap((name, index) =>
-    carried.has(name)
-      ? []
-      : [{ path: ["reuse", "key", index], message: `column \`${name}\` is not in output.columns, which must have it` }],
-  );
-  return [
-    ...missing,
-    ...(new Set(key).size < key.length ? [{ path: ["reuse", "key"], message: "a column is named twice" }] : []),
-    ...(postgres?.mode === "append" && !lineage
-      ? [
-          {
-            path: ["reuse"],
-            message:
-              "mode append keeps the rows of all runs in one table: set output.lineage to true, which tells them apart",
-          },
-        ]
-      : []),
-  ];
-}
-
 const plainParam = { type: ["string", "number", "boolean"] };
 
-/** Makes the JSON Schema of a param with a type. */
 function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
   return {
     type: "object",
@@ -130,9 +85,6 @@ interface OutputSpec extends TargetSpecs {
   /** Adds the number of each row in the run, as the run that is compared with this one needs it. No spec says so. */
   readonly numbered?: true | undefined;
 }
-
-/** Marks a custom check, whose message follows the value that was found. */
-const showFound = { showFound: true };
 
 /** A column, or a field of a struct column; its dots become `_` in the output. */
 const columnPath = z
@@ -223,15 +175,18 @@ const job = z.strictObject({
   report: report.prefault({}),
 });
 
-const named = job.superRefine(checkOutputNames).superRefine(checkReferences).superRefine(checkColumnNames);
-const schema = named
-  .superRefine(checkTarget)
-  .superRefine(checkPlaces)
-  .superRefine(checkChecks)
-  .superRefine(checkPromptedChecks)
-  .superRefine(checkReuse)
-  .transform(withDefaults) satisfies z.ZodType<JobSpec>;
-const pipeSchema = named.superRefine(checkPlaces).transform(withDefaults) satisfies z.ZodType<JobSpec>;
+type GivenJob = z.output<typeof job>;
+
+const named = job.superRefine(
+  checking((spec: GivenJob, refuse) => {
+    checkOutputNames(spec, refuse);
+    checkReferences(spec, refuse);
+    checkColumnNames(spec.input, refuse);
+    checkPlaces(spec, refuse);
+  }),
+);
+const schema = named.superRefine(checking(checkTarget)).transform(withDefaults) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.transform(withDefaults) satisfies z.ZodType<JobSpec>;
 
 /**
  * Fills in defaults that depend on other keys. Where checks hold a run with too many rejects, a person decides in place of
@@ -249,12 +204,12 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 /** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
 const longestName = 63 - "_challenger".length;
 
-function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+function checkTarget(spec: GivenJob, refuse: Refuse): void {
   const { parquet, postgres, columns } = spec.output;
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
-    context.addIssue({ code: "custom", path: ["challenger"], message });
+    refuse(["challenger"], message);
   }
   if (
     spec.challenger !== undefined &&
@@ -262,52 +217,59 @@ function checkTarget(spec: z.output<typeof job>, context: z.RefinementCtx): void
     splitTable(postgres.table).table.length > longestName
   ) {
     const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
-    context.addIssue({ code: "custom", path: ["challenger"], message });
+    refuse(["challenger"], message);
   }
   if ((parquet === undefined) === (postgres === undefined)) {
-    context.addIssue({ code: "custom", path: ["output"], message: "expected exactly one of parquet and postgres" });
+    refuse(["output"], "expected exactly one of parquet and postgres");
   }
-  for (const { path, message } of postgres === undefined
-    ? []
-    : postgresProblems(postgres, { columns, outputs: spec.model.outputs })) {
-    context.addIssue({ code: "custom", path: ["output", ...path], message });
+  if (postgres !== undefined) {
+    checkPostgres(postgres, columns, spec.model.outputs, refuse);
+  }
+  if (spec.checks !== undefined) {
+    checkChecks(spec.checks, postgres?.mode, spec.params, refuse);
+  }
+  if (spec.checks?.golden !== undefined && spec.model.prompt !== undefined) {
+    refuse(["checks", "golden"], "golden rows of a language model would be paid for in each attempt");
+  }
+  if (spec.reuse !== undefined) {
+    checkReuse(spec.reuse, spec.output, refuse);
   }
 }
 
-function checkChecks({ checks: given, params, ...spec }: z.output<typeof job>, context: z.RefinementCtx): void {
-  const mode = spec.output.postgres?.mode;
-  const problems = given === undefined ? [] : [...expectProblems(given, params), ...targetProblems(given, mode)];
-  for (const { path, message } of problems) {
-    context.addIssue({ code: "custom", path, message });
+function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {
+  const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
+  for (const [index, column] of key.entries()) {
+    if (!carried.has(column)) {
+      refuse(["reuse", "key", index], `column \`${column}\` is not in output.columns, which must have it`);
+    }
+  }
+  if (new Set(key).size < key.length) {
+    refuse(["reuse", "key"], "a column is named twice");
+  }
+  if (postgres?.mode === "append" && !lineage) {
+    const message =
+      "mode append keeps the rows of all runs in one table: set output.lineage to true, which tells them apart";
+    refuse(["reuse"], message);
   }
 }
 
-function checkPlaces(spec: z.output<typeof job>, context: z.RefinementCtx): void {
-  const { input: from, model: by, output: to } = spec;
-  const ofOutput = to.parquet === undefined ? [] : parquetProblems(to.parquet);
-  for (const { path, message } of [
-    ...inputProblems(from, spec.checks?.golden?.path),
-    ...modelProblems(by),
-    ...ofOutput,
-  ]) {
-    context.addIssue({ code: "custom", path, message, params: showFound });
+function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
+  for (const { path, message } of [...inputProblems(from, given?.golden?.path), ...modelProblems(by)]) {
+    refuse(path, message, showFound);
+  }
+  if (parquet !== undefined) {
+    checkParquet(parquet, refuse);
   }
 }
 
 /** Output columns come from two lists; names are unique ignoring case, since Postgres and Hive fold it. */
-function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx): void {
-  const seen = new Map<string, string>();
+function checkOutputNames(spec: GivenJob, refuse: Refuse): void {
+  const seen = new Set<string>();
   const add = (column: string, path: (string | number)[]): void => {
-    const folded = column.toLowerCase();
-    const other = seen.get(folded);
-    if (other !== undefined) {
-      context.addIssue({
-        code: "custom",
-        path,
-        message: `output column \`${column}\` is named twice (case does not count)`,
-      });
+    if (seen.has(column.toLowerCase())) {
+      refuse(path, `output column \`${column}\` is named twice (case does not count)`);
     }
-    seen.set(folded, column);
+    seen.add(column.toLowerCase());
   };
   for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
     add(column, ["output", "lineage"]);
@@ -325,14 +287,11 @@ function checkOutputNames(spec: z.output<typeof job>, context: z.RefinementCtx):
   }
 }
 
-/** Output columns come from tensors, or elements of their rows. */
-function checkReferences(spec: z.output<typeof job>, context: z.RefinementCtx): void {
+function checkReferences(spec: GivenJob, refuse: Refuse): void {
   for (const key of ["model", "challenger"] as const) {
     for (const [column, reference] of Object.entries(spec[key]?.outputs ?? {})) {
       if (parseOutputReference(reference) === undefined) {
-        const path = [key, "outputs", column];
-        const message = "expected a tensor's name or name[index]";
-        context.addIssue({ code: "custom", path, message, params: showFound });
+        refuse([key, "outputs", column], "expected a tensor's name or name[index]", showFound);
       }
     }
   }

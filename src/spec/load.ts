@@ -55,19 +55,24 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   }
   const { document, lines } = parseYaml(yamlText, context.file);
   const placeOf: PlaceOf = (path, offset) =>
-    context.optionOf?.(path) ?? place(context.file, lines.linePos(offset), path);
-  const fail = failure(placeOf, document, context.file);
+    context.optionOf?.(path) ?? lineOf(context.file, lines.linePos(offset), path);
+  const errorOf = (problems: readonly Problem[]): JobError => specError(problems, placeOf, document, context.file);
+  const check = (problems: readonly Problem[]): void => {
+    if (problems.length > 0) {
+      throw errorOf(problems);
+    }
+  };
   if (!isMap(document.contents)) {
-    throw fail([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
+    throw errorOf([{ path: [], text: "expected a mapping with version, name, input, model and output" }]);
   }
-  fail.check(shapeProblems(document));
-  fail.check(parserWarnings(document));
+  check(shapeProblems(document));
+  check(document.warnings.map(({ message, pos }) => ({ path: [], text: message, offset: pos[0] })));
   if (context.pipe === true) {
     withoutPlaces(document);
   }
   const filled = fillDocument(document, context);
   const variablesOf = (path: Path): readonly string[] => filled.variables.get(document.getIn(path, true)) ?? [];
-  fail.check(filled.problems);
+  check(filled.problems);
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
     return {
@@ -83,7 +88,7 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       variablesOf,
     };
   }
-  throw fail(
+  throw errorOf(
     checked.issues.flatMap((issue) =>
       describeIssue(issue, { valueAt: (path) => plainValue(document, path, filled.templates), variablesOf }),
     ),
@@ -93,33 +98,19 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
 /** How a message names a key whose value is at an offset. */
 type PlaceOf = (path: Path, offset: number) => string;
 
-interface Failure {
-  (problems: readonly Problem[]): JobError;
-  /** Throws when there are any. */
-  check(problems: readonly Problem[]): void;
-}
-
-function failure(placeOf: PlaceOf, document: YamlDocument, file: string): Failure {
-  const make: Failure = (problems) => {
-    const placed = problems
-      .map((problem) => ({ problem, offset: positionOf(document, problem) }))
-      .toSorted((one, other) => one.offset - other.offset);
-    const shown = placed.slice(0, problemLimit).map(({ problem, offset }) => {
-      return `${placeOf(problem.path, offset)}: ${problem.text}`;
-    });
-    if (problems.length > problemLimit) {
-      shown.push(`and ${problems.length - problemLimit} more`);
-    }
-    const [first = ""] = shown;
-    const message = shown.length === 1 ? first : `${file}: ${problems.length} problems\n  ${shown.join("\n  ")}`;
-    return new JobError("SPEC_INVALID", `reading ${message}`);
-  };
-  make.check = (problems) => {
-    if (problems.length > 0) {
-      throw make(problems);
-    }
-  };
-  return make;
+function specError(problems: readonly Problem[], placeOf: PlaceOf, document: YamlDocument, file: string): JobError {
+  const placed = problems
+    .map((problem) => ({ problem, offset: positionOf(document, problem) }))
+    .toSorted((one, other) => one.offset - other.offset);
+  const shown = placed
+    .slice(0, problemLimit)
+    .map(({ problem, offset }) => `${placeOf(problem.path, offset)}: ${problem.text}`);
+  if (problems.length > problemLimit) {
+    shown.push(`and ${problems.length - problemLimit} more`);
+  }
+  const [first = ""] = shown;
+  const message = shown.length === 1 ? first : `${file}: ${problems.length} problems\n  ${shown.join("\n  ")}`;
+  return new JobError("SPEC_INVALID", `reading ${message}`);
 }
 
 function plainValue(document: YamlDocument, path: Path, templates: Filled["templates"]): unknown {
@@ -167,7 +158,7 @@ function positionOf(document: YamlDocument, problem: Problem): number {
   return isNode(document.contents) ? (document.contents.range?.[0] ?? 0) : 0;
 }
 
-function place(file: string, { line, col }: { line: number; col: number }, path: Path): string {
+function lineOf(file: string, { line, col }: { line: number; col: number }, path: Path): string {
   return `${file}:${line}:${col}${path.length === 0 ? "" : `: ${dotted(path)}`}`;
 }
 
@@ -206,11 +197,6 @@ function explain(error: YAMLError, text: string): { found: string; hint: string 
   return { found: error.message, hint: quoted };
 }
 
-/** Returns what the parser accepted with a warning. */
-function parserWarnings(document: YamlDocument): Problem[] {
-  return document.warnings.map((warning) => ({ path: [], text: warning.message, offset: warning.pos[0] }));
-}
-
 /** Aliases, tags and depth: what makes a small file large or a plain value something else. */
 function shapeProblems(document: YamlDocument): Problem[] {
   const problems: Problem[] = [];
@@ -234,7 +220,6 @@ function shapeProblems(document: YamlDocument): Problem[] {
   return problems;
 }
 
-/** The keys that the schema knows at `path`. */
 function keysAt(path: readonly (string | number)[]): string[] {
   let node: unknown = specJsonSchema();
   for (const part of path) {
@@ -244,7 +229,6 @@ function keysAt(path: readonly (string | number)[]): string[] {
   return Object.keys(property(mappingForm(node), "properties") ?? {});
 }
 
-/** Returns the mapping form of a schema that allows several forms. */
 function mappingForm(node: unknown): unknown {
   const forms = property(node, "anyOf");
   return Array.isArray(forms) ? forms.find((form) => property(form, "properties") !== undefined) : node;
@@ -255,11 +239,8 @@ function property(value: unknown, key: string): object | undefined {
   return typeof found === "object" && found !== null ? found : undefined;
 }
 
-/** The spec that an issue is about. */
 interface Described {
-  /** The text at a path, before variables were filled in. */
   readonly valueAt: (path: readonly (string | number)[]) => unknown;
-  /** Environment variables that the value at a path was made from. */
   readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];
 }
 
@@ -409,20 +390,16 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
   return { ...loaded, spec, outputPattern: folder };
 }
 
-/** The key that names a file with a prompt. */
 const promptFile = ["model", "prompt", "file"];
-
-interface FileTools {
-  /** The key as messages name it. */
-  readonly place: string;
-  readonly readFile: ((path: string, place: string) => string) | undefined;
-}
 
 /**
  * Puts the text of `model.prompt.file` in its place.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
  */
-function withPromptFile(spec: JobSpec, { place: key, readFile }: FileTools): JobSpec {
+function withPromptFile(
+  spec: JobSpec,
+  { place: key, readFile }: { readonly place: string; readonly readFile: SpecContext["readFile"] },
+): JobSpec {
   const { file, system, ...others } = spec.model.prompt ?? {};
   if (file === undefined || readFile === undefined) {
     return spec;

@@ -4,7 +4,7 @@ import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./pr
 import { withoutQuery } from "./secrets.js";
 import { server, type ServerSpec } from "./server-spec.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./uri.js";
-import { anyNumber, count, name, text, tokenizerPath } from "./values.js";
+import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 export interface ModelSpec extends StoreSpec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
@@ -111,7 +111,7 @@ const filled = z
       ),
     types_of: text.optional().describe("Name of an input of tokens. This input is their token types."),
   })
-  .superRefine(checkSource)
+  .superRefine(checking(checkSource))
   .transform(({ column = "", pad: how = pad.parse({}), ...given }): Exclude<InputSource, readonly string[]> => {
     const { tokenize, tokenizer = "", mask_of: maskOf, types_of: typesOf, max, shrink } = given;
     return tokenize !== undefined
@@ -136,10 +136,7 @@ const forms: readonly (readonly (keyof GivenSource)[])[] = [
 ];
 
 /** Expects the keys of one form, without a key that the form needs being absent. */
-function checkSource(given: GivenSource, context: z.RefinementCtx): void {
-  const wrong = (path: string[], message: string): void => {
-    context.addIssue({ code: "custom", path, message });
-  };
+function checkSource(given: GivenSource, wrong: Refuse): void {
   const used = forms.filter((keys) => keys.some((key) => given[key] !== undefined));
   const [form = []] = used;
   if (used.length !== 1) {
@@ -159,7 +156,6 @@ const inputSource = z.union([z.array(text).min(1), filled], {
   error: "expected a list of columns, { column, pad }, { tokenize, tokenizer }, { mask_of } or { types_of }",
 }) satisfies z.ZodType<InputSource>;
 
-/** A model's path or URI. */
 const modelPath = text.superRefine((path, context) => {
   const message = modelUriProblem(path);
   if (message !== undefined) {
@@ -167,7 +163,6 @@ const modelPath = text.superRefine((path, context) => {
   }
 });
 
-/** The keys that bind a model to columns. */
 const bindingKeys = {
   inputs: z
     .record(z.string(), inputSource)
@@ -197,7 +192,6 @@ const bindingKeys = {
     .describe("bad_row makes a row with a NULL or NaN feature bad; nan passes NULL to the model as NaN."),
 };
 
-/** Hex digest of a model. */
 const modelSha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected 64 lower-case hex digits");
 
 export const model = z
@@ -223,38 +217,36 @@ export const model = z
     ...bindingKeys,
     ...storeKeys,
   })
-  .superRefine(checkPlace("model"))
-  .superRefine(({ path = "", sha256, registry }, context) => {
-    if (registry !== undefined && !isMlflowUri(path)) {
-      const message = "only a model whose path starts with models:/ or runs:/ can have this key";
-      context.addIssue({ code: "custom", path: ["registry"], message });
-    }
-    if (isHttpUri(path) && sha256 === undefined) {
-      const message =
-        "expected the model's sha256 for a URL, because its server could send another file: `infer-batch inspect` shows it for a downloaded file";
-      context.addIssue({ code: "custom", path: ["sha256"], message });
-    }
-  })
-  .superRefine(checkPrompt)
+  .superRefine(checking(checkPlace("model")))
+  .superRefine(
+    checking(({ path = "", sha256, registry }, refuse) => {
+      if (registry !== undefined && !isMlflowUri(path)) {
+        refuse(["registry"], "only a model whose path starts with models:/ or runs:/ can have this key");
+      }
+      if (isHttpUri(path) && sha256 === undefined) {
+        const message =
+          "expected the model's sha256 for a URL, because its server could send another file: `infer-batch inspect` shows it for a downloaded file";
+        refuse(["sha256"], message);
+      }
+    }),
+  )
+  .superRefine(checking(checkPrompt))
   .transform((given) => withPromptInputs(given)) satisfies z.ZodType<ModelSpec>;
 
 /** Expects either `path` or `server` of a key of the spec, and no digest of a file with a server. */
-function checkPlace(key: string): (given: ModelPlaces, context: z.RefinementCtx) => void {
-  return ({ path, server: served, sha256, inputs }, context) => {
-    const wrong = (at: string[], message: string): void => {
-      context.addIssue({ code: "custom", path: at, message });
-    };
+function checkPlace(key: string): (given: ModelPlaces, refuse: Refuse) => void {
+  return ({ path, server: served, sha256, inputs }, refuse) => {
     if (path === undefined && served === undefined) {
-      wrong(["path"], `expected a text; or write ${key}.server instead of ${key}.path`);
+      refuse(["path"], `expected a text; or write ${key}.server instead of ${key}.path`);
     } else if (path !== undefined && served !== undefined) {
-      wrong(["server"], "expected either path or server");
+      refuse(["server"], "expected either path or server");
     } else if (served !== undefined && sha256 !== undefined) {
-      wrong(["sha256"], "only a model with a path can have this key");
+      refuse(["sha256"], "only a model with a path can have this key");
     }
     for (const [input, source] of Object.entries(served === undefined ? {} : (inputs ?? {}))) {
       if ("tokenize" in source) {
         const message = "only a model with a path takes tokens: texts are tokenized where the model is";
-        wrong(["inputs", input, "tokenize"], message);
+        refuse(["inputs", input, "tokenize"], message);
       }
     }
   };
@@ -315,18 +307,19 @@ export const challenger = z
         "Rows whose two predictions differ by more than this are counted, for outputs that are floating-point numbers.",
       ),
   })
-  .superRefine(checkPlace("challenger"))
-  .superRefine(({ path = "", sha256, server: served }, context) => {
-    if (served?.protocol === "openai") {
-      const message =
-        "a language model cannot be a challenger: its answers would cost money, and would neither be stored nor counted against model.budget";
-      context.addIssue({ code: "custom", path: ["server", "protocol"], message });
-    }
-    if (isHttpUri(path) && sha256 === undefined) {
-      const message = "expected the challenger's sha256 next to a URL, whose server could send another file";
-      context.addIssue({ code: "custom", path: ["sha256"], message });
-    }
-  });
+  .superRefine(checking(checkPlace("challenger")))
+  .superRefine(
+    checking(({ path = "", sha256, server: served }, refuse) => {
+      if (served?.protocol === "openai") {
+        const message =
+          "a language model cannot be a challenger: its answers would cost money, and would neither be stored nor counted against model.budget";
+        refuse(["server", "protocol"], message);
+      }
+      if (isHttpUri(path) && sha256 === undefined) {
+        refuse(["sha256"], "expected the challenger's sha256 next to a URL, whose server could send another file");
+      }
+    }),
+  );
 
 /** Says where keys of the challenger are, given as those of a model: `["model", "server"]` is `["challenger", "server"]`. */
 export function challengerPlaces<T>(where: (path: readonly string[]) => T): (path: readonly string[]) => T {

@@ -1,8 +1,8 @@
 import { didYouMean } from "../util/suggest.js";
 import { z } from "../util/zod.js";
-import { needlessKeys, type Problem, storeKeys, type StoreSpec } from "./input-spec.js";
+import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
 import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./uri.js";
-import { count, name, outputName, text } from "./values.js";
+import { count, name, outputName, type Refuse, showFound, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
 export interface TargetSpecs {
@@ -33,24 +33,13 @@ export interface StoreOutputSpec extends Omit<StoreSpec, "request_payer"> {
   readonly spool?: { readonly path: string } | undefined;
 }
 
-const { endpoint, region, path_style } = storeKeys;
+const { endpoint, region, path_style, timeouts } = storeKeys;
 
 const storeOutputKeys = {
   endpoint,
   region,
   path_style,
-  timeouts: z
-    .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
-        .default(20)
-        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
-        .default(300)
-        .describe("Seconds for one request, which may send a whole part. Default: 300."),
-    })
-    .optional()
-    .describe("Time limits of requests to a store."),
+  timeouts,
   sse: z
     .strictObject({
       algorithm: z.enum(["AES256", "aws:kms"]).describe("AES256 is SSE-S3, aws:kms is SSE-KMS."),
@@ -88,29 +77,25 @@ export const parquetOutput = z.strictObject({
 /** With a longer path, the names of parts below it would exceed the limit. */
 const folderLimitBytes = 700;
 
-/** What is wrong with where the output is. */
-export function parquetProblems(output: ParquetOutputSpec): Problem[] {
+/** Refuses a place where the output cannot be, and keys that it does not take. */
+export function checkParquet(output: ParquetOutputSpec, refuse: Refuse): void {
   const at = ["output", "parquet"];
   const { path, sse } = output;
-  const elsewhere = otherStoreProblem(path);
-  if (elsewhere !== undefined) {
-    return [{ path: [...at, "path"], message: elsewhere }];
+  const problem =
+    otherStoreProblem(path) ?? (isObjectUri(path) ? (objectUriProblem(path) ?? folderProblem(path)) : undefined);
+  if (problem !== undefined) {
+    refuse([...at, "path"], problem, showFound);
+  } else if (/\/_challenger\/*$/.test(`/${path}`)) {
+    refuse([...at, "path"], "_challenger is the folder of a challenger's predictions: name another one", showFound);
+  } else {
+    const keys = Object.keys(storeOutputKeys).filter((key) => output[key as keyof StoreOutputSpec] !== undefined);
+    for (const { key, message } of needlessKeys(keys, [path])) {
+      refuse([...at, key], message, showFound);
+    }
+    if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
+      refuse([...at, "sse"], "kms_key and bucket_key go with algorithm: aws:kms", showFound);
+    }
   }
-  const keys = Object.keys(storeOutputKeys).filter((key) => output[key as keyof StoreOutputSpec] !== undefined);
-  const found = isObjectUri(path) ? (objectUriProblem(path) ?? folderProblem(path)) : undefined;
-  if (found !== undefined) {
-    return [{ path: [...at, "path"], message: found }];
-  }
-  if (/\/_challenger\/*$/.test(`/${path}`)) {
-    return [
-      { path: [...at, "path"], message: "_challenger is the folder of a challenger's predictions: name another one" },
-    ];
-  }
-  const problems: Problem[] = needlessKeys(keys, [path]).map(({ key, message }) => ({ path: [...at, key], message }));
-  if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
-    problems.push({ path: [...at, "sse"], message: "kms_key and bucket_key go with algorithm: aws:kms" });
-  }
-  return problems;
 }
 
 function folderProblem(path: string): string | undefined {
@@ -227,37 +212,33 @@ export const postgresOutput = z.strictObject({
     .prefault({}),
 }) satisfies z.ZodType<PostgresOutputSpec>;
 
-/** What is wrong with the target that no single key tells. Paths are below `output`. */
-export function postgresProblems(
+/** @param outputs the columns that the model gives; undefined: its own, which are not known yet */
+export function checkPostgres(
   { mode, key, table }: PostgresOutputSpec,
-  { columns, outputs }: { columns: readonly string[]; outputs: Readonly<Record<string, string>> | undefined },
-): { path: (string | number)[]; message: string }[] {
-  const problems: { path: (string | number)[]; message: string }[] = [];
+  columns: readonly string[],
+  outputs: Readonly<Record<string, string>> | undefined,
+  refuse: Refuse,
+): void {
+  const at = ["output", "postgres"];
   if (mode === "upsert" && key.length === 0) {
-    problems.push({
-      path: ["postgres", "key"],
-      message: "expected the columns that name a row, since mode is upsert; such as [id]",
-    });
+    refuse([...at, "key"], "expected the columns that name a row, since mode is upsert; such as [id]");
   }
   if (mode === "append" && key.length > 0) {
-    problems.push({ path: ["postgres", "key"], message: "mode append does not use a key; did you mean mode: upsert?" });
+    refuse([...at, "key"], "mode append does not use a key; did you mean mode: upsert?");
   }
   if (new Set(key).size < key.length) {
-    problems.push({ path: ["postgres", "key"], message: "a column is named twice" });
+    refuse([...at, "key"], "a column is named twice");
   }
   const known = [...columns.map((column) => column.replaceAll(".", "_")), ...Object.keys(outputs ?? {})];
   for (const [index, column] of outputs === undefined ? [] : key.entries()) {
     if (!known.includes(column)) {
-      problems.push({
-        path: ["postgres", "key", index],
-        message: `\`${column}\` is not an output column; they are ${known.join(", ")}${didYouMean(column, known)}`,
-      });
+      const message = `\`${column}\` is not an output column; they are ${known.join(", ")}${didYouMean(column, known)}`;
+      refuse([...at, "key", index], message);
     }
   }
   if (outputName.test(table) && table.toLowerCase().startsWith("pg_")) {
-    problems.push({ path: ["postgres", "table"], message: "names that start with pg_ belong to Postgres" });
+    refuse([...at, "table"], "names that start with pg_ belong to Postgres");
   }
-  return problems;
 }
 
 /** `schema.table` in two. */

@@ -1,7 +1,7 @@
 import { columnsIn, parseTemplate, type ResponseColumn, type ResponseColumns } from "../text/prompt.js";
 import { z } from "../util/zod.js";
 import type { ServerSpec } from "./server-spec.js";
-import { anyNumber, count, name, text, tokenizerPath } from "./values.js";
+import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
 export interface PromptSpec {
@@ -24,11 +24,9 @@ export interface PromptSpec {
 /** Which value is cut where a prompt is too long. */
 interface TruncateSpec {
   readonly column: string;
-  /** The side that is cut off. */
   readonly side: "start" | "end";
 }
 
-/** Facts about an answer other than its content. */
 const answerColumns = ["prompt_tokens", "completion_tokens", "finish_reason", "model"] as const;
 
 type AnswerColumn = (typeof answerColumns)[number];
@@ -42,7 +40,6 @@ export interface SamplingSpec {
 
 /** What a run may spend, over all of its attempts and workers. */
 interface BudgetSpec {
-  /** Tokens of prompts and answers together. */
   readonly max_tokens?: number | undefined;
   readonly max_cost?: number | undefined;
   readonly price?: PriceSpec | undefined;
@@ -98,30 +95,29 @@ const prompt = z
       .optional()
       .describe("Output columns about each row's answer: prompt_tokens, completion_tokens, finish_reason, model."),
   })
-  .superRefine(({ system, user, file, input, max_input_tokens: most, truncate }, context) => {
-    const wrong = (path: string[], message: string): void => {
-      context.addIssue({ code: "custom", path, message });
-    };
-    if ([user, file, input].filter((given) => given !== undefined).length !== 1) {
-      wrong([], "expected one of user, file and input");
-    }
-    if (input !== undefined && system !== undefined) {
-      wrong(["system"], "a text that is embedded has no system message");
-    }
-    if (truncate !== undefined && most === undefined) {
-      wrong(["truncate"], "expected max_input_tokens in the same prompt");
-    }
-    if (truncate !== undefined && file === undefined && !columnsIn([system, user, input]).includes(truncate.column)) {
-      wrong(["truncate", "column"], `the prompt has no {{${truncate.column}}}`);
-    }
-    const parsed = parseTemplate(user ?? input ?? "{{}}");
-    if (!("problem" in parsed) && parsed.columns.length === 0) {
-      wrong(
-        [user === undefined ? "input" : "user"],
-        "expected a {{column}} in it: all rows would have the same prompt",
-      );
-    }
-  })
+  .superRefine(
+    checking(({ system, user, file, input, max_input_tokens: most, truncate }, wrong) => {
+      if ([user, file, input].filter((given) => given !== undefined).length !== 1) {
+        wrong([], "expected one of user, file and input");
+      }
+      if (input !== undefined && system !== undefined) {
+        wrong(["system"], "a text that is embedded has no system message");
+      }
+      if (truncate !== undefined && most === undefined) {
+        wrong(["truncate"], "expected max_input_tokens in the same prompt");
+      }
+      if (truncate !== undefined && file === undefined && !columnsIn([system, user, input]).includes(truncate.column)) {
+        wrong(["truncate", "column"], `the prompt has no {{${truncate.column}}}`);
+      }
+      const parsed = parseTemplate(user ?? input ?? "{{}}");
+      if (!("problem" in parsed) && parsed.columns.length === 0) {
+        wrong(
+          [user === undefined ? "input" : "user"],
+          "expected a {{column}} in it: all rows would have the same prompt",
+        );
+      }
+    }),
+  )
   .describe(
     "What the model is asked for each row, with server.protocol: openai. See prompts.md.",
   ) satisfies z.ZodType<PromptSpec>;
@@ -141,24 +137,16 @@ const sampling = z
     top_p: anyNumber.optional(),
     seed: z.int().optional(),
   })
-  .superRefine((given, context) => {
-    for (const key of Object.keys(given)) {
-      if (ownKeys.has(key)) {
-        context.addIssue({
-          code: "custom",
-          path: [key],
-          message: "this key of requests comes from the rest of the spec",
-        });
+  .superRefine(
+    checking((given, refuse) => {
+      for (const key of Object.keys(given).filter((one) => ownKeys.has(one))) {
+        refuse([key], "this key of requests comes from the rest of the spec");
       }
-    }
-    if (given.max_tokens !== undefined && given.max_completion_tokens !== undefined) {
-      context.addIssue({
-        code: "custom",
-        path: ["max_tokens"],
-        message: "expected max_tokens or max_completion_tokens",
-      });
-    }
-  })
+      if (given.max_tokens !== undefined && given.max_completion_tokens !== undefined) {
+        refuse(["max_tokens"], "expected max_tokens or max_completion_tokens");
+      }
+    }),
+  )
   .describe(
     "More keys of each request, as the server knows them. Only what is named here is sent.",
   ) satisfies z.ZodType<SamplingSpec>;
@@ -182,14 +170,9 @@ const budget = z
       .optional()
       .describe("Prices of a million tokens, in any currency, from which costs are computed."),
   })
-  .superRefine(({ max_cost: cost, price }, context) => {
-    if (cost !== undefined && price === undefined) {
-      context.addIssue({
-        code: "custom",
-        path: ["max_cost"],
-        message: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
-      });
-    }
+  .refine(({ max_cost: cost, price }) => cost === undefined || price !== undefined, {
+    path: ["max_cost"],
+    error: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
   })
   .describe(
     "What a run may spend. A request whose worst case does not fit is not sent: exit code 67, and what is answered is kept.",
@@ -207,26 +190,25 @@ const responseColumn = z
     max_length: count(1, 1_000_000).optional().describe("Most characters of a text."),
     description: z.string().optional().describe("Describes this column to the model."),
   })
-  .superRefine(({ type, enum: allowed, minimum, maximum, max_length: most }, context) => {
-    const wrong = (key: string, message: string): void => {
-      context.addIssue({ code: "custom", path: [key], message });
-    };
-    const isNumber = type === "number" || type === "integer";
-    if (type !== "string" && allowed !== undefined) {
-      wrong("enum", `only a text has this key, and type is ${type}`);
-    }
-    if (type !== "string" && most !== undefined) {
-      wrong("max_length", `only a text has this key, and type is ${type}`);
-    }
-    for (const [key, given] of Object.entries({ minimum, maximum })) {
-      if (given !== undefined && !isNumber) {
-        wrong(key, "only numbers have this key: type: number, or type: integer");
+  .superRefine(
+    checking(({ type, enum: allowed, minimum, maximum, max_length: most }, wrong) => {
+      const isNumber = type === "number" || type === "integer";
+      if (type !== "string" && allowed !== undefined) {
+        wrong(["enum"], `only a text has this key, and type is ${type}`);
       }
-    }
-    if (minimum !== undefined && maximum !== undefined && minimum > maximum) {
-      wrong("minimum", "expected no more than maximum");
-    }
-  }) satisfies z.ZodType<ResponseColumn>;
+      if (type !== "string" && most !== undefined) {
+        wrong(["max_length"], `only a text has this key, and type is ${type}`);
+      }
+      for (const [key, given] of Object.entries({ minimum, maximum })) {
+        if (given !== undefined && !isNumber) {
+          wrong([key], "only numbers have this key: type: number, or type: integer");
+        }
+      }
+      if (minimum !== undefined && maximum !== undefined && minimum > maximum) {
+        wrong(["minimum"], "expected no more than maximum");
+      }
+    }),
+  ) satisfies z.ZodType<ResponseColumn>;
 
 const response = z
   .record(name, responseColumn)
@@ -258,18 +240,39 @@ interface GivenKeys extends PromptKeys {
   readonly outputs?: unknown;
 }
 
-/** A key that is missing, or does not go with other keys. */
-interface KeyProblem {
-  readonly path: readonly string[];
-  readonly message: string;
-}
-
 /** Refuses keys of `model` that do not go with `server.protocol`, or with each other. */
-export function checkPrompt(keys: GivenKeys, context: z.RefinementCtx): void {
-  for (const { path, message } of keys.server?.protocol === "openai"
-    ? problemsOfPrompt(keys)
-    : keysWithoutPrompt(keys)) {
-    context.addIssue({ code: "custom", path: [...path], message });
+export function checkPrompt(keys: GivenKeys, refuse: Refuse): void {
+  if (keys.server?.protocol !== "openai") {
+    for (const key of (["prompt", "sampling", "response", "budget"] as const).filter(
+      (one) => keys[one] !== undefined,
+    )) {
+      refuse([key], "only a model with server.protocol: openai takes this key");
+    }
+    return;
+  }
+  const { prompt: asked, sampling: more = {}, response: columns, budget: limits, inputs, outputs } = keys;
+  if (asked === undefined) {
+    const message = 'expected the prompt of a row, such as { user: "{{body}}" }, since server.protocol is openai';
+    refuse(["prompt"], message);
+    return;
+  }
+  if (inputs !== undefined) {
+    refuse(["inputs"], "the columns that model.prompt names are the model's inputs");
+  }
+  if (outputs !== undefined) {
+    refuse(["outputs"], "the columns of model.response are the model's outputs");
+  }
+  if (columns !== undefined && asked.input !== undefined) {
+    refuse(["response"], "a text that is embedded gives one list column, `embedding`");
+  }
+  const taken = asked.answer_columns?.find((column) => columns !== undefined && column in columns);
+  if (taken !== undefined) {
+    refuse(["prompt", "answer_columns"], `model.response has a column ${taken}, too`);
+  }
+  const isLimited = limits?.max_tokens !== undefined || limits?.max_cost !== undefined;
+  const isBounded = more.max_tokens !== undefined || more.max_completion_tokens !== undefined;
+  if (isLimited && !isBounded && asked.input === undefined) {
+    refuse(["budget"], "expected model.sampling.max_tokens as well: the cost of a request is not bounded otherwise");
   }
 }
 
@@ -283,64 +286,9 @@ export function withPromptInputs<T extends { readonly prompt?: PromptSpec | unde
   return { ...model, inputs: Object.fromEntries(columns.map((column) => [column, [column]])) };
 }
 
-function keysWithoutPrompt(keys: GivenKeys): KeyProblem[] {
-  const message = "only a model with server.protocol: openai takes this key";
-  return (["prompt", "sampling", "response", "budget"] as const).flatMap((key) =>
-    keys[key] === undefined ? [] : [{ path: [key], message }],
-  );
-}
-
-function problemsOfPrompt({
-  prompt: asked,
-  sampling: more = {},
-  response: columns,
-  budget: limits,
-  inputs,
-  outputs,
-}: GivenKeys): KeyProblem[] {
-  const problems: KeyProblem[] = [];
-  if (asked === undefined) {
-    const message = 'expected the prompt of a row, such as { user: "{{body}}" }, since server.protocol is openai';
-    return [{ path: ["prompt"], message }];
-  }
-  if (inputs !== undefined) {
-    problems.push({ path: ["inputs"], message: "the columns that model.prompt names are the model's inputs" });
-  }
-  if (outputs !== undefined) {
-    problems.push({ path: ["outputs"], message: "the columns of model.response are the model's outputs" });
-  }
-  if (columns !== undefined && asked.input !== undefined) {
-    problems.push({ path: ["response"], message: "a text that is embedded gives one list column, `embedding`" });
-  }
-  const taken = asked.answer_columns?.find((column) => columns !== undefined && column in columns);
-  if (taken !== undefined) {
-    problems.push({ path: ["prompt", "answer_columns"], message: `model.response has a column ${taken}, too` });
-  }
-  const isLimited = limits?.max_tokens !== undefined || limits?.max_cost !== undefined;
-  const isBounded = more.max_tokens !== undefined || more.max_completion_tokens !== undefined;
-  if (isLimited && !isBounded && asked.input === undefined) {
-    const message = "expected model.sampling.max_tokens as well: the cost of a request is not bounded otherwise";
-    problems.push({ path: ["budget"], message });
-  }
-  return problems;
-}
-
-interface CheckedSpec {
-  readonly model: Pick<PromptKeys, "prompt">;
-  readonly checks?: { readonly golden?: unknown } | undefined;
-}
-
-/** Refuses golden rows of a language model. */
-export function checkPromptedChecks({ model: { prompt: asked }, checks }: CheckedSpec, context: z.RefinementCtx): void {
-  if (checks?.golden !== undefined && asked !== undefined) {
-    const message = "golden rows of a language model would be paid for in each attempt";
-    context.addIssue({ code: "custom", path: ["checks", "golden"], message });
-  }
-}
-
-/** The key of a language model that a pipe cannot follow, and why; undefined: there is none. */
-export function problemOfPipe({ budget: limits = {} }: GivenKeys): KeyProblem | undefined {
-  const { max_tokens: tokens, max_cost: cost } = limits;
-  const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
-  return tokens === undefined && cost === undefined ? undefined : { path: ["model", "budget"], message };
+/** Whether a language model has a budget, which a pipe cannot follow: it stores no answers. */
+export function hasBudget({
+  budget: { max_tokens: tokens, max_cost: cost } = {},
+}: Pick<PromptKeys, "budget">): boolean {
+  return tokens !== undefined || cost !== undefined;
 }

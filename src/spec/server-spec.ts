@@ -1,7 +1,7 @@
 import { isTensorType, type ModelSignature, numericTensorTypes, type TensorSignature } from "../columnar/tensor.js";
 import { z } from "../util/zod.js";
 import { isPlainUrl } from "./uri.js";
-import { autoOrCount, count, text } from "./values.js";
+import { autoOrCount, checking, count, type Refuse, text } from "./values.js";
 
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
@@ -10,7 +10,6 @@ type RequestTemplate = Readonly<Record<string, unknown>>;
 const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
 const requestError = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
 
-/** A layout by its name, or a template. */
 const requestForm = z.union([z.enum(["instances", "inputs", "dataframe_split"]), z.record(z.string(), z.unknown())], {
   error: requestError,
 });
@@ -249,7 +248,7 @@ export const server = z
         "Requests in flight, at most, to all servers together. auto finds the number with the highest throughput, up to 128, or 256 for openai. Fewer are sent while the server is overloaded.",
       ),
   })
-  .superRefine(checkKeys)
+  .superRefine(checking(checkKeys))
   .describe("A model that a server has, in place of path. See served-models.md.") satisfies z.ZodType<ServerSpec>;
 
 /** Keys that only some protocols take. */
@@ -264,11 +263,9 @@ const protocolsOf = {
   flush_seconds: ["openai"],
 } as const satisfies Partial<Record<keyof ServerSpec, readonly ServerSpec["protocol"][]>>;
 
-function checkKeys(given: ServerSpec, context: z.RefinementCtx): void {
+function checkKeys(given: ServerSpec, refuse: Refuse): void {
   const { protocol, request, signature: { inputs } = { inputs: [] } } = given;
-  const wrong = (key: string, message: string): void => {
-    context.addIssue({ code: "custom", path: [key], message });
-  };
+  const wrong = (key: string, message: string): void => refuse([key], message);
   for (const [key, protocols] of Object.entries(protocolsOf) as [keyof typeof protocolsOf, readonly string[]][]) {
     if (given[key] !== undefined && !protocols.includes(protocol)) {
       wrong(key, `only protocol ${protocols.join(" or ")} takes this key`);

@@ -1,4 +1,5 @@
 import { isCalendarDate } from "../plan/identity.js";
+import { isTimeZone } from "./values.js";
 
 /** One `${name}`, `${name:-default}` or `${name - 7d}`; `$${` stands for a literal `${`. */
 const reference = /\$\$\{|\$\{([^}]*)\}?/g;
@@ -126,28 +127,17 @@ function sqlText(value: string): string {
 }
 
 /**
- * Returns the values that a spec may use from the clock: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23, in
- * `timeZone`.
+ * The params from the clock in the time zone of a spec: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23. In UTC
+ * if it has none, or a wrong one, which the check of the schema names.
  */
-function clockParams(nowMs: number, timeZone: string): { today: string; yesterday: string; hour: string } {
-  const [today = "", hour = ""] = timeZone === "UTC" ? isoHour(nowMs) : hourIn(timeZone, nowMs);
+export function clockParamsIn(zone: unknown, nowMs: number): Record<string, string> {
+  const timeZone = typeof zone === "string" && isTimeZone(zone) ? zone : "UTC";
+  const [today = "", hour = ""] =
+    timeZone === "UTC" ? new Date(nowMs).toISOString().slice(0, 13).split("T") : hourIn(timeZone, nowMs);
   const [year = 0, month = 1, day = 1] = today.split("-").map(Number);
   // Calendar arithmetic, not minus 24 hours: days around a clock change have 23 or 25.
   const yesterday = new Date(Date.UTC(year, month - 1, day - 1)).toISOString().slice(0, 10);
   return { today, yesterday, hour };
-}
-
-/** The params from the clock in the time zone of a spec; in UTC if it has none, or a wrong one, which the check of the schema names. */
-export function clockParamsIn(zone: unknown, nowMs: number): Record<string, string> {
-  try {
-    return clockParams(nowMs, typeof zone === "string" ? zone : "UTC");
-  } catch {
-    return clockParams(nowMs, "UTC");
-  }
-}
-
-function isoHour(ms: number): string[] {
-  return new Date(ms).toISOString().slice(0, 13).split("T");
 }
 
 /** Takes some 15 ms the first time: Node looks up how dates are written everywhere. */
@@ -158,9 +148,7 @@ function hourIn(timeZone: string, ms: number): string[] {
 
 /** A date that is computed from a param or from the clock: `ds - 7d`, `start_of_month(today) - 1d`. */
 interface DateExpression {
-  /** The name of the param, or `today`, `yesterday`. */
   readonly name: string;
-  /** Steps in the order in which they apply. */
   readonly steps: readonly Step[];
 }
 

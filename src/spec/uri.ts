@@ -16,9 +16,7 @@ export interface ObjectUri {
 }
 
 interface StoreForm {
-  /** How a URI is written. */
   readonly form: string;
-  /** What a rightly written URI matches: its bucket, and its key. */
   readonly pattern: RegExp;
   readonly bucket: RegExp;
   readonly bucketRule: string;

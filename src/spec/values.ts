@@ -4,6 +4,21 @@ import { isHttpUri, isMlflowUri, modelUriProblem } from "./uri.js";
 /** JavaScript loses a key `__proto__` of many objects. */
 export const outputName = /^(?!__proto__$)[A-Za-z_][A-Za-z0-9_]{0,62}$/;
 
+/** Marks a custom check, whose message follows the value that was found. */
+export const showFound = { showFound: true };
+
+/** Refuses a key below the mapping that is checked. */
+export type Refuse = (path: readonly (string | number)[], message: string, params?: typeof showFound) => void;
+
+/** A check of keys that must fit one another, as the schema takes it. */
+export function checking<T>(check: (given: T, refuse: Refuse) => void): (given: T, context: z.RefinementCtx) => void {
+  return (given, context) => {
+    check(given, (path, message, params) => {
+      context.addIssue({ code: "custom", path: [...path], message, ...(params && { params }) });
+    });
+  };
+}
+
 /** A number, or the text of one where `${…}` put it. */
 export function count(minimum: number, maximum: number): z.ZodType<number> {
   const error = `expected a number from ${minimum} to ${maximum}`;

@@ -97,7 +97,7 @@ function updateCache(file: string, change: (kept: CachedData) => CachedData): vo
   const temporary = `${file}.${process.pid}-${process.hrtime.bigint()}`; // threads share a process id
   const folder = dirname(file);
   const cache = dirname(folder);
-  ignoreErrors(() => {
+  try {
     mkdirSync(dirname(cache), { recursive: true });
     for (const path of [cache, folder]) {
       mkdirSync(path, { recursive: true, mode: 0o700 });
@@ -114,7 +114,9 @@ function updateCache(file: string, change: (kept: CachedData) => CachedData): vo
       rmSync(temporary, { force: true });
     }
     removeOldest(cache, basename(folder));
-  });
+  } catch {
+    // The disk is full or not writable: the next process compiles again.
+  }
 }
 
 function serialize(compiled: CachedData): Buffer {
@@ -124,14 +126,6 @@ function serialize(compiled: CachedData): Buffer {
   bytes.writeUInt32LE(index.length, 4);
   bytes.writeUInt32LE(crc32(bytes.subarray(4)), 0);
   return bytes;
-}
-
-function ignoreErrors(act: () => void): void {
-  try {
-    act();
-  } catch {
-    // The disk is full or not writable: the next process compiles again.
-  }
 }
 
 /** Reads a file that only this user can write; undefined for others. */

@@ -138,7 +138,6 @@ function objectIn(answer: string): Readonly<Record<string, unknown>> | undefined
   }
 }
 
-/** What is wrong with a value; undefined: nothing. */
 function problemOf(value: unknown, column: ResponseColumn): string | undefined {
   if (value === undefined) {
     return "is missing";

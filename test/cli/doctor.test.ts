@@ -196,8 +196,8 @@ describe("doctor", () => {
   });
 
   test("doctor says when a provider runs none of the model's operators", () => {
-    const cpu = { provider: "cpu", state: "ok", operators: { cpu: 9 }, ms: 1, fault: undefined };
-    const idle = { provider: "cuda", state: "idle", operators: { cpu: 9 }, ms: 2.25, fault: undefined };
+    const cpu = { provider: "cpu", state: "ok", operators: { cpu: 9 }, ms: 1, fault: undefined } as const;
+    const idle = { provider: "cuda", state: "idle", operators: { cpu: 9 }, ms: 2.25, fault: undefined } as const;
     const found: Diagnosis = {
       program: "1.0.0",
       platform: "linux x64",

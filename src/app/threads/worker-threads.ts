@@ -5,7 +5,6 @@ import { refuseSmallAddressSpace } from "../machine.js";
 
 /** The file that runs in workers that have a session of the model. */
 export const scoringWorker = new URL("./scoring-worker.js", import.meta.url);
-/** The file that runs in workers that only decode. */
 const decodeWorker = new URL("./decode-worker.js", import.meta.url);
 
 /** Starts a worker for a session of the model. @throws JobError USAGE if `ulimit -v` leaves too little address space */

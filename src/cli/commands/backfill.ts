@@ -1,41 +1,41 @@
+import { firstLine } from "../../duckdb/sql.js";
 import { dirname, resolve } from "node:path";
 import { alone, openLoaded, recordOf } from "../../app/job-context.js";
 import { finalError } from "../../app/machine.js";
-import { type SharedModels, resolveOnce } from "../../app/model-tools.js";
+import { resolveOnce } from "../../app/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
 import { calling, reporting } from "../../app/reporting.js";
 import {
   type DateRange,
-  type RangeStep,
-  type RunOrder,
-  type ValueEnd,
-  type ValueStatus,
   findRange,
   orderOf,
+  type RangeStep,
   rangeValues,
   runValues,
   stepOf,
+  type ValueEnd,
+  type ValueStatus,
   valueStatuses,
   worstOf,
 } from "../../jobs/backfill.js";
-import type { AttemptRecord } from "../../report/attempt-record.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { RunId } from "../../plan/plan.js";
 import type { RowsOfRun } from "../../publish/span-record.js";
+import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
-import { type Progress, silentProgress } from "../../report/progress.js";
-import { type RunReport, count, reportFields, reportText, showCount } from "../../report/report.js";
+import { silentProgress } from "../../report/progress.js";
+import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../scoring/context.js";
 import type { LoadedSpec } from "../../spec/load.js";
 import { modelUri } from "../../spec/model-spec.js";
-import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../util/errors.js";
+import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
-import { abortOnSignals } from "../failure.js";
 import { shellWord } from "../../util/texts.js";
+import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { type LogOptions, chooseProgress, createLog } from "../logger.js";
+import { chooseProgress, createLog, type LogOptions } from "../logger.js";
 
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;
@@ -57,28 +57,81 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   const log = createLog(io.stderr, options);
   const jobs = await readBackfill(specPath, options);
   const { param, first, last } = jobs.range;
-  const order = orderFor(jobs, options, log);
+  const { parallel, stopOnFailure = false, allowDuplicates = false, allowOlder = false, reprocess } = options;
+  const order = orderOf(jobs.first.spec, { parallel, stopOnFailure, allowOlder });
+  if (order.why !== undefined) {
+    log.warn(`runs are carried out one at a time, not ${parallel} at once: ${order.why}`);
+  }
   let model: Backfill["model"];
   const sharedModels = resolveOnce((named, { model: { sha256 }, version }) => {
     model = { uri: modelUri(named), version, sha256 };
     log.info(`all runs that this backfill plans: model ${modelName(model)}, sha256 ${sha256}`);
   });
   const runsOfCommand = new Set<string>(jobs.jobs.map(({ runId }) => runId));
-  const progress = (logLine: (line: string) => void): Progress =>
-    order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw);
   const { signal } = stop;
   const warned = new Set<string>();
-  const shared = { specPath, options, jobs, order, sharedModels, runsOfCommand, log, progress, warned, signal };
+
+  const attempted = async ({ load }: BackfillJob, valueLog: ValueLog, newRun: boolean): Promise<Attempted> => {
+    const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
+    const logLine = (line: string): void => valueLog.announce(line);
+    let record: AttemptRecord | undefined;
+    try {
+      const loaded = load();
+      const begun = recordOf(loaded.spec, { worker: attempt.worker });
+      record = begun;
+      const about = { loaded, folder: dirname(resolve(specPath)), record, log: valueLog, signal, dateMs: Date.now };
+      const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
+        await using job = await openLoaded(loaded, specPath, {
+          log: valueLog,
+          signal,
+          attempt,
+          record: begun,
+          sharedModels,
+          jobsAtOnce: order.parallel,
+          progress: order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw),
+        });
+        return await calling(about, deadline, () => runJob(job));
+      });
+      const error = report.decided?.error;
+      const modelSha256 = record.run?.modelSha256;
+      return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, error };
+    } catch (thrown) {
+      const error = finalError(thrown);
+      return { status: statusOf(error), exitCode: exitCodeOf(error), modelSha256: record?.run?.modelSha256, error };
+    }
+  };
+
+  /** Carries out the run of one value, and logs how it ended. Never throws. */
+  const runValue = async (job: BackfillJob, index: number): Promise<BackfillRun> => {
+    const { value, runId } = job;
+    const valueLog = logOfValue(log, `${param}=${value}`, warned);
+    const newRun = reprocess === "completed";
+    const end = await attempted(job, valueLog, newRun);
+    const again = reprocess !== "none" && !newRun && isFinal(end);
+    if (again) {
+      valueLog.announce(`${firstLine(messageOf(end.error))}; --reprocess ${reprocess} scores it again`);
+    }
+    const run = { value, runId, ...(again ? await attempted(job, valueLog, true) : end) };
+
+    const place = `(${index + 1} of ${jobs.jobs.length})`;
+    if (run.error === undefined) {
+      valueLog.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
+    } else if (run.status !== "stopped") {
+      const hint = run.error instanceof JobError && run.error.hint !== undefined ? `\n  hint: ${run.error.hint}` : "";
+      valueLog.warn(`${messageOf(run.error)} ${place}${hint}`);
+    }
+    return run;
+  };
 
   const ends = await runValues(jobs.jobs, { ...order, signal }, async (job) => {
-    const end = await runValue(shared, job);
+    const end = await runValue(job, jobs.jobs.indexOf(job));
     if (options.json === true) {
       io.stdout.write(`${backfillRunJson(param, end)}\n`);
     }
     return end;
   });
   const runs = jobs.jobs.map(
-    ({ value, runId }, index): EndedRun => ends[index] ?? { value, runId, status: "not_started", exitCode: 0 },
+    ({ value, runId }, index): BackfillRun => ends[index] ?? { value, runId, status: "not_started", exitCode: 0 },
   );
 
   const backfill = { param, first, last, runs, model };
@@ -93,19 +146,8 @@ export async function backfillCommand(specPath: string, options: BackfillOptions
   }
 }
 
-function orderFor({ first }: BackfillJobs, options: BackfillOptions, log: Log): RunOrder {
-  const { parallel, stopOnFailure = false, allowOlder = false } = options;
-  const order = orderOf(first.spec, { parallel, stopOnFailure, allowOlder });
-  if (order.why !== undefined) {
-    log.warn(`runs are carried out one at a time, not ${parallel} at once: ${order.why}`);
-  }
-  return order;
-}
-
-type EndedBackfill = Backfill & { readonly runs: readonly EndedRun[] };
-
 /** The error that a backfill ends with: that of the worst run; undefined: every run is complete. */
-function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillOptions): unknown {
+function failureOf(backfill: Backfill, specPath: string, options: BackfillOptions): unknown {
   const { param, first, last, runs } = backfill;
   const worst = worstOf(runs);
   if (worst === undefined) {
@@ -120,7 +162,7 @@ function failureOf(backfill: EndedBackfill, specPath: string, options: BackfillO
   });
 }
 
-function continuing({ param, last, runs }: EndedBackfill, specPath: string, options: BackfillOptions): string[] {
+function continuing({ param, last, runs }: Backfill, specPath: string, options: BackfillOptions): string[] {
   if (options.reprocess !== "completed") {
     const changed = runs.some(({ status }) => status === "failed" || status === "held" || status === "discarded");
     const again =
@@ -141,8 +183,7 @@ function continuing({ param, last, runs }: EndedBackfill, specPath: string, opti
   ];
 }
 
-/** Lines that name the values whose runs need a person. */
-function findings(runs: readonly EndedRun[]): string[] {
+function findings(runs: readonly BackfillRun[]): string[] {
   const named = (status: ValueStatus, text: string): string[] => {
     const values = valuesText(runs, status, 10);
     return values === "" ? [] : [`${text}: ${values}`];
@@ -155,50 +196,6 @@ function findings(runs: readonly EndedRun[]): string[] {
   ];
 }
 
-/** What all runs of a backfill share. */
-interface Shared {
-  readonly specPath: string;
-  readonly options: BackfillOptions;
-  readonly jobs: BackfillJobs;
-  readonly order: RunOrder;
-  readonly sharedModels: SharedModels;
-  readonly runsOfCommand: ReadonlySet<string>;
-  readonly log: Log;
-  readonly progress: (logLine: (line: string) => void) => Progress;
-  /** The warnings that earlier runs have logged. */
-  readonly warned: Set<string>;
-  readonly signal: AbortSignal;
-}
-
-/** The run of one value, with the error that it ended with. */
-interface EndedRun extends BackfillRun {
-  readonly error?: unknown;
-}
-
-/** Carries out the run of one value, and logs how it ended. Never throws. */
-async function runValue(shared: Shared, job: BackfillJob): Promise<EndedRun> {
-  const { jobs, options } = shared;
-  const { value, runId } = job;
-  const log = logOfValue(shared.log, `${jobs.range.param}=${value}`, shared.warned);
-  const newRun = options.reprocess === "completed";
-  const end = await attempted(shared, job, log, newRun);
-
-  const again = options.reprocess !== "none" && !newRun && isFinal(end);
-  if (again) {
-    log.announce(`${firstLine(messageOf(end.error))}; --reprocess ${options.reprocess} scores it again`);
-  }
-  const run = { value, runId, ...(again ? await attempted(shared, job, log, true) : end) };
-
-  const place = `(${jobs.jobs.findIndex((other) => other.value === value) + 1} of ${jobs.jobs.length})`;
-  if (run.failure === undefined) {
-    log.announce(`${run.report === undefined ? run.status : reportText(run.report)} ${place}`);
-  } else if (run.status !== "stopped") {
-    const hint = run.failure.hint === undefined ? "" : `\n  hint: ${run.failure.hint}`;
-    log.warn(`${run.failure.message} ${place}${hint}`);
-  }
-  return run;
-}
-
 /** Whether the same command would always fail in the same way, so that only a new run helps. */
 function isFinal({ error, report }: Attempted): boolean {
   const changed: readonly ErrorCode[] = ["INPUT_CHANGED", "MODEL_CHANGED", "PLAN_CHANGED", "OUTPUT_DAMAGED"];
@@ -207,49 +204,7 @@ function isFinal({ error, report }: Attempted): boolean {
     : !report.decided.isOwnVerdict;
 }
 
-type Attempted = Pick<EndedRun, "status" | "exitCode" | "report" | "failure" | "modelSha256" | "error">;
-
-async function attempted(shared: Shared, { load }: BackfillJob, log: ValueLog, newRun: boolean): Promise<Attempted> {
-  const { specPath, options, order, sharedModels, runsOfCommand, progress, signal } = shared;
-  const { allowDuplicates = false, allowOlder = false } = options;
-  const attempt = { ...alone, newRun, runsOfCommand, allowDuplicates, allowOlder };
-  let record: AttemptRecord | undefined;
-  try {
-    const loaded = load();
-    const begun = recordOf(loaded.spec, { worker: attempt.worker });
-    record = begun;
-    const about = { loaded, folder: dirname(resolve(specPath)), record, log, signal, dateMs: Date.now };
-    const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
-      await using job = await openLoaded(loaded, specPath, {
-        log,
-        signal,
-        attempt,
-        record: begun,
-        sharedModels,
-        jobsAtOnce: order.parallel,
-        progress: progress((line) => log.announce(line)),
-      });
-      return await calling(about, deadline, () => runJob(job));
-    });
-
-    const error = report.decided?.error;
-    const modelSha256 = record.run?.modelSha256;
-    return { status: report.status, exitCode: error?.exitCode ?? 0, report, modelSha256, ...(error && failed(error)) };
-  } catch (thrown) {
-    const error = finalError(thrown);
-    return {
-      status: statusOf(error),
-      exitCode: exitCodeOf(error),
-      modelSha256: record?.run?.modelSha256,
-      ...failed(error),
-    };
-  }
-}
-
-function failed(error: unknown): Pick<EndedRun, "failure" | "error"> {
-  const known = error instanceof JobError ? error : undefined;
-  return { error, failure: { code: known?.code ?? "BUG", message: messageOf(error), hint: known?.hint } };
-}
+type Attempted = Omit<BackfillRun, "value" | "runId">;
 
 function statusOf(error: unknown): ValueStatus {
   const code = error instanceof JobError ? error.code : undefined;
@@ -283,9 +238,7 @@ function logOfValue(log: Log, label: string, warned: Set<string>): ValueLog {
   };
 }
 
-/** The job with one value of the range. */
 interface BackfillJob {
-  /** The text of the value in reports. */
   readonly value: string;
   readonly runId: RunId;
   /** Loads the spec with the value of the job, which is already checked. */
@@ -294,9 +247,7 @@ interface BackfillJob {
 
 interface BackfillJobs {
   readonly range: DateRange;
-  /** The jobs, in the order of their values. */
   readonly jobs: readonly BackfillJob[];
-  /** The spec with the first value. */
   readonly first: LoadedSpec;
 }
 
@@ -398,16 +349,10 @@ interface BackfillRun extends ValueEnd {
   readonly runId: string;
   /** The report of the attempt; undefined: it failed or was not started. */
   readonly report?: RunReport | undefined;
-  readonly failure?: BackfillFailure | undefined;
+  /** What it ended with, if it needs a person or another attempt. */
+  readonly error?: unknown;
   /** The digest of the model that the run's plan pins; undefined: there is no plan. */
   readonly modelSha256?: string | undefined;
-}
-
-interface BackfillFailure {
-  /** The code of a JobError, or BUG. */
-  readonly code: string;
-  readonly message: string;
-  readonly hint: string | undefined;
 }
 
 interface Backfill {
@@ -438,9 +383,12 @@ const words: Readonly<Record<ValueStatus, string>> = {
  */
 const mostShown = 400;
 
-/** Lists the values with a status, at most the first `most`. */
+function valuesOf(runs: readonly BackfillRun[], status: ValueStatus): readonly string[] {
+  return runs.filter((run) => run.status === status).map(({ value }) => value);
+}
+
 function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40): string {
-  const values = runs.filter((run) => run.status === status).map(({ value }) => value);
+  const values = valuesOf(runs, status);
   const more = values.length > most ? [`and ${count(values.length - most, "more value")}`] : [];
   return [...values.slice(0, most), ...more].join(", ");
 }
@@ -448,7 +396,7 @@ function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40
 /** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
 function totalsText(runs: readonly BackfillRun[]): string {
   const parts = valueStatuses.flatMap((status) => {
-    const number = runs.filter((run) => run.status === status).length;
+    const number = valuesOf(runs, status).length;
     return number === 0 ? [] : [`${showCount(number)} ${words[status]}`];
   });
   const warned = runs.filter(hasWarnings).length;
@@ -467,13 +415,13 @@ function hasWarnings({ report }: BackfillRun): boolean {
  */
 function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
   const shown = runs.length <= mostShown ? runs : runs.filter((run) => !isComplete(run.status) || hasWarnings(run));
-  const rows = shown.map(({ value, status, report, failure }) => [
+  const rows = shown.map(({ value, status, report, error }) => [
     value,
     words[status],
     shownCount(writtenRows(report)?.output),
     shownCount(writtenRows(report)?.rejected),
     report === undefined || report.seconds === 0 ? "" : report.seconds.toFixed(1),
-    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? failure?.message ?? ""),
+    firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? (error === undefined ? "" : messageOf(error))),
   ]);
   const missing = valuesText(runs, "no_input");
   const others = model === undefined ? 0 : otherModels(runs, model.sha256);
@@ -512,14 +460,9 @@ function otherModels(runs: readonly BackfillRun[], sha256: string): number {
   return runs.filter(({ modelSha256 }) => modelSha256 !== undefined && modelSha256 !== sha256).length;
 }
 
-function firstLine(text: string): string {
-  const [line = ""] = text.split("\n");
-  return line;
-}
-
-/** One value as a line of JSON. */
 function backfillRunJson(param: string, run: BackfillRun): string {
-  const { value, runId, status, exitCode, report, failure, modelSha256 } = run;
+  const { value, runId, status, exitCode, report, error, modelSha256 } = run;
+  const known = error instanceof JobError ? error : undefined;
   return JSON.stringify({
     param,
     value,
@@ -528,24 +471,21 @@ function backfillRunJson(param: string, run: BackfillRun): string {
     exit_code: exitCode,
     rows: writtenRows(report)?.output ?? null,
     model_sha256: modelSha256 ?? null,
-    ...(failure === undefined ? {} : { code: failure.code, message: failure.message, hint: failure.hint ?? null }),
+    ...(error !== undefined && { code: known?.code ?? "BUG", message: messageOf(error), hint: known?.hint ?? null }),
   });
 }
 
-/** The whole backfill as a line of JSON. */
 function backfillJson({ param, first, last, runs, model }: Backfill, exitCode: ExitCode): string {
-  const valuesOf = (status: ValueStatus): string[] =>
-    runs.filter((run) => run.status === status).map(({ value }) => value);
-  const counts = valueStatuses.map((status) => [status, valuesOf(status).length]);
+  const counts = valueStatuses.map((status) => [status, valuesOf(runs, status).length]);
   return JSON.stringify({
     param,
     first,
     last,
     runs: runs.length,
     ...(Object.fromEntries(counts) as Record<ValueStatus, number>),
-    values_failed: valuesOf("failed"),
-    values_held: valuesOf("held"),
-    values_no_input: valuesOf("no_input"),
+    values_failed: valuesOf(runs, "failed"),
+    values_held: valuesOf(runs, "held"),
+    values_no_input: valuesOf(runs, "no_input"),
     values_warned: runs.filter(hasWarnings).map(({ value }) => value),
     model: model === undefined ? null : { uri: model.uri, version: model.version ?? null, sha256: model.sha256 },
     exit_code: exitCode,

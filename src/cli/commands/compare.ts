@@ -3,18 +3,17 @@ import { openJob } from "../../app/job-context.js";
 import { requireModelPath } from "../../app/model-tools.js";
 import { resolveModel } from "../../app/open.js";
 import type { JobOptions } from "../../app/reading.js";
-import type { Measures } from "../../checks/agreement.js";
 import {
-  type ShownAgreement,
-  agreementFields,
+  comparedFields,
   agreementTables,
   apartTable,
   differentRowTables,
+  type ShownAgreement,
 } from "../../report/agreement.js";
 import { showBytes } from "../../report/plan-text.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
+import { type ComparedModel, compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
 import type { JobContext } from "../../scoring/context.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
@@ -97,19 +96,12 @@ async function resolveGiven(job: JobContext, path: string): Promise<ComparedMode
   return { ...found, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
 }
 
-/** Shows a comparison as tables. `width`: characters in a line of the terminal; undefined: there is none. */
 function comparisonText(
   comparison: Comparison,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
 ): string {
   const { one, other, apart, columns } = comparison;
-  const shown: ShownAgreement = {
-    columns,
-    tolerance,
-    width,
-    names: ["A", "B"],
-    keysOf: ({ keys }) => keys,
-  };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
   return [
     `A  ${one.name}`,
     `B  ${other.name}`,
@@ -153,10 +145,7 @@ function showNumber(value: number): string {
   return value.toLocaleString("en-US");
 }
 
-/** Shows a comparison as one line of JSON; figures that cannot be computed are null. */
 function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
-  const fieldsOf = (found: Measures): object =>
-    agreementFields(found, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys }));
   return `${JSON.stringify({
     rows_input: input,
     rows_read: read,
@@ -165,8 +154,7 @@ function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf
     rows_only_b: rows.onlyB,
     a: modelJson(one),
     b: modelJson(other),
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    ...comparedFields(columns, apart, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
   })}\n`;
 }
 

@@ -5,7 +5,6 @@ import { spellOut } from "../../run/hints.js";
 import { JobError } from "../../util/errors.js";
 import { alone, openLoaded, readRunSpec } from "../../app/job-context.js";
 import type { JobOptions } from "../../app/reading.js";
-import type { RowsOfRun } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
 import { rowsOfRunText } from "../../report/report.js";
 import { printable } from "../../util/texts.js";
@@ -22,20 +21,20 @@ interface DecideOptions extends JobOptions {
 }
 
 export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
-  await decide(spec, options, { io, act: "approving", work: approveRun });
+  await decide(spec, options, io, "approving", approveRun);
 }
 
 export async function discardCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
-  await decide(spec, options, { io, act: "discarding", work: discardRun });
+  await decide(spec, options, io, "discarding", discardRun);
 }
 
-interface Deciding {
-  readonly io: SafeIo;
-  readonly act: string;
-  readonly work: (context: JobContext, request: DecisionRequest) => Promise<DecisionReport>;
-}
-
-async function decide(spec: string, options: DecideOptions, { io, act, work }: Deciding): Promise<void> {
+async function decide(
+  spec: string,
+  options: DecideOptions,
+  io: SafeIo,
+  act: string,
+  work: (context: JobContext, request: DecisionRequest) => Promise<DecisionReport>,
+): Promise<void> {
   const loaded = await readRunSpec(spec, options);
   const [fromClock] = loaded.clock;
   if (fromClock !== undefined) {
@@ -64,16 +63,16 @@ async function decide(spec: string, options: DecideOptions, { io, act, work }: D
 }
 
 function reportJson({ runId, state, already, rows, decision }: DecisionReport, output: string): string {
-  const counts = state === "published" ? rowsFields(rows) : {};
-  return JSON.stringify({ run_id: runId, status: state, already, ...counts, decision, output });
-}
-
-function rowsFields({ output, rejected, filtered }: RowsOfRun): object {
-  return {
-    rows: output,
-    rows_rejected: rejected,
-    rows_filtered: filtered,
-  };
+  const { output: written, rejected, filtered } = rows;
+  const counts = { rows: written, rows_rejected: rejected, rows_filtered: filtered };
+  return JSON.stringify({
+    run_id: runId,
+    status: state,
+    already,
+    ...(state === "published" && counts),
+    decision,
+    output,
+  });
 }
 
 function reportText(report: DecisionReport, output: string): string {

@@ -1,25 +1,25 @@
 import { stat } from "node:fs/promises";
-import { lineageColumns, reuseColumn } from "../../binding/contract.js";
 import { openRowJoin } from "../../app/duckdb.js";
-import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../app/job-context.js";
+import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
 import { defaultMemory, usableCores } from "../../app/machine.js";
 import { parquetFolder, readSpec } from "../../app/reading.js";
+import { lineageColumns, reuseColumn } from "../../binding/contract.js";
 import type { Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../plan/identity.js";
 import {
-  type ShownAgreement,
-  agreementFields,
+  comparedFields,
   agreementTables,
   apartTable,
   differentRowTables,
+  type ShownAgreement,
 } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
 import type { Log } from "../../scoring/context.js";
 import { type JobSpec, usualKey } from "../../spec/job-spec.js";
 import type { LoadedSpec } from "../../spec/load.js";
-import { JobError, assertNever } from "../../util/errors.js";
+import { assertNever, JobError } from "../../util/errors.js";
 import { memoryBudget } from "../../util/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -151,10 +151,8 @@ function hasNoKeyInCommon({ rows: { rowsA, rowsB, onlyA, onlyB } }: Difference):
   return rowsA > 0 && rowsB > 0 && onlyA === rowsA && onlyB === rowsB;
 }
 
-/** The number of columns that are shown for people. */
 const shownColumns = 10;
 
-/** Shows how two sets of rows differ, as tables: the columns that differ in most rows. */
 function differenceText(
   difference: Difference,
   { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
@@ -163,7 +161,7 @@ function differenceText(
   const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
   const columns = new Map(most.slice(0, shownColumns));
   const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"], keysOf: ({ keys }) => keys };
+  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,
@@ -198,7 +196,6 @@ function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, wid
   ];
 }
 
-/** The number of rows that differ in a column. */
 function differing(found: Measures): number {
   switch (found.kind) {
     case "numbers":
@@ -213,7 +210,6 @@ function differing(found: Measures): number {
   }
 }
 
-/** Shows a difference as one line of JSON; figures that cannot be computed are null. */
 function differenceJson(difference: Difference): string {
   const { a, b, key, rows, columns, apart } = difference;
   return `${JSON.stringify({
@@ -229,11 +225,6 @@ function differenceJson(difference: Difference): string {
     keys_repeated: rows.repeated,
     keys_uneven: rows.uneven,
     repeated: rows.examples,
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, fieldsOf(found)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+    ...comparedFields(columns, apart, ["a", "b"], ({ keys }) => ({ columns: keys })),
   })}\n`;
-}
-
-function fieldsOf(found: Measures): object {
-  return agreementFields(found, ["a", "b"], ({ keys }) => ({ columns: keys }));
 }

@@ -1,11 +1,6 @@
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../app/attempt.js";
-import {
-  diagnosePrompted,
-  diagnoseServers,
-  type MeasuredServer,
-  type ServerDiagnosis,
-} from "../../app/served-models.js";
+import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../app/served-models.js";
 import { showTensor } from "../../binding/signatures.js";
 import type { ModelSignature } from "../../columnar/tensor.js";
 import { table } from "../../report/table.js";
@@ -31,10 +26,7 @@ export async function doctorServer(
 ): Promise<void> {
   const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
   const options = { ...services, folder: dirname(resolve(specPath)), where };
-  const { error, ...found } =
-    server.protocol === "openai"
-      ? await diagnosePrompted({ ...spec.model, server }, options)
-      : await diagnoseServers(server, options);
+  const { error, ...found } = await diagnoseServers({ ...spec.model, server }, options);
   const diagnosis = { program: programVersion, protocol: server.protocol, ...found };
   io.stdout.write(json ? `${serverDiagnosisJson(diagnosis)}\n` : serverDiagnosisText(diagnosis));
   if (error !== undefined) {
@@ -42,7 +34,6 @@ export async function doctorServer(
   }
 }
 
-/** The findings as one line of JSON. */
 function serverDiagnosisJson({ program, signature, measured, ...found }: ServerDiagnosis): string {
   const batches = measured?.batches.map(({ rows, ms, rowsPerSecond }) => {
     return { rows, ms: tenths(ms), rows_per_second: Math.round(rowsPerSecond) };
@@ -70,7 +61,6 @@ function serverDiagnosisJson({ program, signature, measured, ...found }: ServerD
   });
 }
 
-/** The findings as text. */
 function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
   const { program, model, protocol, servers, signature, measured } = diagnosis;
   const tensors = signature === undefined ? [] : signatureLines(signature);

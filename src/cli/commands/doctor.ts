@@ -59,31 +59,37 @@ export async function doctorCommand(
     await doctorServer(server, loaded, { specPath, json: options.json === true }, io);
     return;
   }
-  await doctorMachine({ loaded, specPath, json: options.json === true }, io);
+  await doctorMachine(loaded, specPath, options.json === true, io);
 }
 
-interface MachineOptions {
-  readonly loaded: LoadedSpec | undefined;
-  readonly specPath: string | undefined;
-  readonly json: boolean;
-}
-
-async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: SafeIo): Promise<void> {
+async function doctorMachine(
+  loaded: LoadedSpec | undefined,
+  specPath: string | undefined,
+  json: boolean,
+  io: SafeIo,
+): Promise<void> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
   const { providers = ["cpu"] } = engine ?? {};
   const asked = providers === "auto" ? await providersOn(machine) : providers;
   const worker = findWorker(undefined, process.env);
   const deviceId = engine === undefined ? 0 : await deviceIdOf(asked, { given: engine.device_id, worker });
-  const duckdb = await tryDuckDb();
-  const tokenizers = tryTokenizers(loaded);
-  const always = [
+  const duckdb = await faultOf(async () => (await openDuckDb({ threads: 1, allowed: {} }))[Symbol.dispose]());
+  const tokenizers = await faultOf(requireTokenizers);
+  const needsTokenizers = loaded !== undefined && tokenizerUris(loaded.spec.model).size > 0;
+  const parts: readonly Part[] = [
     ...runtimeParts(machine),
-    duckDbPart(duckdb),
-    tokenizersPart(tokenizers),
+    libraryPart("DuckDB", componentVersions["@duckdb/node-bindings"] ?? "", duckdb),
+    tokenizers === undefined || needsTokenizers
+      ? libraryPart("tokenizers", tokenizersVersion, tokenizers)
+      : {
+          name: "tokenizers",
+          state: "optional",
+          found: `only jobs that tokenize texts need it: ${installTokenizers}`,
+        },
     ...(await localeParts(machine)),
+    ...(await partsOfAll(asked, machine, deviceId)),
   ];
-  const parts = [...always, ...(await partsOfAll(asked, machine, deviceId))];
   const trials: Trial[] = [];
   await using model = await modelOf(loaded, specPath, io);
   for (const provider of triedProviders(asked, { machine, parts })) {
@@ -94,17 +100,10 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
   const error =
     scoresOn === undefined
       ? cannotRun(asked, { parts, trials, machine })
-      : (trials.find(({ provider }) => provider === scoresOn)?.error ?? duckdb ?? tokenizers.error);
+      : (trials.find(({ provider }) => provider === scoresOn)?.error ??
+        duckdb ??
+        (needsTokenizers ? tokenizers : undefined));
   const outcome = error?.exitCode ?? scoresOn ?? 1;
-  const shown = trials.map(({ provider, state, device, operators, ms, fault, trees }) => ({
-    provider,
-    state,
-    device,
-    operators,
-    ms,
-    fault,
-    trees,
-  }));
   const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
   const found: Diagnosis = {
     speeds:
@@ -120,7 +119,7 @@ async function doctorMachine({ loaded, specPath, json }: MachineOptions, io: Saf
     platform,
     asked,
     parts,
-    trials: shown,
+    trials,
     model: model.name,
     outcome,
   };
@@ -143,55 +142,23 @@ function runtimeParts(machine: Machine): Part[] {
   ];
 }
 
-/** Loads DuckDB, which writes Parquet and decodes many shards. Returns why it cannot be loaded; undefined if it can. */
-async function tryDuckDb(): Promise<JobError | undefined> {
+/** Returns why a library cannot be loaded; undefined if it can. */
+async function faultOf(load: () => unknown): Promise<JobError | undefined> {
   try {
-    using _ = await openDuckDb({ threads: 1, allowed: {} });
+    await load();
     return undefined;
   } catch (error) {
-    const known = machineError(error);
-    if (known === undefined) {
-      throw error;
+    const known = machineError(error) ?? error;
+    if (known instanceof JobError) {
+      return known;
     }
-    return known;
+    throw error;
   }
 }
 
-function duckDbPart(fault: JobError | undefined): Part {
-  const name = "DuckDB";
+function libraryPart(name: string, version: string, fault: JobError | undefined): Part {
   return fault === undefined
-    ? { name, state: "ok", found: componentVersions["@duckdb/node-bindings"] ?? "" }
-    : { name, state: "missing", found: fault.message, remedy: fault.hint };
-}
-
-interface TokenizersState {
-  /** Why the package cannot be used; undefined: it can. */
-  readonly fault: JobError | undefined;
-  /** The same if the spec tokenizes texts. */
-  readonly error: JobError | undefined;
-}
-
-/** Loads the package that makes tokens of texts, which only some jobs need. */
-function tryTokenizers(loaded: LoadedSpec | undefined): TokenizersState {
-  try {
-    requireTokenizers();
-    return { fault: undefined, error: undefined };
-  } catch (fault) {
-    if (!(fault instanceof JobError)) {
-      throw fault;
-    }
-    const isNeeded = loaded !== undefined && tokenizerUris(loaded.spec.model).size > 0;
-    return { fault, error: isNeeded ? fault : undefined };
-  }
-}
-
-function tokenizersPart({ fault, error }: TokenizersState): Part {
-  const name = "tokenizers";
-  if (fault === undefined) {
-    return { name, state: "ok", found: tokenizersVersion };
-  }
-  return error === undefined
-    ? { name, state: "optional", found: `only jobs that tokenize texts need it: ${installTokenizers}` }
+    ? { name, state: "ok", found: version }
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
@@ -294,48 +261,18 @@ export interface Diagnosis {
   readonly platform: string;
   /** Providers of the spec; without a spec, all that are checked. */
   readonly asked: readonly string[];
-  readonly parts: readonly DiagnosisPart[];
+  readonly parts: readonly Part[];
   /** A trial batch on each provider. */
-  readonly trials: readonly DiagnosisTrial[];
+  readonly trials: readonly Trial[];
   readonly model: string;
   /** The speed of the spec's model on blank rows, by batch size and layout; empty: it was not measured. */
-  readonly speeds: readonly DiagnosisSpeed[];
+  readonly speeds: readonly Speed[];
   /** The provider on which a run would score, or the exit code with which it would end. */
   readonly outcome: string | number;
 }
 
-/** A library, driver or device that a provider needs. */
-interface DiagnosisPart {
-  readonly name: string;
-  readonly state: string;
-  readonly found: string;
-  readonly remedy?: string | undefined;
-}
-
-/** A batch on one provider. */
-interface DiagnosisTrial {
-  readonly provider: string;
-  readonly state: string;
-  /** The processor or GPU, as its driver names it; undefined: the driver does not say. */
-  readonly device?: string | undefined;
-  readonly operators: Readonly<Record<string, number>>;
-  readonly ms: number | undefined;
-  readonly fault: string | undefined;
-  /** What computes the model's trees in long runs. */
-  readonly trees?: string | null | undefined;
-}
-
-/** Rows per second with sessions of so many threads each. */
-interface DiagnosisSpeed {
-  readonly sessions: number;
-  readonly threads: number;
-  readonly batchRows: number;
-  readonly rowsPerSecond: number;
-}
-
-/** The findings as one line of JSON. */
 function doctorJson({ program, outcome, ...found }: Diagnosis): string {
-  const trials = found.trials.map((trial) => ({
+  const trials = found.trials.map(({ driverFailed: _driverFailed, error: _error, ...trial }) => ({
     ...trial,
     device: trial.device ?? null,
     ms: trial.ms ?? null,
@@ -377,9 +314,8 @@ export function doctorText({ program, platform, asked, parts, trials, model, spe
   ].join("\n");
 }
 
-/** A table with a line for each batch size and a column for each layout. */
-function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
-  const layoutOf = ({ sessions, threads }: DiagnosisSpeed): string => `${sessions} x ${threads}`;
+function speedLines(speeds: readonly Speed[]): string[] {
+  const layoutOf = ({ sessions, threads }: Speed): string => `${sessions} x ${threads}`;
   const layouts = [...new Set(speeds.map(layoutOf))];
   const rateOf = (batchRows: number, layout: string): string =>
     speeds
@@ -401,7 +337,7 @@ function speedLines(speeds: readonly DiagnosisSpeed[]): string[] {
       ];
 }
 
-function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly DiagnosisTrial[]): string {
+function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trials: readonly Trial[]): string {
   if (typeof outcome === "number") {
     return `A run with providers [${asked.join(", ")}] would end with ${outcome}.`;
   }
@@ -410,7 +346,7 @@ function verdict(asked: Diagnosis["asked"], outcome: Diagnosis["outcome"], trial
   return `A run scores on ${outcome}${state === "ok" ? "" : but}.`;
 }
 
-function trialText({ device, operators, ms, fault, trees }: DiagnosisTrial): string {
+function trialText({ device, operators, ms, fault, trees }: Trial): string {
   const counts = Object.entries(operators).map(([provider, count]) => `${count} on ${provider}`);
   const ran = counts.length === 0 ? [] : [`operators: ${counts.join(", ")}`];
   const took = ms === undefined ? [] : [`${ms.toFixed(1)} ms`];
@@ -453,7 +389,7 @@ export async function tryProvider(
   const folder = await mkdtemp(join(tmpdir(), "infer-batch-doctor-"));
   const nothing = { provider, operators: {}, ms: undefined };
   try {
-    const { adapter } = provider === "webgpu" ? await probeProvider(provider) : { adapter: undefined };
+    const adapter = provider === "webgpu" ? await probeProvider(provider) : undefined;
     const ran = await runBlank(provider, model, { deviceId, folder, trees });
     const operators = await operatorsByProvider(folder);
     const state = ran.fault !== undefined ? "failed" : operators[provider] === undefined ? "idle" : "ok";

@@ -10,7 +10,8 @@ import { paramTexts } from "../../plan/identity.js";
 import type { KeyList } from "../../publish/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
-import { type ErasedRun, type OpenRowFinder, type RowFinder, eraseRows } from "../../run/erase.js";
+import type { ErasedRun, OpenRowFinder } from "../../run/erase.js";
+import { eraseRows } from "../../run/erase.js";
 import { type JobSpec, keyOfValues } from "../../spec/job-spec.js";
 import { splitTable } from "../../spec/output-spec.js";
 import { JobError, messageOf } from "../../util/errors.js";
@@ -28,8 +29,11 @@ interface EraseReport {
   readonly dryRun: boolean;
   readonly columns: readonly string[];
   readonly keys: number;
-  readonly keysFound: number;
+  readonly missing: number;
+  /** The runs that had rows, and those that may still have some. */
   readonly runs: readonly ErasedRun[];
+  readonly rows: number;
+  readonly rejects: number;
 }
 
 /** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
@@ -46,15 +50,17 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
     dryRun: options.dryRun === true,
     found,
     openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
-    paramsOfTable: (wanted, params) => paramsOfTable(load, { wanted, params, given: job.spec.params }),
+    paramsOfTable: (wanted, params) => paramsOfTable(load, wanted, params, job.spec.params),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
   const report = {
     dryRun: options.dryRun === true,
     columns: keys.columns,
     keys: keys.keys.length,
-    keysFound: found.size,
-    runs,
+    missing: keys.keys.length - found.size,
+    runs: runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run)),
+    rows: runs.reduce((sum, run) => sum + run.rows, 0),
+    rejects: runs.reduce((sum, run) => sum + run.rejects, 0),
   };
   io.stdout.write(
     options.json === true
@@ -70,15 +76,9 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
  */
 function paramsOfTable(
   load: LoadWith,
-  {
-    wanted,
-    params,
-    given,
-  }: {
-    readonly wanted: string;
-    readonly params: Readonly<Record<string, string>>;
-    readonly given: Readonly<Record<string, string>>;
-  },
+  wanted: string,
+  params: Readonly<Record<string, string>>,
+  given: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> | undefined {
   const isNamed = (by: Readonly<Record<string, string>>): boolean => {
     try {
@@ -108,7 +108,6 @@ function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
 
 const isRetained = ({ retained }: ErasedRun): boolean => retained !== undefined;
 
-/** @throws JobError NOT_ERASED if rows may be left in a run */
 function refuseRetained({ dryRun, runs }: EraseReport): void {
   const left = runs.filter(isRetained);
   if (left.length > 0 && !dryRun) {
@@ -118,26 +117,16 @@ function refuseRetained({ dryRun, runs }: EraseReport): void {
   }
 }
 
-function totalOf(runs: readonly ErasedRun[], what: "rows" | "rejects"): number {
-  return runs.reduce((sum, run) => sum + run[what], 0);
-}
-
-/** The runs that a report lists: those that had rows, and those that may still have some. */
-function shownRuns({ runs }: EraseReport): readonly ErasedRun[] {
-  return runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run));
-}
-
-function reportJson(report: EraseReport): object {
-  const { dryRun, columns, keys, keysFound, runs } = report;
+function reportJson({ dryRun, columns, keys, missing, runs, rows: total, rejects: rejected }: EraseReport): object {
   return {
     dry_run: dryRun,
     key: columns,
     keys,
-    keys_not_found: keys - keysFound,
-    rows: totalOf(runs, "rows"),
-    rejects: totalOf(runs, "rejects"),
+    keys_not_found: missing,
+    rows: total,
+    rejects: rejected,
     retained: runs.filter(isRetained).length,
-    runs: shownRuns(report).map(({ runId, params, place, rows, rejects, retained }) => ({
+    runs: runs.map(({ runId, params, place, rows, rejects, retained }) => ({
       run_id: runId ?? null,
       params,
       output: place,
@@ -148,17 +137,10 @@ function reportJson(report: EraseReport): object {
   };
 }
 
-function reportText(report: EraseReport): string[] {
-  const { dryRun, columns, keys, keysFound, runs } = report;
-  const shown = shownRuns(report);
-  const lines =
-    shown.length === 0
-      ? []
-      : table([["run or table", "params", "rows", "rejected", ""], ...shown.map(cellsOf)], { right: [2, 3] });
-  const [rows, rejects] = [totalOf(runs, "rows"), totalOf(runs, "rejects")];
-  const missing = keys - keysFound;
+function reportText({ dryRun, columns, keys, missing, runs, rows, rejects }: EraseReport): string[] {
+  const headings = ["run or table", "params", "rows", "rejected", ""];
   return [
-    ...lines,
+    ...(runs.length === 0 ? [] : table([headings, ...runs.map(cellsOf)], { right: [2, 3] })),
     `${dryRun ? "would erase" : "erased"} ${count(rows, "row")} and ${count(rejects, "rejected row")} of ${count(keys, "key")} (${columns.join(", ")}); ${count(missing, "key")} not found`,
     ...(dryRun ? [] : ["rows that the input still has are scored again by the next run that reads it"]),
   ];
@@ -193,7 +175,6 @@ async function readKeys(
   return list;
 }
 
-/** Reads the lines of a text; empty ones are no keys. */
 async function readLines(path: string, key: readonly string[]): Promise<KeyList> {
   const [column, ...more] = key;
   if (column === undefined || more.length > 0) {
@@ -277,6 +258,12 @@ export function rowFinders(
   list: KeyList,
   { memoryBytes, found }: { readonly memoryBytes: number; readonly found: Set<number> },
 ): OpenRowFinder {
+  const noting = ({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>): readonly number[] => {
+    for (const key of keys) {
+      found.add(key);
+    }
+    return rows;
+  };
   return async (folder, columns) => {
     const duckdb = await openDuckDb({ threads: usableCores(), memoryBytes, allowed: { folders: [folder] } });
     const connection = await duckdb.connect();
@@ -287,25 +274,16 @@ export function rowFinders(
       duckdb[Symbol.dispose]();
       throw wrongKey(list, columns, wrong);
     }
-    const finder: RowFinder = {
-      rowsIn: async (path) => rowsOf(await keyedRows(keyed, path), found),
-      rejected: async (texts) => rowsOf(await keyedTexts(keyed, texts), found),
+    return {
+      rowsIn: async (path) => noting(await keyedRows(keyed, path)),
+      rejected: async (texts) => noting(await keyedTexts(keyed, texts)),
       rowsWithout: (path, request) => rowsWithout(connection, path, request),
       async [Symbol.asyncDispose]() {
         connection.closeSync();
         await Promise.resolve(duckdb[Symbol.dispose]());
       },
     };
-    return finder;
   };
-}
-
-/** Returns the rows, and adds their keys to `found`. */
-function rowsOf({ rows, keys }: Awaited<ReturnType<typeof keyedRows>>, found: Set<number>): readonly number[] {
-  for (const key of keys) {
-    found.add(key);
-  }
-  return rows;
 }
 
 function wrongKey({ placeOf }: KeyList, columns: readonly KeyColumn[], index: number): JobError {

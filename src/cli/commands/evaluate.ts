@@ -1,8 +1,9 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
-import { type Figures, changesOf } from "../../checks/evaluation.js";
+import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
+import { changesOf, type Figures } from "../../checks/evaluation.js";
+import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
 import { runIdOf } from "../../plan/identity.js";
 import type { Plan } from "../../plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
@@ -16,7 +17,6 @@ import {
   openDiffSide,
   openDiffTable,
 } from "../../run/diff.js";
-import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../publish/span-record.js";
 import type { JobContext } from "../../scoring/context.js";
@@ -84,18 +84,15 @@ async function nightsOf(
   }));
 }
 
-interface Night {
-  readonly options: EvaluateOptions;
-  readonly night: string;
-  /** The plan of the run; undefined: there is none. */
-  readonly plan: Plan | undefined;
-}
-
 /** Judges the predictions of a run, and those of the challenger if they are of the same rows; none: the run has no rows. */
 async function judgeNight(
   job: JobContext,
   { dateParam, spec }: LoadedSpec,
-  { options, night, plan }: Night,
+  {
+    options,
+    night,
+    plan,
+  }: { readonly options: EvaluateOptions; readonly night: string; readonly plan: Plan | undefined },
 ): Promise<readonly JudgedModel[]> {
   const key = options.key ?? usualKey(spec);
   const { label, prediction, positive, threshold, by } = options;
@@ -165,7 +162,7 @@ async function labelsAt(job: JobContext, labels: string, key: readonly string[])
   }
   if (found !== undefined) {
     const path = resolve(labels);
-    return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: groupOf(path) };
+    return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: oneGroup([path]) };
   }
   if (job.sink.table === undefined) {
     throw new JobError("FILE_MISSING", `reading labels ${labels}: there is no such file`, {
@@ -173,10 +170,6 @@ async function labelsAt(job: JobContext, labels: string, key: readonly string[])
     });
   }
   return (await openDiffTable(job, labels, key)).rows;
-}
-
-async function* groupOf(path: string): AsyncGenerator<readonly string[]> {
-  yield await Promise.resolve([path]);
 }
 
 interface Report {
@@ -188,7 +181,6 @@ interface Report {
 
 const called: Readonly<Record<string, string>> = { auc: "AUC", log_loss: "log loss", mae: "MAE", rmse: "RMSE" };
 
-/** Shows how right the predictions were, a line for each night, model and slice, and what changed. */
 function evaluationText({ labels, label, threshold, nights }: Report, width: number | undefined): string {
   const judged = nights.flatMap(({ night, models }) => models.map((model) => ({ night, model })));
   const hasSeveral = nights.some(({ models }) => models.length > 1);
@@ -259,7 +251,6 @@ function changes(
   });
 }
 
-/** Shows the same as one line of JSON; figures that cannot be computed are null. */
 function evaluationJson({ labels, label, threshold, nights }: Report): string {
   const judged = nights.map(({ night, models }) => ({ night, models: models.map(modelOf) }));
   return `${JSON.stringify({ labels, label, threshold, nights: judged, changed: changes(nights) })}\n`;

@@ -1,10 +1,4 @@
-import {
-  decidedText,
-  failureFields,
-  isInFrontOfReaders,
-  type RecordedRun,
-  type RecordedSpending,
-} from "../../publish/recorded-run.js";
+import { failureFields } from "../../publish/recorded-run.js";
 import { openLoaded } from "../../app/job-context.js";
 import { type JobOptions, readSpec } from "../../app/reading.js";
 import { paramTexts, splitRunId } from "../../plan/identity.js";
@@ -12,6 +6,7 @@ import type { PlannedModel } from "../../plan/plan.js";
 import { spanCount } from "../../plan/spans.js";
 import { byChecks } from "../../publish/lifecycle.js";
 import { replacedBy } from "../../publish/published-run.js";
+import { decidedText, isInFrontOfReaders, type RecordedRun } from "../../publish/recorded-run.js";
 import { resultLines, warningsText } from "../../publish/verdict-text.js";
 import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
@@ -85,7 +80,6 @@ const headings = ["run", "params", "status", "rows", "rejected", "duration", "mo
 /** A narrow terminal may do without these columns, the least important first. */
 const dispensable = ["duration", "model", "since", "rejected", "params"].map((name) => headings.indexOf(name));
 
-/** @param about the last column */
 function cellsOf(run: RecordedRun, about: string): string[] {
   const { runId, plan, rows, rejected, seconds, at } = run;
   const params = paramTexts(plan?.params ?? {});
@@ -102,21 +96,10 @@ function cellsOf(run: RecordedRun, about: string): string[] {
   ];
 }
 
-function paidText(spending: RecordedSpending): string {
-  const {
-    answers,
-    prompt_tokens: promptTokens,
-    cached_tokens: cachedTokens,
-    completion_tokens: completionTokens,
-    cost,
-  } = spending;
-  return spentText({ answers, promptTokens, cachedTokens, completionTokens, cost });
-}
-
 /** What the run cost, and why it has its status, in one line. */
 function remarks(run: RecordedRun, { runs }: History): string {
   const { spending } = run;
-  const paid = spending === undefined ? "" : paidText(spending);
+  const paid = spending === undefined ? "" : spentText(spending);
   return [paid, why(run), replacedText(run, runs)].filter((text) => text !== "").join("; ");
 }
 

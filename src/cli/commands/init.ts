@@ -198,7 +198,6 @@ function nameOf(model: string): string {
   return plain.replaceAll(/^-+|-+$/g, "").slice(0, 63) || "job";
 }
 
-/** Shows the model's signature and the columns of the first shard. */
 async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
   return await onDraft(async () => {
     await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
@@ -453,7 +452,6 @@ function remarkOn(source: DraftSource): string {
       : "1 where that input's lists have elements, 0 where they are padded";
 }
 
-/** Longer ones have a line for each name. */
 const shortList = 8;
 
 type Path = readonly (string | number)[];
@@ -519,7 +517,6 @@ function postgresOf({ url, table }: { readonly url: string; readonly table: stri
   return { url, table, mode: "append" };
 }
 
-/** Puts a remark behind a value. */
 function commenter(document: Document): (path: Path, text: string) => void {
   return (path, text) => {
     const node = document.getIn(path, true);
@@ -529,7 +526,6 @@ function commenter(document: Document): (path: Path, text: string) => void {
   };
 }
 
-/** Puts a remark above a key. */
 function remarkAbove(document: Document, path: Path, name: string, text: string): void {
   const map = document.getIn(path, true);
   const pair = isMap(map) ? map.items.find(({ key }) => isScalar(key) && key.value === name) : undefined;

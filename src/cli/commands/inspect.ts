@@ -146,11 +146,9 @@ function neither(path: string, head: string, cause: unknown): JobError {
   });
 }
 
-/** A model file, and its signature. */
 interface InspectedModel extends OnnxFile {
   /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;
-  /** The version that the model's URI resolves to. */
   readonly version?: string | undefined;
   /** The differences from the signature that the registry declares, a text each. */
   readonly differences: readonly string[];

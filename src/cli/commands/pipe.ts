@@ -14,7 +14,7 @@ import { count, pipeText } from "../../report/report.js";
 import { type PipeContext, runPipe } from "../../run/pipe.js";
 import { openArrowStream } from "../../sink/arrow/stream.js";
 import { pipeName } from "../../spec/load.js";
-import { problemOfPipe } from "../../spec/prompt-spec.js";
+import { hasBudget } from "../../spec/prompt-spec.js";
 import { errnoOf, JobError } from "../../util/errors.js";
 import { sha256Of } from "../../util/sha256.js";
 import { abortOnSignals } from "../failure.js";
@@ -61,7 +61,6 @@ const readerLeft: unique symbol = Symbol("the reader of stdout has left");
 
 const noBytes = new Uint8Array(0);
 
-/** Opens stdin and stdout of a pipe. @throws JobError USAGE when either is a terminal */
 function openStdio(stop: AbortSignal): Stdio {
   const { stdin, stdout } = process;
   if (stdin.isTTY || stdout.isTTY) {
@@ -154,7 +153,6 @@ async function openRejectsFile(
   };
 }
 
-/** stdin and stdout of a pipe. */
 interface Stdio extends Disposable {
   readonly chunks: AsyncIterable<Uint8Array>;
   /** Stops reading: `chunks` ends. */
@@ -176,9 +174,9 @@ export async function openPipe(
   { stdio, log, onRejected }: PipeParts,
 ): Promise<PipeContext> {
   const { spec, where } = await readSpec(specPath, options, { pipe: true });
-  const problem = problemOfPipe(spec.model);
-  if (problem !== undefined) {
-    throw new JobError("SPEC_INVALID", `reading ${where(problem.path)}: ${problem.message}`);
+  if (hasBudget(spec.model)) {
+    const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
+    throw new JobError("SPEC_INVALID", `reading ${where(["model", "budget"])}: ${message}`);
   }
   const { signal, chunks, close } = stdio;
   const folder = dirname(resolve(specPath));

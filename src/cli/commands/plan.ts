@@ -18,11 +18,10 @@ import {
   targetText,
 } from "../../report/plan-text.js";
 import {
-  type Preview,
-  type PreviewedPlan,
   checkStoredRun,
   checkTarget,
   plannedChecks,
+  type Preview,
   previewFirst,
   previewPlan,
   untriedGolden,
@@ -92,17 +91,13 @@ function planJson(
 ): object {
   const isThere = state !== undefined && state.status !== "not_planned";
   return {
-    ...(planned.plan === undefined ? {} : previewJson(planned, second)),
+    ...(planned.plan !== undefined && {
+      ...planned.plan,
+      ...secondPlanFields(second),
+      ...(planned.estimate && { estimate: estimateFields(planned.estimate) }),
+    }),
     found: isThere ? { run_id: state.runId, status: state.status } : null,
     untried,
-  };
-}
-
-function previewJson({ plan, estimate }: PreviewedPlan, second: SecondPlan | undefined): object {
-  return {
-    ...plan,
-    ...secondPlanFields(second),
-    ...(estimate && { estimate: estimateFields(estimate) }),
   };
 }
 

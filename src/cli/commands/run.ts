@@ -37,7 +37,7 @@ interface RunOptions extends JobOptions, LogOptions {
 
 export async function runCommand(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
   let record: AttemptRecord | undefined;
-  const report = await openAndRun({ spec, options, io, early }, (begun) => {
+  const report = await openAndRun(spec, options, io, early, (begun) => {
     record = begun;
   }).catch((error: unknown) => {
     if (options.json === true) {
@@ -64,16 +64,12 @@ export async function runCommand(spec: string, options: RunOptions, io: SafeIo, 
   }
 }
 
-interface RunRequest {
-  readonly spec: string;
-  readonly options: RunOptions;
-  readonly io: SafeIo;
-  readonly early: EarlyThreads | undefined;
-}
-
 /** @param onBegun called with the record of the attempt once the spec is read */
 async function openAndRun(
-  { spec, options, io, early }: RunRequest,
+  spec: string,
+  options: RunOptions,
+  io: SafeIo,
+  early: EarlyThreads | undefined,
   onBegun: (record: AttemptRecord) => void,
 ): Promise<RunReport> {
   using stop = abortOnSignals(io, options);
@@ -134,7 +130,7 @@ function commandsFor(
   { params, output }: JobSpec,
   { limited, newRun }: { readonly limited: LimitedRun | undefined; readonly newRun: boolean },
 ): Pick<AttemptInfo, "command" | "olderCommand"> {
-  const command = commandFor(path, params, { limited });
+  const command = commandFor(path, params, limited);
   const mayBeRefused = output.postgres !== undefined && output.postgres.mode !== "append";
   return { command, olderCommand: mayBeRefused ? `${command}${newRun ? " --new-run" : ""} --allow-older` : undefined };
 }

@@ -1,5 +1,6 @@
-import { comparisonFields, comparisonLines } from "../../report/agreement.js";
+import { firstLine } from "../../duckdb/sql.js";
 import { printable } from "../../util/texts.js";
+import { comparisonFields, comparisonLines } from "../../report/agreement.js";
 import {
   checksText,
   count,
@@ -33,7 +34,10 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   const [spec] = specs;
   const { held, failed, expectBy } = options;
   if (spec === undefined || specs.length > 1 || held === true || failed === true || expectBy !== undefined) {
-    refuseRun(options);
+    if (options.run !== undefined) {
+      const doing = `looking for run ${options.run}`;
+      throw new JobError("USAGE", `${doing}: --run needs one spec, without --held, --failed and --expect-by`);
+    }
     await statusOfSeveral(specs, options, io);
     return;
   }
@@ -45,16 +49,6 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
   io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
   if (state.error !== undefined) {
     throw state.error; // with its hint and exit code
-  }
-}
-
-/** @throws JobError USAGE */
-function refuseRun({ run }: StatusOptions): void {
-  if (run !== undefined) {
-    throw new JobError(
-      "USAGE",
-      `looking for run ${run}: --run needs one spec, without --held, --failed and --expect-by`,
-    );
   }
 }
 
@@ -98,7 +92,6 @@ interface JobState {
   readonly expected?: Expected;
 }
 
-/** A run that should be published by a time of day. */
 interface Expected {
   readonly by: string;
   readonly timezone: string;
@@ -218,11 +211,6 @@ function cellsOf({ spec, state, error }: JobState): string[] {
   return [spec, runId, shownStatus(status), ...rows, firstLine(why ?? "")];
 }
 
-function firstLine(text: string): string {
-  const [line = ""] = text.split("\n");
-  return line;
-}
-
 function totals(jobs: readonly JobState[]): string {
   const counts = new Map<string, number>();
   for (const { state } of jobs) {
@@ -263,7 +251,6 @@ function commandsText({ commands, purpose }: RunState): string[] {
   return commands.map((command) => `  ${purpose === undefined ? "" : `${purpose}: `}${command}`);
 }
 
-/** The lines of the error that stopped the last attempt which failed. */
 function failureText({ lastFailure }: RunState): string[] {
   if (lastFailure === null) {
     return [];

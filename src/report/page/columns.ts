@@ -116,7 +116,6 @@ export interface NumberDistribution {
 }
 
 interface Binned {
-  /** The number of values in each bin. */
   readonly bins: readonly number[];
   readonly total: number;
   readonly min: number;

@@ -26,6 +26,11 @@ export function html(texts: TemplateStringsArray, ...parts: readonly Part[]): Ht
 /** Empty markup. */
 export const nothing: Html = { markup: "" };
 
+/** Folds away what few readers need. */
+export function folded(title: string, body: Html | readonly Html[]): Html {
+  return html`<details><summary>${title}</summary>${body}</details>`;
+}
+
 function markupOf(part: Part): string {
   if (typeof part === "string" || typeof part === "number") {
     return escapeHtml(String(part));

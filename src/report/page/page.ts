@@ -1,6 +1,6 @@
 import { paramTexts } from "../../plan/identity.js";
 import { assertNever } from "../../util/errors.js";
-import type { AttemptRecord, RunInfo } from "../attempt-record.js";
+import type { AttemptRecord } from "../attempt-record.js";
 import { showBytes } from "../plan-text.js";
 import {
   type DecidingCommands,
@@ -21,7 +21,7 @@ import {
 } from "../report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
-import { type Html, html, nothing, showDay } from "./html.js";
+import { folded, html, type Html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
 import { readersText } from "../../publish/published-run.js";
 
@@ -91,7 +91,7 @@ export function pageAfter(
   const top = withTop(earlier, stateSection(record, outcome));
   return top === undefined
     ? htmlReport(record, outcome, endedMs)
-    : withStatus(top, { status: outcome.report.status, word: pageState(record, outcome).word });
+    : withStatus(top, outcome.report.status, pageState(record, outcome).word);
 }
 
 const publishedStates: ReadonlySet<string> = new Set(["complete", "already_complete"]);
@@ -127,35 +127,25 @@ export function decidedPage(earlier: string, decision: PageDecision): string | u
   // The page of an attempt that failed is about the run as well: a person may discard it.
   return statusLine.exec(earlier)?.[1] !== runId
     ? undefined
-    : withState(earlier, { status: isApproved ? "complete" : "discarded", state, newRun });
+    : withState(earlier, isApproved ? "complete" : "discarded", state, newRun);
 }
 
 /** Returns the page of a run that was rolled back; undefined: the earlier page is not about this run. */
 export function rolledBackPage(earlier: string, runId: string, readersHave: string | undefined): string | undefined {
   return pageStatus(earlier, runId) === undefined
     ? undefined
-    : withState(earlier, { status: "rolled_back", state: rolledBackState(readersHave) });
+    : withState(earlier, "rolled_back", rolledBackState(readersHave));
 }
 
 /** Replaces the state at the top of a page, and the commands that decide by the one that scores again, if it is known. */
-function withState(
-  page: string,
-  {
-    status,
-    state,
-    newRun,
-  }: { readonly status: string; readonly state: PageState; readonly newRun?: string | undefined },
-): string {
+function withState(page: string, status: string, state: PageState, newRun?: string): string {
   const again = newRun === undefined ? "" : scoringAgain({ text: toScoreAgain, command: newRun }).markup;
-  return withStatus(page, { status, word: state.word })
+  return withStatus(page, status, state.word)
     .replace(/<header class="\w+"><h1>[^<]*<\/h1>/, () => stateHeading(state).markup)
     .replace(/<section class="deciding">.*?<\/section>\n?/s, () => again);
 }
 
-function withStatus(
-  page: string,
-  { status, word }: { readonly status: string; readonly word: PageState["word"] },
-): string {
+function withStatus(page: string, status: string, word: PageState["word"]): string {
   return page
     .replace(new RegExp(`(<meta name="${statusName}" content="\\S* )\\w+`), (_, start: string) => start + status)
     .replace(/(<title>)[^:]+/, (_, start: string) => start + word);
@@ -169,7 +159,6 @@ function predictionSections(record: AttemptRecord): Html {
   return html`${outputCards(columns, review)}${comparisonSection(review)}${compared}`;
 }
 
-/** The state of a run at the top of the page. */
 interface PageState {
   readonly word: "HELD" | "PUBLISHED" | "ROLLED BACK" | "DISCARDED" | "UNFINISHED" | "FAILED";
   readonly sentence: string;
@@ -178,7 +167,6 @@ interface PageState {
 
 const nothingPublished = "Nothing of this run is published.";
 
-/** Returns the state of the run after an attempt. */
 function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   if (outcome.kind === "failed") {
     const [text = outcome.code] = outcome.message.split("\n");
@@ -285,14 +273,12 @@ function about({ info, run, review }: AttemptRecord, outcome: Outcome): Html {
   return html`<p>${texts.map((text, index) => html`${index === 0 ? nothing : html` · `}<span>${text}</span>`)}</p>`;
 }
 
-/** Renders the first failed check of a held run, and what was not compared. */
 function reasons({ verdict }: RunReport): Html {
   const [first] = verdict?.outcome === "hold" ? verdict.failed : [];
   const notes = (verdict?.notes ?? []).map((note) => html`<p>${asSentence(note)}</p>`);
   return html`${first === undefined ? nothing : html`<p class="reason">${first}</p>`}${notes}`;
 }
 
-/** Makes a text a sentence. */
 function asSentence(text: string): string {
   return `${capitalized(text)}.`;
 }
@@ -332,12 +318,10 @@ function findings({ verdict, decided, scoreAgain }: RunReport): Html {
   return html`${commands}${again}${list("Other checks that failed", "failed", others)}${list("Warnings", "warned", warningsOf(verdict))}`;
 }
 
-/** Renders the command that scores a published or discarded run again. */
 function scoringAgain({ text, command }: ScoreAgain): Html {
   return html`<section class="deciding"><h2>Commands</h2><p>${asSentence(text).replace(/\.$/, ":")}</p><pre>${command}</pre></section>\n`;
 }
 
-/** The findings that are not folded away. */
 const openFindings = 5;
 
 function list(title: string, name: string, lines: readonly string[]): Html {
@@ -345,9 +329,8 @@ function list(title: string, name: string, lines: readonly string[]): Html {
     return nothing;
   }
   const rest = lines.slice(openFindings);
-  const folded =
-    rest.length === 0 ? nothing : html`<details><summary>${rest.length} more</summary>${bullets(name, rest)}</details>`;
-  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${folded}</section>\n`;
+  const more = rest.length === 0 ? nothing : folded(`${rest.length} more`, bullets(name, rest));
+  return html`<section><h2>${title}</h2>${bullets(name, lines.slice(0, openFindings))}${more}</section>\n`;
 }
 
 function bullets(name: string, lines: readonly string[]): Html {
@@ -368,7 +351,6 @@ function deciding(commands: DecidingCommands, toCorrect = "the input"): Html {
   return html`<section class="deciding"><h2>Commands</h2>${warning}${steps.map(([what, command]) => html`<p>${what}:</p><pre>${command}</pre>`)}</section>\n`;
 }
 
-/** Renders the work of the attempt, its engine and its inputs, folded away because few readers need them. */
 function attemptDetails(record: AttemptRecord, outcome: Outcome, endedMs: number): Html {
   const { info, timeline, rejectReasons, counts } = record;
   const worker = info.worker.count === 1 ? nothing : html`, worker ${info.worker.index} of ${info.worker.count}`;
@@ -387,10 +369,12 @@ ${facts(record, outcome)}
 `;
 }
 
+type Fact = readonly [name: string, value: string | undefined];
+
 function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outcome: Outcome): Html {
   const hasTrees = (engine?.trees() ?? null) !== null;
-  const done = outcome.kind === "done" ? outcome.report.spansCommitted : undefined;
-  const all: [string, string][] = [
+  const done = outcome.kind === "done" ? showCount(outcome.report.spansCommitted) : "?";
+  const all: readonly Fact[] = [
     ["rows scored", showCount(counts.rowsScored)],
     ["rate", showRate(seconds > 0 ? counts.rowsScored / seconds : 0)],
     ["seconds", seconds.toFixed(1)],
@@ -398,11 +382,15 @@ function tiles({ counts, run, engine, seconds, engineBusy }: AttemptRecord, outc
     ["rows rejected", showCount(counts.rowsRejected)],
     ["rows filtered out", showCount(counts.rowsFiltered)],
     ["rows reused", showCount(counts.rowsReused)],
-    ...(hasTrees ? [["rows by compiled trees", showCount(counts.rowsByTrees)] satisfies [string, string]] : []),
+    ["rows by compiled trees", hasTrees ? showCount(counts.rowsByTrees) : undefined],
     ["spans committed here", showCount(counts.spansCommitted)],
-    ["spans of the run", `${done === undefined ? "?" : showCount(done)} of ${run?.spans ?? "?"}`],
+    ["spans of the run", `${done} of ${run?.spans ?? "?"}`],
   ];
-  return html`<dl class="tiles">${all.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="tiles">${known(all).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function known(all: readonly Fact[]): [string, string][] {
+  return all.flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]));
 }
 
 function stageBars({ stages: times }: AttemptRecord): Html {
@@ -418,52 +406,36 @@ function rejectBars({ rejectReasons }: AttemptRecord): Html {
   return bars(rows.toSorted((one, other) => other.value - one.value));
 }
 
+function named(prefix: string, values: Readonly<Record<string, string>>): Fact[] {
+  return Object.entries(values).map(([name, value]) => [`${prefix}${name}`, value]);
+}
+
 function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: Outcome): Html {
-  const trees = engine?.trees() ?? null;
-  const params = Object.entries(info.params).map(([name, value]): [string, string] => [`param ${name}`, value]);
-  const ofRun: [string, string][] =
-    run === undefined
-      ? []
-      : [
-          ["plan", run.planId],
-          ["model", run.modelUri],
-          ["model sha256", run.modelSha256],
-          ...modelFacts(run),
-          ["input", `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
-          ["commit_rows", showCount(run.commitRows)],
-        ];
-  const ofEngine: [string, string][] =
-    engine === undefined
-      ? []
-      : [
-          ["provider", [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
-          ...(trees === null ? [] : [["decision trees", trees] satisfies [string, string]]),
-          ["sessions", String(engine.sessions)],
-          ["batch_size", showCount(engine.batchRows())],
-          ...(engine.server === undefined ? [] : [["server", serverText(engine.server())] satisfies [string, string]]),
-          ...(engine.spending === undefined
-            ? []
-            : [["spent by the run", spendingText(engine.spending())] satisfies [string, string]]),
-        ];
-  const waited: [string, string][] =
-    inputWaitSeconds === 0 ? [] : [["waited for the input", showDuration(inputWaitSeconds)]];
-  const output: [string, string] = ["output", outcome.kind === "done" ? outcome.report.output : info.output];
-  const all = [...params, ...ofRun, ...ofEngine, ...waited, output, ...Object.entries(info.versions)];
-  return html`<table class="facts">${all.map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
+  const all: readonly Fact[] = [
+    ...named("param ", info.params),
+    ["plan", run?.planId],
+    ["model", run?.modelUri],
+    ["model sha256", run?.modelSha256],
+    ["model version", run?.modelVersion],
+    ["trained by run", run?.modelOrigin?.runId],
+    ...named("model tag ", run?.modelOrigin?.tags ?? {}),
+    ["input", run && `${count(run.rows, "row")} in ${count(run.shards, "shard")}, ${showBytes(run.shardBytes)}`],
+    ["commit_rows", run && showCount(run.commitRows)],
+    ["provider", engine && [...engine.missing.map((name) => `no ${name}`), engine.provider].join(", ")],
+    ["decision trees", engine?.trees() ?? undefined],
+    ["sessions", engine && String(engine.sessions)],
+    ["batch_size", engine && showCount(engine.batchRows())],
+    ["server", engine?.server && serverText(engine.server())],
+    ["spent by the run", engine?.spending && spendingText(engine.spending())],
+    ["waited for the input", inputWaitSeconds === 0 ? undefined : showDuration(inputWaitSeconds)],
+    ["output", outcome.kind === "done" ? outcome.report.output : info.output],
+    ...named("", info.versions),
+  ];
+  return html`<table class="facts">${known(all).map(([name, value]) => html`<tr><th>${name}</th><td>${value}</td></tr>`)}</table>`;
 }
 
 function utc(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
-}
-
-function modelFacts({ modelVersion, modelOrigin: origin }: RunInfo): [string, string][] {
-  const version: [string, string][] = modelVersion === undefined ? [] : [["model version", modelVersion]];
-  const trained: [string, string][] = origin?.runId === undefined ? [] : [["trained by run", origin.runId]];
-  const tags = Object.entries(origin?.tags ?? {}).map(([name, value]): [string, string] => [
-    `model tag ${name}`,
-    value,
-  ]);
-  return [...version, ...trained, ...tags];
 }
 
 /** The style sheet of the page, for wide and narrow windows, light and dark. @public so that tests reach it */

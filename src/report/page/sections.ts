@@ -3,7 +3,7 @@ import type { Level } from "../../checks/check.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
 import { shownValue } from "../../util/shown-numbers.js";
-import { agreementLine, comparedRows, figure, modelNames } from "../agreement.js";
+import { agreementLine, comparedRows, differentRows, flipRows, modelNames } from "../agreement.js";
 import type { RunReview, Timeline } from "../attempt-record.js";
 import { count, showCount, showRate, showShortDuration } from "../report.js";
 import {
@@ -19,12 +19,11 @@ import {
   type ValueCount,
   type ValueDistribution,
 } from "./columns.js";
-import { breakable, html, type Html, nothing, showDay, showNumber, showShare, ticksBetween } from "./html.js";
+import { breakable, folded, html, type Html, nothing, showDay, showNumber, showShare, ticksBetween } from "./html.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
 
-/** The number of features that failed or warn and are not folded away. */
 const openFeatures = 4;
 
 /**
@@ -39,7 +38,7 @@ export function outputCards(columns: readonly PageColumn[], review: RunReview | 
   const outputs = columns.filter(({ role }) => role === "output");
   const features = columns.filter(({ role }) => role === "feature");
   const moved = features.filter(({ level }) => level !== "pass").slice(0, openFeatures);
-  const folded = [
+  const hidden = [
     foldedCards(outputs.slice(openCards), "more output"),
     foldedCards(features.slice(moved.length), moved.length === 0 ? "feature" : "more feature"),
   ];
@@ -50,7 +49,7 @@ export function outputCards(columns: readonly PageColumn[], review: RunReview | 
 ${key}<div class="cards">${moved.map(card)}</div></section>
 `;
   return html`${first}<section><h2>Predictions</h2>
-${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${folded}</section>
+${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt made no predictions." : "No predictions."}</p>` : html`<div class="cards">${outputs.slice(0, openCards).map(card)}</div>`}${hidden}</section>
 `;
 }
 
@@ -65,9 +64,8 @@ function verbOf(columns: readonly PageColumn[]): string {
 }
 
 function foldedCards(columns: readonly PageColumn[], noun: string): Html {
-  return columns.length === 0
-    ? nothing
-    : html`<details><summary>Distributions of ${count(columns.length, noun)}</summary><div class="cards">${columns.map(card)}</div></details>`;
+  const title = `Distributions of ${count(columns.length, noun)}`;
+  return columns.length === 0 ? nothing : folded(title, html`<div class="cards">${columns.map(card)}</div>`);
 }
 
 function dayOf({ date, runId }: RunProfile): string {
@@ -128,17 +126,14 @@ function isCut({ range: [low, high], now, before }: Extract<Distribution, { kind
   return Math.min(now.min, before?.min ?? now.min) < low || Math.max(now.max, before?.max ?? now.max) > high;
 }
 
-/** Renders the name of a column, and says if it is a feature. */
 function columnName({ name, role }: Pick<PageColumn, "name" | "role">): Html {
   return html`${breakable(name)}${role === "feature" ? html` <small>feature</small>` : nothing}`;
 }
 
-/** Renders a number of this run, with those of the earlier runs in small print. */
 function pair(now: string, before: string | undefined): Html {
   return html`${now} <span class="before">${before ?? "–"}</span>`;
 }
 
-/** The number of columns that are not folded away, unless more of them fail or warn. */
 const openRows = 12;
 
 /** Renders the columns by how far they are from the nearest earlier night, the farthest first. */
@@ -150,15 +145,12 @@ export function driftTable(columns: readonly PageColumn[], review: RunReview): H
   const ranked = columns.toSorted((left, right) => (right.times ?? -1) - (left.times ?? -1));
   const open = Math.max(openRows, ranked.findLastIndex(({ level }) => level !== "pass") + 1);
   const rest = ranked.slice(open);
-  const folded =
-    rest.length === 0
-      ? nothing
-      : html`<details><summary>${count(rest.length, "more column")}</summary>${driftRows(rest.map(lineOf))}</details>`;
+  const more = rest.length === 0 ? nothing : folded(count(rest.length, "more column"), driftRows(rest.map(lineOf)));
   const basis =
     reference === undefined ? count(earlier.length, "earlier night") : `the profile ${reference.split("/").at(-1)}`;
   return html`<section><h2>Tonight beside the usual</h2>
 <p>How far the values of a column are from those of the nearest night, in percent of what is allowed: above 100% a column is suspicious. <span class="before">Small print</span>: ${basis}.</p>
-${driftRows(ranked.slice(0, open).map(lineOf))}${folded}</section>
+${driftRows(ranked.slice(0, open).map(lineOf))}${more}</section>
 `;
 }
 
@@ -177,9 +169,7 @@ function driftRows(lines: readonly Html[]): Html {
   return html`<div class="scroll"><table class="drift"><thead><tr><th>column</th><td>how far</td><td>median, or most frequent</td><td>NULL or NaN</td></tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
-/** The number of columns whose charts are not folded away. */
 const openColumns = 4;
-/** The number of features that failed and have charts. */
 const chartedFeatures = 2;
 
 /**
@@ -198,28 +188,30 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
   const outputs = columns.filter(({ role }) => role === "output");
   const shown = [...features, ...outputs].map(columnHistory);
   const rest = shown.slice(openColumns);
-  const folded =
-    rest.length === 0
-      ? nothing
-      : html`<details><summary>${count(rest.length, "more column")}</summary>${rest}</details>`;
-  const counts = { show: showCount, upTo: 1 };
-  const rows = small({
-    title: "rows",
-    values: runs.map((run) => run.rows),
-    ...counts,
-    level: levelOfRun(review, "rows"),
-  });
-  const rejected = small({
-    title: "rejected",
-    values: runs.map((run) => run.rejected),
-    ...counts,
-    level: levelOfRun(review, "rejects"),
-  });
-  const times = runs.map(({ runId }) => seconds?.get(runId));
-  const duration = small({ title: "duration", values: times, show: showShortDuration, upTo: 1 });
+  const more = rest.length === 0 ? nothing : folded(count(rest.length, "more column"), rest);
+  const charts = [
+    small(
+      "rows",
+      runs.map((run) => run.rows),
+      showCount,
+      { upTo: 1, level: levelOfRun(review, "rows") },
+    ),
+    small(
+      "rejected",
+      runs.map((run) => run.rejected),
+      showCount,
+      { upTo: 1, level: levelOfRun(review, "rejects") },
+    ),
+    small(
+      "duration",
+      runs.map(({ runId }) => seconds?.get(runId)),
+      showShortDuration,
+      { upTo: 1 },
+    ),
+  ];
   return html`<section><h2>The last ${runs.length} runs</h2>
 <p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the mark is this run: a dot, or a triangle if a check warns and a diamond if one failed.</p>
-<div class="history"><h3>all rows</h3>${rows}${rejected}${duration}</div>${shown.slice(0, openColumns)}${folded}</section>
+<div class="history"><h3>all rows</h3>${charts}</div>${shown.slice(0, openColumns)}${more}</section>
 `;
 }
 
@@ -228,15 +220,29 @@ function columnHistory({ name, role, now, history, level }: PageColumn): Html {
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
   const charts = [
-    small({ title: "NULL/NaN", values: each(emptyShare), show: showShare, upTo: 0.05 }),
-    small({ title: "median", values: each((column) => quantileOf(column, 0.5)), show: showNumber, level }),
-    small({ title: "p90", values: each((column) => quantileOf(column, 0.9)), show: showNumber }),
+    small("NULL/NaN", each(emptyShare), showShare, { upTo: 0.05 }),
+    small(
+      "median",
+      each((column) => quantileOf(column, 0.5)),
+      showNumber,
+      { level },
+    ),
+    small(
+      "p90",
+      each((column) => quantileOf(column, 0.9)),
+      showNumber,
+    ),
   ];
   return html`<div class="history"><h3>${columnName({ name, role })}</h3>${charts}</div>`;
 }
 
-function small(series: Series): Html {
-  const { title, values, show } = series;
+/** @param values the number in each run, the latest last; undefined: not known */
+function small(
+  title: string,
+  values: readonly (number | undefined)[],
+  show: (value: number) => string,
+  { upTo, level = "pass" }: Scale = {},
+): Html {
   const known = values.filter((value) => value !== undefined);
   if (known.length === 0) {
     return html`<div></div>`; // keeps its place in the grid
@@ -244,9 +250,8 @@ function small(series: Series): Html {
   const last = values.at(-1);
   const [low, high] = [show(Math.min(...known)), show(Math.max(...known))];
   const range = low === high ? `always ${low}` : `${low} to ${high}`;
-  const { level = "pass" } = series;
   const said = level === "pass" ? nothing : html` <b class="${level}">${level === "hold" ? "failed" : "warns"}</b>`;
-  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(series)}<small>${range}</small></figure>`;
+  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(title, values, { upTo, level })}<small>${range}</small></figure>`;
 }
 
 /** How the challenger agrees with the predictions; nothing if the run has none. */
@@ -265,39 +270,25 @@ ${outputs}${rest}</section>
 }
 
 function output(name: string, measures: Measures, tolerance: number): Html {
+  const flips = measures.kind === "labels" ? flipRows(measures) : [];
+  const pairs = flips.length === 0 ? nothing : rowsTable([...modelNames, "rows"], flips);
   return html`<div class="compared"><h3>${name}</h3>
-<p>${agreementLine(measures, tolerance)}.</p>${flips(measures)}${different(measures)}</div>
+<p>${agreementLine(measures, tolerance)}.</p>${pairs}${different(measures)}</div>
 `;
 }
 
-/** The number of pairs of labels that are shown. */
-const shownFlips = 10;
-
-function flips(measures: Measures): Html {
-  if (measures.kind !== "labels" || measures.flips.length === 0) {
-    return nothing;
-  }
-  const lines = measures.flips
-    .slice(0, shownFlips)
-    .map(({ one, other, rows }) => html`<tr><th>${one}</th><td>${other}</td><td>${showCount(rows)}</td></tr>`);
-  return html`<div class="scroll"><table class="rows"><thead><tr><th>${modelNames[0]}</th><td>${modelNames[1]}</td><td>rows</td></tr></thead><tbody>${lines}</tbody></table></div>`;
+function different(measures: Measures): Html {
+  const { kind, most } = measures;
+  const { head, rows } = differentRows(measures, modelNames);
+  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
+  return most.length === 0 ? nothing : folded(title, rowsTable(head, rows));
 }
 
-function different({ kind, most }: Measures): Html {
-  const [first] = most;
-  if (first === undefined) {
-    return nothing;
-  }
-  const keys = Object.keys(first.keys ?? {});
-  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
-  const heads = keys.length === 0 ? ["row"] : keys;
-  const lines = most.map(({ row, keys: values = {}, one, other, distance }) => {
-    const named = keys.length === 0 ? [String(row)] : keys.map((key) => values[key] ?? "NULL");
-    const cells = [...named.slice(1), one, other, ...(kind === "labels" ? [] : [figure(distance)])];
-    return html`<tr><th>${named[0] ?? ""}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`;
-  });
-  const rest = [...heads.slice(1), ...modelNames, ...(kind === "labels" ? [] : ["difference"])];
-  return html`<details><summary>${title}</summary><div class="scroll"><table class="rows"><thead><tr><th>${heads[0] ?? ""}</th>${rest.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div></details>`;
+function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
+  const lines = rows.map(
+    ([name = "", ...cells]) => html`<tr><th>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`,
+  );
+  return html`<div class="scroll"><table class="rows"><thead><tr><th>${first}</th>${heads.map((head) => html`<td>${head}</td>`)}</tr></thead><tbody>${lines}</tbody></table></div>`;
 }
 
 /** The area of a chart in its own units, which are pixels on a card of the usual width. */
@@ -347,10 +338,8 @@ function valueAxis([low, high]: readonly [number, number]): Html[] {
   });
 }
 
-/** The width of a digit below the axis, in units of the view box. */
 const digitWidth = 6;
 
-/** Round numbers of the axis, as many as there is room for. */
 function ticksWithRoom(low: number, high: number): number[] {
   const ticks = ticksBetween(low, high);
   const longest = Math.max(...ticks.map((tick) => showNumber(tick).length)) + 1;
@@ -359,7 +348,6 @@ function ticksWithRoom(low: number, high: number): number[] {
   return ticks.filter((_, index) => index % every === 0);
 }
 
-/** A share of the rows without a value, now and in an earlier run. */
 interface EmptyShare {
   readonly name: "NULL" | "NaN";
   readonly rows: number;
@@ -368,7 +356,6 @@ interface EmptyShare {
   readonly before: number | undefined;
 }
 
-/** A bar for each kind of rows without a value. Its length is its share of all rows. */
 function emptyBars(shares: readonly EmptyShare[]): Html {
   const lines = shares.map(({ name, rows, share, before }) => {
     const mark = before === undefined ? nothing : html`<path class="was" d="M${fixed(before * 100)} 0V10"/>`;
@@ -406,14 +393,9 @@ function nameOf(name: string): string {
   return Number.isFinite(value) && !Number.isInteger(value) ? showNumber(value) : shownValue(name);
 }
 
-/** A small chart of one number in several runs. */
-interface Series {
-  readonly title: string;
-  /** The number in each run, the latest last; undefined: not known. */
-  readonly values: readonly (number | undefined)[];
-  readonly show: (value: number) => string;
+interface Scale {
   /** The chart shows 0 to at least this value. Default: the smallest to the largest value. */
-  readonly upTo?: number;
+  readonly upTo?: number | undefined;
   /** The level of the check of this number, which says how the latest run is marked. Default: "pass". */
   readonly level?: Level;
 }
@@ -422,7 +404,7 @@ interface Series {
 const marks = { warn: "m0-4.5 4.5 8h-9z", hold: "m0-5 5 5-5 5-5-5z" };
 
 /** Draws a line through the values of several runs, with a mark for the latest and a gap for a run without the value. */
-function sparkline({ title, values, upTo, level = "pass" }: Series): Html {
+function sparkline(title: string, values: readonly (number | undefined)[], { upTo, level = "pass" }: Scale): Html {
   const known = values.filter((value) => value !== undefined);
   const [low, high] = upTo === undefined ? [Math.min(...known), Math.max(...known)] : [0, Math.max(upTo, ...known)];
   const x = scale(0, Math.max(values.length - 1, 1), 4, 116);
@@ -467,7 +449,6 @@ export function bars(rows: readonly { readonly name: string; readonly value: num
   return html`<dl class="values">${lines}</dl>`;
 }
 
-/** A coordinate with one decimal, as short as it can be. */
 function fixed(value: number): string {
   return String(Math.round(value * 10) / 10);
 }

@@ -29,7 +29,6 @@ test("tables of an agreement leave out columns in a narrow terminal, and put cel
     tolerance: 0,
     names: ["A", "B"],
     width: 26,
-    keysOf: () => undefined,
   } as const;
   expect([...agreementTables(shown), ...differentRowTables(shown)]).toMatchInlineSnapshot(`
     [
