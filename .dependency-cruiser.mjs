@@ -4,10 +4,10 @@
  * that they bite.
  */
 const pure =
-  "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/util/(?!cache-folder|sha256|spool|writers)";
+  "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/base/(?!cache-folder|sha256|spool|writers)";
 const ports = "^src/(storage|formats|models|engine|sink)/(port|answers|ledger)\\.ts$";
 /** Each knows what all of them share, and no other: another kind of model is one file more. */
-const modelSources = "^src/models/(?!(port|model-file|cache)\\.ts$)";
+const modelSources = "^src/models/places/(?!(port|model-file|cache)\\.ts$)";
 
 /**
  * @param {string} room a folder below src/
@@ -18,7 +18,7 @@ const roomRule = (room, also = "$^") => ({
   comment: `src/${room}/ may import its own files, the pure rooms, digests, its port and the tools that it adapts`,
   severity: "error",
   from: { path: `^src/${room}/` },
-  to: { path: "^src/", pathNot: `^src/${room}/|^src/util/sha256\\.ts$|${pure}|${also}` },
+  to: { path: "^src/", pathNot: `^src/${room}/|^src/base/sha256\\.ts$|${pure}|${also}` },
 });
 
 /** Rooms that hold several adapters: each knows the room's port, and no other adapter. */
@@ -48,9 +48,9 @@ export default {
     },
     {
       name: "columns-know-no-model",
-      comment: "src/columnar/ is below bindings, plans and specs",
+      comment: "src/columns/ is below bindings, plans and specs",
       severity: "error",
-      from: { path: "^src/columnar/" },
+      from: { path: "^src/columns/" },
       to: { path: "^src/", pathNot: "^src/(columnar|util)/" },
     },
     {
@@ -69,7 +69,7 @@ export default {
     {
       name: "scoring-knows-ports-only",
       severity: "error",
-      from: { path: "^src/scoring/" },
+      from: { path: "^src/flow/" },
       to: { path: "^src/", pathNot: `^src/(scoring|report)/|${ports}|${pure}` },
     },
     {
@@ -80,7 +80,7 @@ export default {
     },
     {
       name: "no-format-imports-another",
-      comment: "what two formats need is in src/columnar/, or beside their port",
+      comment: "what two formats need is in src/columns/, or beside their port",
       severity: "error",
       from: { path: "^src/formats/(parquet|arrow)/" },
       to: { path: "^src/formats/(parquet|arrow)/", pathNot: "^src/formats/$1/" },
@@ -96,14 +96,14 @@ export default {
     {
       name: "no-model-source-imports-another",
       severity: "error",
-      from: { path: "^src/models/" },
+      from: { path: "^src/models/places/" },
       to: { path: modelSources },
     },
     roomRule("models", "^src/(objects|net|onnx)/"),
     roomRule("engine", "^src/(onnx|net)/"),
     roomRule("onnx"),
     roomRule("sink/parquet", `^src/duckdb/|^src/stores/store\\.ts$|${port("sink")}`),
-    roomRule("stores", "^src/objects/|^src/util/spool"),
+    roomRule("stores", "^src/stores/objects/|^src/base/spool"),
     {
       name: "no-store-imports-another",
       comment: "another kind of store is one file more",
@@ -114,7 +114,7 @@ export default {
     roomRule("sink/postgres", port("sink")),
     roomRule("sink/arrow", port("sink")),
     roomRule("duckdb"),
-    roomRule("objects", "^src/net/"),
+    roomRule("objects", "^src/base/http/"),
     roomRule("net"),
     roomRule("report"),
     {
@@ -139,6 +139,6 @@ export default {
       to: { path: "^src/", pathNot: "^src/(start/|util/cache-folder\\.ts$)" },
     },
     { name: "run-does-not-know-cli", severity: "error", from: { path: "^src/run/" }, to: { path: "^src/(cli|app)/" } },
-    { name: "app-does-not-know-cli", severity: "error", from: { path: "^src/app/" }, to: { path: "^src/cli/" } },
+    { name: "app-does-not-know-cli", severity: "error", from: { path: "^src/job/" }, to: { path: "^src/cli/" } },
   ],
 };

@@ -23,7 +23,7 @@ const parts = {
     instead: "file = undefined; const cached = file === undefined ?",
   },
   features: {
-    file: "dist/scoring/features.js",
+    file: "dist/flow/features.js",
     pattern: /if \(checks === null\)/,
     instead: "if (true)",
   },
@@ -38,12 +38,12 @@ const parts = {
     instead: "if (true",
   },
   texts: {
-    file: "dist/models/model-file.js",
+    file: "dist/models/places/model-file.js",
     pattern: /findTextTensors\(bytes, proto\)/,
     instead: "{ inputs: [], outputs: [] }",
   },
   wasm: {
-    file: "dist/columnar/memory/vectors.js",
+    file: "dist/columns/loops/vectors.js",
     pattern: /opened \?\?= \{ vectors: open\(\) \}/,
     instead: "opened ??= { vectors: undefined }",
   },

@@ -3,13 +3,13 @@ import { createWriteStream } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { finished } from "node:stream/promises";
-import { connectionOf } from "../dist/sink/postgres/connect.js";
-import { openPostgresSink } from "../dist/sink/postgres/sink.js";
+import { connectionOf } from "../dist/targets/postgres/connect.js";
+import { openPostgresSink } from "../dist/targets/postgres/sink.js";
 import { noRows, profileText } from "../dist/checks/profile/profile.js";
-import { spanAt, spanCount } from "../dist/plan/spans.js";
-import { commitConcurrency } from "../dist/sink/port.js";
-import { copyStream, encodeRows } from "../dist/sink/postgres/copy-binary.js";
-import { pgTypeOf } from "../dist/sink/postgres/table.js";
+import { spanAt, spanCount } from "../dist/run/plan/spans.js";
+import { commitConcurrency } from "../dist/targets/target.js";
+import { copyStream, encodeRows } from "../dist/targets/postgres/copy-binary.js";
+import { pgTypeOf } from "../dist/targets/postgres/table.js";
 
 const commitRows = 262_144;
 

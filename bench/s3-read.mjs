@@ -8,10 +8,10 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { openReaderThread } from "#src/storage/reader.js";
-import { windowsAhead } from "#src/scoring/read.js";
-import { openSpool } from "#src/util/spool.js";
-import { objectSource } from "#src/storage/objects.js";
+import { openReaderThread } from "#src/sources/reader.js";
+import { windowsAhead } from "#src/flow/read.js";
+import { openSpool } from "#src/base/spool.js";
+import { objectSource } from "#src/sources/objects.js";
 import { GetObjectCommand, HeadObjectCommand, S3Client } from "@aws-sdk/client-s3";
 
 /** As in src/s3. */

@@ -2,9 +2,9 @@
 // which other work on the machine changes least. `npm run build && node bench/trees.mjs`
 import { readFile } from "node:fs/promises";
 import * as onnxruntime from "onnxruntime-node";
-import { takeMemory } from "../dist/columnar/memory/vectors.js";
-import { openSession } from "../dist/engine/onnx/session.js";
-import { openTreeModel } from "../dist/engine/trees/tree-model.js";
+import { takeMemory } from "../dist/columns/loops/vectors.js";
+import { openSession } from "../dist/models/onnx/session.js";
+import { openTreeModel } from "../dist/models/trees/tree-model.js";
 import { forestFile, largeForests, nameOfForest, prepareForest } from "./forests.mjs";
 import { randomFrom } from "./random.mjs";
 

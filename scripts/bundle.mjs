@@ -25,11 +25,11 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * in each thread. Each named group has the modules that are loaded with all of some modules, and are in no earlier group.
  */
 const together = {
-  common: [["dist/cli/main.js"], ["dist/app/threads/scoring-worker.js"]],
+  common: [["dist/cli/main.js"], ["dist/job/threads/scoring-worker.js"]],
   start: [["dist/cli/main.js"]],
-  scoring: [["dist/app/threads/scoring-worker.js"]],
+  scoring: [["dist/job/threads/scoring-worker.js"]],
   running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
-  writing: [["dist/sink/parquet/part-file.js"]],
+  writing: [["dist/targets/parquet/part-file.js"]],
 };
 const groups = Object.entries(together).map(([name, parties], index, all) => {
   const paths = parties.map((roots) => roots.map((root) => join(project, root)));
@@ -67,7 +67,7 @@ const lookups = [
   {
     of: /onnxruntime-node[\\/]dist[\\/]binding\.js$/,
     old: "require(`../bin/",
-    now: `require(\`\${require(${JSON.stringify(join(project, "dist/engine/runtime-folder.js"))}).runtimeFolder()}/bin/`,
+    now: `require(\`\${require(${JSON.stringify(join(project, "dist/models/runtime-folder.js"))}).runtimeFolder()}/bin/`,
   },
 ];
 const replaceLookups = lookups.map(({ of, old, now }) => ({

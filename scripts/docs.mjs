@@ -1,7 +1,7 @@
 // Writes what is made from the definitions: the JSON Schema for editors, the references of job spec and command line.
 // With --check it changes nothing and fails when a file is stale.
 import { readFileSync, writeFileSync } from "node:fs";
-import { checkSpec, editorSchema, specJsonSchema } from "../dist/spec/job-spec.js";
+import { checkSpec, editorSchema, specJsonSchema } from "../dist/job/jobfile/job-spec.js";
 import { cliPage } from "./cli-page.mjs";
 
 const schema = specJsonSchema();
@@ -107,7 +107,7 @@ function* lines() {
 const reference = [
   "# Job spec, version 1",
   "",
-  "Generated from `src/spec/job-spec.ts` by `npm run docs`: do not edit this page. [The guide](guide.md) explains the keys with examples.",
+  "Generated from `src/job/jobfile/job-spec.ts` by `npm run docs`: do not edit this page. [The guide](guide.md) explains the keys with examples.",
   "",
   "Wherever a number is expected, `${…}` may stand for it.",
   "",

@@ -13,33 +13,33 @@ import { fileURLToPath } from "node:url";
 
 const project = fileURLToPath(new URL("..", import.meta.url));
 
-const publishing = ["test/sink/parquet/local/publishing.test.ts", "test/sink/parquet/local/verdicts.test.ts"];
+const publishing = ["test/targets/parquet/local/publishing.test.ts", "test/targets/parquet/local/verdicts.test.ts"];
 const checks = [
-  "test/sink/parquet/local/checks.test.ts",
-  "test/sink/parquet/local/publishing.test.ts",
-  "test/sink/parquet/local/verdicts.test.ts",
+  "test/targets/parquet/local/checks.test.ts",
+  "test/targets/parquet/local/publishing.test.ts",
+  "test/targets/parquet/local/verdicts.test.ts",
 ];
 const fence = [
-  "test/sink/parquet/local/past-runs.test.ts",
-  "test/sink/parquet/local/superseded-runs.test.ts",
-  "test/sink/parquet/local/status-during-run.test.ts",
+  "test/targets/parquet/local/past-runs.test.ts",
+  "test/targets/parquet/local/superseded-runs.test.ts",
+  "test/targets/parquet/local/status-during-run.test.ts",
 ];
 const power = [
-  "test/sink/parquet/local/reviewed-power.test.ts",
-  "test/sink/parquet/local/lost-unsynced.test.ts",
-  "test/sink/parquet/local/no-hard-links.test.ts",
+  "test/targets/parquet/local/reviewed-power.test.ts",
+  "test/targets/parquet/local/lost-unsynced.test.ts",
+  "test/targets/parquet/local/no-hard-links.test.ts",
 ];
-const swaps = ["test/sink/parquet/local/new-run-power.test.ts"];
+const swaps = ["test/targets/parquet/local/new-run-power.test.ts"];
 const disk = [
-  "test/sink/parquet/local/failing-disk.test.ts",
-  "test/sink/parquet/local/real-disk.test.ts",
-  "test/sink/parquet/local/bit-flips.test.ts",
+  "test/targets/parquet/local/failing-disk.test.ts",
+  "test/targets/parquet/local/real-disk.test.ts",
+  "test/targets/parquet/local/bit-flips.test.ts",
 ];
 const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/replanned.test.ts"];
 const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
-const pipe = ["test/sink/arrow/stream.test.ts", "test/run/pipe.test.ts"];
+const pipe = ["test/targets/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 
-/** Where something taken out of a file of dist/sink/postgres is likely to be noticed: tried first, to save time. */
+/** Where something taken out of a file of dist/targets/postgres is likely to be noticed: tried first, to save time. */
 const likely = {
   answers: ["answers"],
   "by-span": ["locks", "changed-table", "upsert", "emptied", "staged"],
@@ -55,7 +55,7 @@ const likely = {
   swaps: ["swapped-out"],
   table: ["locks", "changed-table"],
 };
-const postgres = ["test/contract/sink.test.ts", "test/sink/postgres"];
+const postgres = ["test/contract/sink.test.ts", "test/targets/postgres"];
 const postgresRuns = [
   "test/run/postgres-edges.test.ts",
   "test/run/postgres-new-run.test.ts",
@@ -65,7 +65,7 @@ const postgresRuns = [
   "test/cli/nameless-user.test.ts",
 ];
 
-const s3 = ["test/contract/sink.test.ts", "test/sink/parquet/s3"];
+const s3 = ["test/contract/sink.test.ts", "test/targets/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
 const folderNames = ["sink/parquet", "sink/arrow", "stores"];
@@ -142,7 +142,7 @@ function findMutants() {
 
 function likelySuites(file) {
   const names = file.startsWith("sink/postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
-  return names.map((name) => [`test/sink/postgres/${name}.test.ts`]);
+  return names.map((name) => [`test/targets/postgres/${name}.test.ts`]);
 }
 
 /** "publish: await fs.sync(temporary);" */

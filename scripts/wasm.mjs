@@ -3,16 +3,16 @@ import { readFileSync, writeFileSync } from "node:fs";
 import openWabt from "wabt";
 
 const loops = [
-  { source: "src/engine/trees/tree-loops.wat", target: "src/engine/trees/tree-loops-code.ts", name: "treeLoopsCode" },
-  { source: "src/columnar/memory/vectors.wat", target: "src/columnar/memory/vector-code.ts", name: "vectorCode" },
+  { source: "src/models/trees/tree-loops.wat", target: "src/models/trees/tree-loops-code.ts", name: "treeLoopsCode" },
+  { source: "src/columns/loops/vectors.wat", target: "src/columns/loops/vector-code.ts", name: "vectorCode" },
   {
-    source: "src/columnar/memory/page-loops.wat",
-    target: "src/columnar/memory/page-loops-code.ts",
+    source: "src/columns/loops/page-loops.wat",
+    target: "src/columns/loops/page-loops-code.ts",
     name: "pageLoopsCode",
   },
   {
-    source: "src/columnar/memory/hash-loops.wat",
-    target: "src/columnar/memory/hash-loops-code.ts",
+    source: "src/columns/loops/hash-loops.wat",
+    target: "src/columns/loops/hash-loops-code.ts",
     name: "hashLoopsCode",
   },
   {

@@ -1,10 +1,10 @@
 // The client of infer-batch alone: the same batch is sent again and again, by as many requests at once as it finds.
 //
 // usage: client_v2.mjs URL BATCH_SIZE REQUESTS
-import { findServedModel, openServedEngine } from "../../dist/engine/served/engine.js";
-import { v2 } from "../../dist/engine/served/v2.js";
-import { placeAt } from "../../dist/engine/served/server.js";
-import { openConnectionPool } from "../../dist/net/connections.js";
+import { findServedModel, openServedEngine } from "../../dist/models/served/engine.js";
+import { v2 } from "../../dist/models/served/v2.js";
+import { placeAt } from "../../dist/models/served/server.js";
+import { openConnectionPool } from "../../dist/base/http/connections.js";
 
 const [url, ...numbers] = process.argv.slice(2);
 const [batchSize, requests] = numbers.map(Number);

@@ -1,6 +1,6 @@
-import { scaleOf } from "../columnar/value-text.js";
-import { type ColumnType, showType } from "../columnar/types.js";
-import { isElementType } from "../columnar/values.js";
+import { scaleOf } from "../columns/value-text.js";
+import { type ColumnType, showType } from "../columns/types.js";
+import { isElementType } from "../columns/values.js";
 
 /** Which columns of two sets of predictions are compared. */
 export interface MatchedColumns {

@@ -1,6 +1,6 @@
-import type { BytesColumn, Column, ColumnType, NamedColumn } from "../columnar/types.js";
-import { isElementType } from "../columnar/values.js";
-import { assertNever } from "../util/errors.js";
+import type { BytesColumn, Column, ColumnType, NamedColumn } from "../columns/types.js";
+import { isElementType } from "../columns/values.js";
+import { assertNever } from "../base/errors.js";
 
 /** How far a number may be from the expected one: `atol + rtol * |expected|`. */
 interface Tolerance {

@@ -1,4 +1,4 @@
-import { digitsApart, rangeText, shown } from "../util/shown-numbers.js";
+import { digitsApart, rangeText, shown } from "../base/shown-numbers.js";
 import type { ComparedColumn, Finding } from "./check.js";
 import { quantileOf } from "./profile/column.js";
 

@@ -1,11 +1,11 @@
 import { closeSync, constants as fileConstants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
 import { constants } from "node:os";
 import type { CommanderError } from "commander";
-import { finalError } from "../app/machine.js";
+import { finalError } from "../job/machine.js";
 import { isInputFile } from "../formats/by-format.js";
-import { type ExitCode, JobError, exitCodeOf } from "../util/errors.js";
+import { type ExitCode, JobError, exitCodeOf } from "../base/errors.js";
 import { type Io, type SafeIo, safeOutput, writeMessage } from "./io.js";
-import { printableLines, shellWord } from "../util/texts.js";
+import { printableLines, shellWord } from "../base/texts.js";
 
 /** Options of a command that decide how its errors are written. */
 export interface OutputOptions {

@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { printableLines } from "../util/texts.js";
+import { printableLines } from "../base/texts.js";
 
 /** The part of a process that a command line uses; `process` itself implements it. */
 export interface Io {

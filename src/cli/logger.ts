@@ -1,8 +1,8 @@
 import { destination, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { type Progress, barProgress, lineProgress, silentProgress } from "../report/progress.js";
-import { printableLines } from "../util/texts.js";
-import type { Log } from "../scoring/context.js";
+import { printableLines } from "../base/texts.js";
+import type { Log } from "../flow/context.js";
 import { type Output, type SafeOutput, wantsColor, writeMessage } from "./io.js";
 
 /** The options of a command that logs. */

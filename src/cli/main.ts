@@ -1,7 +1,7 @@
-import { hasRoomForThreads, usableCores } from "../app/machine.js";
-import { scoringWorker } from "../app/threads/worker-threads.js";
-import { type EarlyThreads, startEarlyThreads } from "../engine/onnx/early-threads.js";
-import { errnoOf, JobError } from "../util/errors.js";
+import { hasRoomForThreads, usableCores } from "../job/machine.js";
+import { scoringWorker } from "../job/threads/worker-threads.js";
+import { type EarlyThreads, startEarlyThreads } from "../models/onnx/early-threads.js";
+import { errnoOf, JobError } from "../base/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
 import { endOnSignalsAsFirstProcess, failWith } from "./failure.js";
 

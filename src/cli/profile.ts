@@ -1,15 +1,15 @@
 import { mkdtemp, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, extname, join, resolve } from "node:path";
-import { fileError } from "../app/reading.js";
-import { refuseAmongPredictions } from "../app/reporting.js";
-import { parseProfileName } from "../engine/onnx/protocol.js";
+import { fileError } from "../job/reading.js";
+import { refuseAmongPredictions } from "../job/reporting.js";
+import { parseProfileName } from "../models/onnx/protocol.js";
 import { type Stage, type StageTimes, stages } from "../report/stage-times.js";
-import { JobError, errnoOf, messageOf } from "../util/errors.js";
+import { JobError, errnoOf, messageOf } from "../base/errors.js";
 import { table } from "../report/table.js";
-import type { Log } from "../scoring/context.js";
-import type { JobSpec } from "../spec/job-spec.js";
-import { z } from "../util/zod.js";
+import type { Log } from "../flow/context.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import { z } from "../base/zod.js";
 
 /** The profile of `run --profile FILE`: a trace, and a table of the time that each stage took. */
 export interface Profile extends AsyncDisposable {

@@ -1,12 +1,12 @@
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander";
-import { programVersion } from "../app/attempt.js";
-import type { EarlyThreads } from "../engine/onnx/early-threads.js";
-import { rangeSteps } from "../jobs/backfill.js";
-import { type EngineSpec, parseProviders, providerNames } from "../spec/engine-spec.js";
-import { exitCodes } from "../util/errors.js";
+import { programVersion } from "../job/attempt.js";
+import type { EarlyThreads } from "../models/onnx/early-threads.js";
+import { rangeSteps } from "../run/series/backfill.js";
+import { type EngineSpec, parseProviders, providerNames } from "../job/jobfile/engine-spec.js";
+import { exitCodes } from "../base/errors.js";
 import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";
 import { type Io, type SafeIo, safeIo, safeOutput } from "./io.js";
-import { timeOfDay } from "../util/texts.js";
+import { timeOfDay } from "../base/texts.js";
 
 /** What an option does; with how its value is read, or what it may be, and what it is by default. */
 type Flag =
@@ -404,7 +404,7 @@ const commands: Readonly<Record<string, CommandLine>> = {
     argument: null,
     flags: {},
     async load() {
-      const { editorSchema } = await import("../spec/job-spec.js");
+      const { editorSchema } = await import("../job/jobfile/job-spec.js");
       return async (_argument, _options, io) => {
         await Promise.resolve(io.stdout.write(`${JSON.stringify(editorSchema(), undefined, 2)}\n`));
       };

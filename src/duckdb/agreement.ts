@@ -1,8 +1,8 @@
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
 import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
-import type { ColumnType } from "../columnar/types.js";
-import { exactText, floorToScale, scaleOf, withPoint } from "../columnar/value-text.js";
-import { assertNever } from "../util/errors.js";
+import type { ColumnType } from "../columns/types.js";
+import { exactText, floorToScale, scaleOf, withPoint } from "../columns/value-text.js";
+import { assertNever } from "../base/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
 

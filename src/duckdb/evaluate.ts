@@ -1,8 +1,8 @@
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest, Figures } from "../checks/evaluation.js";
-import { type ColumnType, showType } from "../columnar/types.js";
-import { isCalendarDate } from "../plan/identity.js";
-import { JobError } from "../util/errors.js";
+import { type ColumnType, showType } from "../columns/types.js";
+import { isCalendarDate } from "../run/plan/identity.js";
+import { JobError } from "../base/errors.js";
 import { numbersOf, quantiles } from "./agreement.js";
 import { convertingKeys, type RowJoin, rowsOf, sharedKey } from "./row-join.js";
 import { quoteName, quoteText, sqlTypeOf } from "./sql.js";

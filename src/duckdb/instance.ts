@@ -1,8 +1,8 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import type { DuckDBConnection } from "@duckdb/node-api";
-import { JobError, isOutOfFiles } from "../util/errors.js";
-import { lazyResource } from "../util/promises.js";
+import { JobError, isOutOfFiles } from "../base/errors.js";
+import { lazyResource } from "../base/promises.js";
 import { exactGlob, quoteText } from "./sql.js";
 
 /** How to open a DuckDB instance. */

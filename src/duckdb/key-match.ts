@@ -1,5 +1,5 @@
-import { createColumnBuilder } from "../columnar/columns.js";
-import type { BytesColumn, ColumnType, OutputRows } from "../columnar/types.js";
+import { createColumnBuilder } from "../columns/columns.js";
+import type { BytesColumn, ColumnType, OutputRows } from "../columns/types.js";
 import { createTable, readColumn } from "./vectors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { quoteName, quotePath, sqlTypeOf } from "./sql.js";

@@ -8,7 +8,7 @@ import {
   MAP,
   TIMESTAMP_NS,
 } from "@duckdb/node-api";
-import type { SourceColumn } from "../columnar/types.js";
+import type { SourceColumn } from "../columns/types.js";
 import { quotePath, quotePaths } from "./sql.js";
 import { columnTypeOf } from "./vectors.js";
 

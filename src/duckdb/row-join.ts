@@ -1,7 +1,7 @@
 import { DuckDBDecimalType, DuckDBListType, DuckDBStructType, type DuckDBType, DuckDBTypeId } from "@duckdb/node-api";
 import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
-import type { ColumnType, OutputRows, SourceColumn } from "../columnar/types.js";
-import { JobError, messageOf } from "../util/errors.js";
+import type { ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
+import { JobError, messageOf } from "../base/errors.js";
 import { beyondSql, type ComparedColumn, distanceSql, measureColumn } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";

@@ -1,5 +1,5 @@
-import type { ColumnType, ScalarType } from "../columnar/types.js";
-import { assertNever } from "../util/errors.js";
+import type { ColumnType, ScalarType } from "../columns/types.js";
+import { assertNever } from "../base/errors.js";
 
 const scalarNames: Readonly<Record<ScalarType, string>> = {
   bool: "BOOLEAN",

@@ -1,5 +1,5 @@
-import type { Column, ColumnType, FixedColumn } from "../columnar/types.js";
-import { filterColumn } from "../columnar/columns.js";
+import type { Column, ColumnType, FixedColumn } from "../columns/types.js";
+import { filterColumn } from "../columns/columns.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
 import { csvRows, quoteName, quotePaths } from "./sql.js";

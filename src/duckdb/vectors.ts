@@ -30,7 +30,7 @@ import {
   VARCHAR,
 } from "@duckdb/node-api";
 import duckdb from "@duckdb/node-bindings";
-import { createColumnBuilder } from "../columnar/columns.js";
+import { createColumnBuilder } from "../columns/columns.js";
 import {
   type BytesColumn,
   type Column,
@@ -42,9 +42,9 @@ import {
   type OutputRows,
   scalarTypes,
   type StructField,
-} from "../columnar/types.js";
-import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../columnar/values.js";
-import { assertNever } from "../util/errors.js";
+} from "../columns/types.js";
+import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../columns/values.js";
+import { assertNever } from "../base/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { quoteName, sqlTypeOf } from "./sql.js";
 

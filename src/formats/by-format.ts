@@ -1,6 +1,6 @@
-import type { Decoder, ShardFile, ShardQuestions, SliceRequest } from "./port.js";
-import { ifOpened } from "../util/promises.js";
-import { JobError, reworded } from "../util/errors.js";
+import type { Decoder, ShardFile, ShardQuestions, SliceRequest } from "./format.js";
+import { ifOpened } from "../base/promises.js";
+import { JobError, reworded } from "../base/errors.js";
 
 /** The value of `input.format`; undefined: the format follows from the file names. */
 type Format = "parquet" | "arrow" | undefined;

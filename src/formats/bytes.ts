@@ -1,6 +1,6 @@
 import { readSync } from "node:fs";
 import { isUtf8 } from "node:buffer";
-import type { BytesColumn } from "../columnar/types.js";
+import type { BytesColumn } from "../columns/types.js";
 
 /** One read of the system takes 2 GiB at most. */
 export const readLimitBytes = 2 ** 30;

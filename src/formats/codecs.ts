@@ -1,7 +1,7 @@
-import { unpackSnappyHere } from "../columnar/memory/page-loops.js";
+import { unpackSnappyHere } from "../columns/loops/page-loops.js";
 import * as zlib from "node:zlib";
 import { Decompress } from "fzstd";
-import { messageOf } from "../util/errors.js";
+import { messageOf } from "../base/errors.js";
 
 /** The two steps that LZ4 and Snappy share: copying literal bytes, and repeating earlier bytes. */
 

@@ -1,5 +1,5 @@
-import { JobError } from "../util/errors.js";
-import { type MemoryBudget, showBytes } from "../util/memory-budget.js";
+import { JobError } from "../base/errors.js";
+import { type MemoryBudget, showBytes } from "../base/memory-budget.js";
 
 /** The hint for a shard that is damaged, or was never whole. */
 export const rewriteShard = "write the shard again, or take it out of input.path";

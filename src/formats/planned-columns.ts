@@ -1,5 +1,5 @@
-import { boundColumns, featureColumns, usedColumns, type Projection } from "../binding/contract.js";
-import type { ColumnType } from "../columnar/types.js";
+import { boundColumns, featureColumns, usedColumns, type Projection } from "../models/binding/contract.js";
+import type { ColumnType } from "../columns/types.js";
 
 /** The file's columns that a projection reads. */
 export function columnsInFile(projection: Projection): string[] {

@@ -1,6 +1,6 @@
-import type { UnitSharing } from "./port.js";
-import { decodedRowBytes } from "../binding/row-bytes.js";
-import type { Projection } from "../binding/contract.js";
+import type { UnitSharing } from "./format.js";
+import { decodedRowBytes } from "../models/binding/row-bytes.js";
+import type { Projection } from "../models/binding/contract.js";
 
 /**
  * The number of units into which each worker's part of the remaining rows is divided, so that no worker is left with

@@ -1,9 +1,9 @@
-import { count, withSeparators as showCount } from "../util/shown-numbers.js";
+import { count, withSeparators as showCount } from "../base/shown-numbers.js";
 import { type FitOptions, fitTable, sameValueFirst } from "./table.js";
 import type { DifferentRow, Measures } from "../checks/agreement.js";
-import { timeText, withNanos } from "../columnar/value-text.js";
-import type { RunComparison } from "../publish/erasure.js";
-import { assertNever } from "../util/errors.js";
+import { timeText, withNanos } from "../columns/value-text.js";
+import type { RunComparison } from "../run/lifecycle/erasure.js";
+import { assertNever } from "../base/errors.js";
 
 type Numbers = Extract<Measures, { kind: "numbers" }>;
 

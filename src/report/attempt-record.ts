@@ -1,9 +1,9 @@
 import { type SpanProfile, mergeProfiles, noRows } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { RejectReason, RejectedRow } from "../columnar/types.js";
-import type { ModelOrigin, Plan } from "../plan/plan.js";
-import { type Worker, spanCount } from "../plan/spans.js";
-import type { RowsOfRun } from "../publish/span-record.js";
+import type { RejectReason, RejectedRow } from "../columns/types.js";
+import type { ModelOrigin, Plan } from "../run/plan/plan.js";
+import { type Worker, spanCount } from "../run/plan/spans.js";
+import type { RowsOfRun } from "../run/lifecycle/span-record.js";
 import { type ScoreSummary, scoreSummary } from "./column-stats.js";
 import {
   type DueCall,
@@ -15,9 +15,9 @@ import {
   spendingFields,
 } from "./report.js";
 import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
-import type { ReadersView } from "../publish/published-run.js";
-import type { RunComparison } from "../publish/erasure.js";
-import type { RunVerdict } from "../publish/lifecycle.js";
+import type { ReadersView } from "../run/lifecycle/published-run.js";
+import type { RunComparison } from "../run/lifecycle/erasure.js";
+import type { RunVerdict } from "../run/lifecycle/lifecycle.js";
 
 /** The profile of a run whose spans are all committed, with the runs and the checks that it is compared by. */
 export interface RunReview {

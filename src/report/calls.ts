@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { errnoOf } from "../util/errors.js";
+import { errnoOf } from "../base/errors.js";
 import type { AttemptRecord } from "./attempt-record.js";
 
 /** A time of day, "06:00", in a time zone. */

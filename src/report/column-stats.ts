@@ -11,7 +11,7 @@ import {
   type VectorColumn,
 } from "../checks/profile/column.js";
 import { type Histogram, rangeOfBin } from "../checks/profile/histogram.js";
-import { assertNever } from "../util/errors.js";
+import { assertNever } from "../base/errors.js";
 
 /** How the values of a predicted column are distributed, for people. Plain JSON. */
 export type ScoreSummary = NumberSummary | ValueSummary;

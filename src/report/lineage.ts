@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import type { Finding, Level } from "../checks/check.js";
-import type { JobSpec } from "../spec/job-spec.js";
-import { hideCredentials } from "../spec/secrets.js";
-import { bucketName, isObjectUri, parseObjectUri } from "../spec/uri.js";
-import { shown } from "../util/shown-numbers.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import { hideCredentials } from "../job/jobfile/secrets.js";
+import { bucketName, isObjectUri, parseObjectUri } from "../job/jobfile/uri.js";
+import { shown } from "../base/shown-numbers.js";
 import type { AttemptRecord, RunInfo } from "./attempt-record.js";
 import { exitCodeOfOutcome, type Outcome, statusOf } from "./report.js";
 

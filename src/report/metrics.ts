@@ -1,6 +1,6 @@
 import { type AddressInfo, isIP } from "node:net";
 import { type Finding, type Level, roleOf } from "../checks/check.js";
-import { rejectReasons } from "../columnar/types.js";
+import { rejectReasons } from "../columns/types.js";
 import type { AttemptInfo, AttemptRecord, RunReview } from "./attempt-record.js";
 import { exitCodeOfOutcome, type Outcome, type SpentReport } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";

@@ -5,17 +5,17 @@ import {
   type TextBinding,
   inputWidth,
   scoredColumns,
-} from "../binding/contract.js";
+} from "../models/binding/contract.js";
 import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
-import type { Tokenizing } from "../columnar/tensor.js";
-import { showType } from "../columnar/types.js";
-import { shortDigest } from "../plan/identity.js";
-import type { Plan, PlannedModel } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import { assertNever } from "../util/errors.js";
+import type { Tokenizing } from "../columns/tensor.js";
+import { showType } from "../columns/types.js";
+import { shortDigest } from "../run/plan/identity.js";
+import type { Plan, PlannedModel } from "../run/plan/plan.js";
+import { spanCount } from "../run/plan/spans.js";
+import { assertNever } from "../base/errors.js";
 import { modelNames } from "./agreement.js";
 import { count, showCost, showCount } from "./report.js";
-import { printable } from "../util/texts.js";
+import { printable } from "../base/texts.js";
 
 const shownShards = 10;
 const shownColumns = 8;

@@ -1,4 +1,4 @@
-import { cutToWidth } from "../util/display-width.js";
+import { cutToWidth } from "../base/display-width.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 

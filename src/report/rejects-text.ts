@@ -1,5 +1,5 @@
-import type { RejectedRow } from "../columnar/types.js";
-import { printable } from "../util/texts.js";
+import type { RejectedRow } from "../columns/types.js";
+import { printable } from "../base/texts.js";
 import { count } from "./report.js";
 
 const samplesPerReason = 5;

@@ -1,8 +1,8 @@
-import type { RecordedSpending } from "../publish/recorded-run.js";
-import type { RunComparison } from "../publish/erasure.js";
-import type { RowsOfRun } from "../publish/span-record.js";
-import type { ExitCode, JobError } from "../util/errors.js";
-import { count, withSeparators as showCount } from "../util/shown-numbers.js";
+import type { RecordedSpending } from "../run/lifecycle/recorded-run.js";
+import type { RunComparison } from "../run/lifecycle/erasure.js";
+import type { RowsOfRun } from "../run/lifecycle/span-record.js";
+import type { ExitCode, JobError } from "../base/errors.js";
+import { count, withSeparators as showCount } from "../base/shown-numbers.js";
 import { comparisonFields } from "./agreement.js";
 import type { Stage } from "./stage-times.js";
 

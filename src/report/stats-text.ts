@@ -1,8 +1,8 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, type UsualStats, columnStats, median, usualStats } from "./column-stats.js";
 import { comparisonFields, comparisonTables } from "./agreement.js";
-import type { RunComparison } from "../publish/erasure.js";
-import { shownValue, withDigits } from "../util/shown-numbers.js";
+import type { RunComparison } from "../run/lifecycle/erasure.js";
+import { shownValue, withDigits } from "../base/shown-numbers.js";
 import { count } from "./report.js";
 import { fitTable } from "./table.js";
 

@@ -1,5 +1,5 @@
-import { displayWidth, padToWidth, wrapToWidth } from "../util/display-width.js";
-import { printable } from "../util/texts.js";
+import { displayWidth, padToWidth, wrapToWidth } from "../base/display-width.js";
+import { printable } from "../base/texts.js";
 
 type Rows = readonly (readonly string[])[];
 

@@ -1,16 +1,16 @@
-import { boundColumns, outputColumns } from "../binding/contract.js";
-import { type ColumnType, showType } from "../columnar/types.js";
+import { boundColumns, outputColumns } from "../models/binding/contract.js";
+import { type ColumnType, showType } from "../columns/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import type { DueCall } from "../report/report.js";
-import { spanCount } from "../plan/spans.js";
-import type { JobContext } from "../scoring/context.js";
-import type { RunSink, Sink, StoredPlan } from "../sink/port.js";
-import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../sink/ledger.js";
-import type { RunId } from "../plan/plan.js";
-import type { AttemptFacts } from "../publish/span-record.js";
-import { bestEffort } from "../util/promises.js";
-import { JobError, firstError, messageOf } from "../util/errors.js";
-import { type AttemptFailure, type RecordedSpending, withBegun, withFailure } from "../publish/recorded-run.js";
+import { spanCount } from "./plan/spans.js";
+import type { JobContext } from "../flow/context.js";
+import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
+import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../stores/ledger.js";
+import type { RunId } from "./plan/plan.js";
+import type { AttemptFacts } from "./lifecycle/span-record.js";
+import { bestEffort } from "../base/promises.js";
+import { JobError, firstError, messageOf } from "../base/errors.js";
+import { type AttemptFailure, type RecordedSpending, withBegun, withFailure } from "./lifecycle/recorded-run.js";
 
 /** Returns the facts of a plan that reports show. */
 export function runFacts({ plan, planId }: StoredPlan): RunInfo {

@@ -1,4 +1,4 @@
-import { bindContract, textsOf } from "../binding/bind-contract.js";
+import { bindContract, textsOf } from "../models/binding/bind-contract.js";
 import {
   type Contract,
   type Expression,
@@ -6,20 +6,20 @@ import {
   folderColumns,
   outputColumns,
   outputTensors,
-} from "../binding/contract.js";
-import { bytesPerRow } from "../binding/row-bytes.js";
-import type { Engine } from "../engine/port.js";
-import type { BoundExpression, Decoder } from "../formats/port.js";
-import type { Model } from "../models/port.js";
-import { type ScoringContext, type ShardFiles, atKey } from "../scoring/context.js";
-import { JobError } from "../util/errors.js";
+} from "../models/binding/contract.js";
+import { bytesPerRow } from "../models/binding/row-bytes.js";
+import type { Engine } from "../models/engine.js";
+import type { BoundExpression, Decoder } from "../formats/format.js";
+import type { Model } from "../models/places/place.js";
+import { type ScoringContext, type ShardFiles, atKey } from "../flow/context.js";
+import { JobError } from "../base/errors.js";
 import { tokenizersOf } from "./model.js";
 import { type SeenSchema } from "./read-shards.js";
-import { blankInputs } from "../packing/packer.js";
-import type { SourceColumn } from "../columnar/types.js";
-import type { ListedShard } from "../plan/compare.js";
-import { partitionsOf } from "../plan/partitions.js";
-import { mixedRows } from "../binding/model-facts.js";
+import { blankInputs } from "../flow/pack/packer.js";
+import type { SourceColumn } from "../columns/types.js";
+import type { ListedShard } from "./plan/compare.js";
+import { partitionsOf } from "./plan/partitions.js";
+import { mixedRows } from "../models/binding/model-facts.js";
 
 export interface BindingInput {
   readonly decoder: Decoder;

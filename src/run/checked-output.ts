@@ -1,4 +1,4 @@
-import { type Contract, outputColumns, scoredColumns } from "../binding/contract.js";
+import { type Contract, outputColumns, scoredColumns } from "../models/binding/contract.js";
 import { type ColumnProfile, profileKind } from "../checks/profile/column.js";
 import {
   type Aggregates,
@@ -7,13 +7,13 @@ import {
   dividesRows,
   profiledColumns,
 } from "../checks/profile/profile.js";
-import { type ColumnType, showType } from "../columnar/types.js";
-import { type JobContext, atKey } from "../scoring/context.js";
-import { keyColumns } from "../scoring/features.js";
-import type { OutputCheckSpec } from "../spec/checks-spec.js";
-import { JobError } from "../util/errors.js";
-import { didYouMean } from "../util/suggest.js";
-import type { Plan } from "../plan/plan.js";
+import { type ColumnType, showType } from "../columns/types.js";
+import { type JobContext, atKey } from "../flow/context.js";
+import { keyColumns } from "../flow/features.js";
+import type { OutputCheckSpec } from "../job/jobfile/checks-spec.js";
+import { JobError } from "../base/errors.js";
+import { didYouMean } from "../base/suggest.js";
+import type { Plan } from "./plan/plan.js";
 
 type Checked = Pick<JobContext, "spec" | "where">;
 

@@ -1,19 +1,19 @@
 import { type Agreement, type MatchedColumns, matchColumns } from "../checks/agreement.js";
-import type { OutputRows } from "../columnar/types.js";
-import type { Engine } from "../engine/port.js";
-import type { FoundModel, ModelFile } from "../models/port.js";
-import { runIdOf } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import { spanAt, spanCount, spansOf } from "../plan/spans.js";
-import { timeRow } from "../scoring/batch-size.js";
-import type { JobContext, RowJoiner } from "../scoring/context.js";
-import { JobError, reworded } from "../util/errors.js";
+import type { OutputRows } from "../columns/types.js";
+import type { Engine } from "../models/engine.js";
+import type { FoundModel, ModelFile } from "../models/places/place.js";
+import { runIdOf } from "./plan/identity.js";
+import type { Plan } from "./plan/plan.js";
+import { spanAt, spanCount, spansOf } from "./plan/spans.js";
+import { timeRow } from "../flow/batch-size.js";
+import type { JobContext, RowJoiner } from "../flow/context.js";
+import { JobError, reworded } from "../base/errors.js";
 import { wholeInput } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";
 import { type SeenShards, readShards } from "./read-shards.js";
 import { openUnpublished } from "./score-without-publishing.js";
 import { predictedColumns } from "./second-job.js";
-import { rowNumberColumn } from "../binding/contract.js";
+import { rowNumberColumn } from "../models/binding/contract.js";
 
 /** The comparison of two models on the same rows. A is `one`. */
 export interface Comparison extends Agreement {

@@ -1,6 +1,6 @@
-import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import { leftOutText, notComparedText, olderModelText, replacedBy } from "../publish/published-run.js";
+import type { Plan } from "./plan/plan.js";
+import { spanCount } from "./plan/spans.js";
+import { leftOutText, notComparedText, olderModelText, replacedBy } from "./lifecycle/published-run.js";
 import {
   type RunState,
   type RunVerdict,
@@ -8,9 +8,9 @@ import {
   comparedFile,
   isRolledBack,
   requireApproved,
-} from "../publish/lifecycle.js";
-import { type Pruning, prunedError } from "../publish/pruned-run.js";
-import { rowsOf } from "../publish/span-record.js";
+} from "./lifecycle/lifecycle.js";
+import { type Pruning, prunedError } from "./lifecycle/pruned-run.js";
+import { rowsOf } from "./lifecycle/span-record.js";
 import {
   columnNotes,
   countResults,
@@ -20,7 +20,7 @@ import {
   toCorrect,
   warnedText,
   warningsText,
-} from "../publish/verdict-text.js";
+} from "./lifecycle/verdict-text.js";
 import { comparisonLines } from "../report/agreement.js";
 import { attemptJson, idleReport, reuseCostText } from "../report/attempt-record.js";
 import {
@@ -35,16 +35,16 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { secondsByStage } from "../report/stage-times.js";
-import type { JobContext } from "../scoring/context.js";
-import { keyColumns, unprofiledText } from "../scoring/features.js";
-import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
-import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, RunWriter } from "../sink/port.js";
+import type { JobContext } from "../flow/context.js";
+import { keyColumns, unprofiledText } from "../flow/features.js";
+import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
+import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../stores/ledger.js";
+import type { RunSink, RunWriter } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
 import { reviewForReports, verdictOn } from "./judge.js";
-import { JobError, firstError, reworded } from "../util/errors.js";
-import { withSeparators } from "../util/shown-numbers.js";
+import { JobError, firstError, reworded } from "../base/errors.js";
+import { withSeparators } from "../base/shown-numbers.js";
 
 /* The end of a run: its verdict, its publication, and what an attempt reports of it. */
 

@@ -1,8 +1,8 @@
-import { runIdOf, sameSeries } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import { logicalDateOf, replacedBy } from "../publish/published-run.js";
-import { prunedError } from "../publish/pruned-run.js";
+import { runIdOf, sameSeries } from "./plan/identity.js";
+import type { Plan } from "./plan/plan.js";
+import { spanCount } from "./plan/spans.js";
+import { logicalDateOf, replacedBy } from "./lifecycle/published-run.js";
+import { prunedError } from "./lifecycle/pruned-run.js";
 import {
   approveStep,
   byChecks,
@@ -11,14 +11,14 @@ import {
   decisionText,
   discardStep,
   isRolledBack,
-} from "../publish/lifecycle.js";
+} from "./lifecycle/lifecycle.js";
 import { count } from "../report/report.js";
-import { rowsOf, type RowsOfRun } from "../publish/span-record.js";
-import { hideCredentials } from "../spec/secrets.js";
-import type { JobContext } from "../scoring/context.js";
-import { decisionDocument } from "../sink/ledger.js";
-import type { RunSink } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
+import { hideCredentials } from "../job/jobfile/secrets.js";
+import type { JobContext } from "../flow/context.js";
+import { decisionDocument } from "../stores/ledger.js";
+import type { RunSink } from "../targets/target.js";
+import { JobError } from "../base/errors.js";
 import { runFacts } from "./attempt.js";
 import { notPlanned, openOwn } from "./resume.js";
 import {

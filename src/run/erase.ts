@@ -1,23 +1,23 @@
-import { groupRuns, overParams, planOf, type RunGroup } from "../jobs/prune-choice.js";
-import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "../plan/identity.js";
-import type { Plan, RunId } from "../plan/plan.js";
-import { everyRun, type OtherRuns } from "../publish/recorded-run.js";
-import { type ErasedRows, type KeyList, nothingErased, type TableErasure } from "../publish/erasure.js";
-import type { JobContext } from "../scoring/context.js";
-import { decisionDocument, stripVerdicts } from "../sink/ledger.js";
-import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
-import { assertNever, JobError } from "../util/errors.js";
+import { groupRuns, overParams, planOf, type RunGroup } from "./series/prune-choice.js";
+import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "./plan/identity.js";
+import type { Plan, RunId } from "./plan/plan.js";
+import { everyRun, type OtherRuns } from "./lifecycle/recorded-run.js";
+import { type ErasedRows, type KeyList, nothingErased, type TableErasure } from "./lifecycle/erasure.js";
+import type { JobContext } from "../flow/context.js";
+import { decisionDocument, stripVerdicts } from "../stores/ledger.js";
+import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
+import { assertNever, JobError } from "../base/errors.js";
 import { openSecondJob } from "./second-job.js";
 import { finishErasure } from "./erasure.js";
-import { outputColumns } from "../binding/contract.js";
-import type { ColumnType, OutputRows } from "../columnar/types.js";
-import { spanAt } from "../plan/spans.js";
-import type { StoredSpans } from "../publish/span-record.js";
-import { eraseStep, supersededBy } from "../publish/lifecycle.js";
+import { outputColumns } from "../models/binding/contract.js";
+import type { ColumnType, OutputRows } from "../columns/types.js";
+import { spanAt } from "./plan/spans.js";
+import type { StoredSpans } from "./lifecycle/span-record.js";
+import { eraseStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { attemptFacts } from "./attempt.js";
 import { newRunCommand } from "./hints.js";
 import { latestRun } from "./resume.js";
-import { shellWord } from "../util/texts.js";
+import { shellWord } from "../base/texts.js";
 
 /** What became of the runs of some params, or of a table. */
 export interface ErasedRun extends ErasedRows {

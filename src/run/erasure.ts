@@ -1,11 +1,11 @@
-import { splitRunId } from "../plan/identity.js";
-import type { Plan, RunId } from "../plan/plan.js";
-import { verdictWithoutRows, withoutRows } from "../publish/erasure.js";
-import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, RunWriter } from "../sink/port.js";
-import type { JobContext } from "../scoring/context.js";
-import { JobError } from "../util/errors.js";
-import { type Decision, decisionText } from "../publish/lifecycle.js";
+import { splitRunId } from "./plan/identity.js";
+import type { Plan, RunId } from "./plan/plan.js";
+import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
+import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../stores/ledger.js";
+import type { RunSink, RunWriter } from "../targets/target.js";
+import type { JobContext } from "../flow/context.js";
+import { JobError } from "../base/errors.js";
+import { type Decision, decisionText } from "./lifecycle/lifecycle.js";
 
 /**
  * Makes the error for an erasure that lacks spans: they are copies, without the rows that were erased, so that it cannot

@@ -5,7 +5,7 @@ import {
   type InputBinding,
   rowNumberColumn,
   usedColumns,
-} from "../binding/contract.js";
+} from "../models/binding/contract.js";
 import { findDifferences, isComparable, isExpectedNotFinite } from "../checks/golden-rows.js";
 import {
   type ColumnType,
@@ -16,18 +16,18 @@ import {
   showType,
   type SourceColumn,
   type SpanOutput,
-} from "../columnar/types.js";
-import type { Engine } from "../engine/port.js";
-import type { ShardFooter } from "../formats/port.js";
-import type { PinnedFile, Plan } from "../plan/plan.js";
+} from "../columns/types.js";
+import type { Engine } from "../models/engine.js";
+import type { ShardFooter } from "../formats/format.js";
+import type { PinnedFile, Plan } from "./plan/plan.js";
 import { count } from "../report/report.js";
-import { atKey, type GoldenReader, type JobContext } from "../scoring/context.js";
-import type { GoldenSpec } from "../spec/checks-spec.js";
-import { assertNever, JobError } from "../util/errors.js";
+import { atKey, type GoldenReader, type JobContext } from "../flow/context.js";
+import type { GoldenSpec } from "../job/jobfile/checks-spec.js";
+import { assertNever, JobError } from "../base/errors.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
-import type { ListedShard } from "../plan/compare.js";
-import type { OpenShard } from "../storage/port.js";
-import { didYouMean } from "../util/suggest.js";
+import type { ListedShard } from "./plan/compare.js";
+import type { OpenShard } from "../sources/source.js";
+import { didYouMean } from "../base/suggest.js";
 
 /** The number of rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;

@@ -1,5 +1,5 @@
-import { runIdOf } from "../plan/identity.js";
-import type { Plan, RunId } from "../plan/plan.js";
+import { runIdOf } from "./plan/identity.js";
+import type { Plan, RunId } from "./plan/plan.js";
 import {
   logicalDateOf,
   readersText,
@@ -7,12 +7,12 @@ import {
   type ReadersView,
   replacedBy,
   runOfDate,
-} from "../publish/published-run.js";
-import { compare, type RecordedRun } from "../publish/recorded-run.js";
+} from "./lifecycle/published-run.js";
+import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
 import { count, type DecidingCommands, type RolledBackReport } from "../report/report.js";
-import type { JobContext } from "../scoring/context.js";
-import { limitParam } from "../spec/load.js";
-import { JobError, messageOf, reworded } from "../util/errors.js";
+import type { JobContext } from "../flow/context.js";
+import { limitParam } from "../job/jobfile/load.js";
+import { JobError, messageOf, reworded } from "../base/errors.js";
 
 /* What a person is told who may decide on a run, or finish one: what readers have, and the command lines to type. */
 

@@ -1,6 +1,6 @@
-import { groupRuns, type RunGroup } from "../jobs/prune-choice.js";
-import { type HistoryRequest, latestFirst, type RecordedRun } from "../publish/recorded-run.js";
-import type { JobContext } from "../scoring/context.js";
+import { groupRuns, type RunGroup } from "./series/prune-choice.js";
+import { type HistoryRequest, latestFirst, type RecordedRun } from "./lifecycle/recorded-run.js";
+import type { JobContext } from "../flow/context.js";
 import {
   comparedNights,
   defaultLimits,
@@ -12,23 +12,23 @@ import {
 } from "../checks/check.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { isWhole } from "./attempt.js";
-import { runIdOf } from "../plan/identity.js";
-import { spanCount } from "../plan/spans.js";
-import { decisionText } from "../publish/lifecycle.js";
-import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "../publish/profile-text.js";
-import { normalAndOthers, runsOfSeries } from "../publish/published-run.js";
+import { runIdOf } from "./plan/identity.js";
+import { spanCount } from "./plan/spans.js";
+import { decisionText } from "./lifecycle/lifecycle.js";
+import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "./lifecycle/profile-text.js";
+import { normalAndOthers, runsOfSeries } from "./lifecycle/published-run.js";
 import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
-import { comparisonDocument } from "../sink/ledger.js";
-import type { StoredPlan } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
-import { mapBounded } from "../util/promises.js";
+import { comparisonDocument } from "../stores/ledger.js";
+import type { StoredPlan } from "../targets/target.js";
+import { JobError } from "../base/errors.js";
+import { mapBounded } from "../base/promises.js";
 import { finishingHint, newRunCommand } from "./hints.js";
 import { notPlanned, openOwn } from "./resume.js";
-import { rowsOf } from "../publish/span-record.js";
-import type { PinnedFile, PinnedRun, PlannedChecks } from "../plan/plan.js";
+import { rowsOf } from "./lifecycle/span-record.js";
+import type { PinnedFile, PinnedRun, PlannedChecks } from "./plan/plan.js";
 import { earlierThan, judge } from "../checks/checks.js";
-import { limitsOf } from "../publish/verdict-text.js";
+import { limitsOf } from "./lifecycle/verdict-text.js";
 
 export interface History {
   /** The latest first. */

@@ -1,8 +1,8 @@
-import { JobError, reworded } from "../util/errors.js";
-import { lakeTableError, lakeTables } from "../plan/lake-tables.js";
-import type { Listing } from "../storage/port.js";
-import { atKey, type JobContext } from "../scoring/context.js";
-import { isSameShard } from "../plan/compare.js";
+import { JobError, reworded } from "../base/errors.js";
+import { lakeTableError, lakeTables } from "./plan/lake-tables.js";
+import type { Listing } from "../sources/source.js";
+import { atKey, type JobContext } from "../flow/context.js";
+import { isSameShard } from "./plan/compare.js";
 import { showDuration } from "../report/report.js";
 
 const inputPath = ["input", "path"];

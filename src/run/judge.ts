@@ -8,35 +8,35 @@ import {
   judge,
   judgeWithPrevious,
 } from "../checks/checks.js";
-import type { Plan } from "../plan/plan.js";
-import { runProfileOf } from "../publish/profile-text.js";
-import { type DatedRun, logicalDateOf, runsOfSeries } from "../publish/published-run.js";
-import type { JobContext } from "../scoring/context.js";
-import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink } from "../sink/port.js";
-import { messageOf } from "../util/errors.js";
+import type { Plan } from "./plan/plan.js";
+import { runProfileOf } from "./lifecycle/profile-text.js";
+import { type DatedRun, logicalDateOf, runsOfSeries } from "./lifecycle/published-run.js";
+import type { JobContext } from "../flow/context.js";
+import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
+import type { RunSink } from "../targets/target.js";
+import { messageOf } from "../base/errors.js";
 import { aggregatesOf, requireColumns, warnOfSlices } from "./checked-output.js";
 import { readBaseline, readPinned, readsAtOnce } from "./history.js";
-import { rowsOf } from "../publish/span-record.js";
-import { type Contract, withUsedExpressions } from "../binding/contract.js";
+import { rowsOf } from "./lifecycle/span-record.js";
+import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { Decoder } from "../formats/port.js";
-import type { Model } from "../models/port.js";
-import { spanAt, spanCount } from "../plan/spans.js";
+import type { Decoder } from "../formats/format.js";
+import type { Model } from "../models/places/place.js";
+import { spanAt, spanCount } from "./plan/spans.js";
 import { count } from "../report/report.js";
-import type { RowRange } from "../columnar/types.js";
-import { timeRow } from "../scoring/batch-size.js";
+import type { RowRange } from "../columns/types.js";
+import { timeRow } from "../flow/batch-size.js";
 import { loadEngine, openTokenizers } from "./model.js";
 import { bindFirstShard } from "./bind-model.js";
 import { listInput } from "./input.js";
 import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
-import { mapBounded } from "../util/promises.js";
+import { mapBounded } from "../base/promises.js";
 import { readersOf } from "./hints.js";
 import { checkKeys } from "../checks/rules/spec.js";
 import type { RunReview } from "../report/attempt-record.js";
-import { limitsOf } from "../publish/verdict-text.js";
-import type { RunVerdict } from "../publish/lifecycle.js";
+import { limitsOf } from "./lifecycle/verdict-text.js";
+import type { RunVerdict } from "./lifecycle/lifecycle.js";
 
 /**
  * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has

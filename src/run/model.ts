@@ -1,12 +1,12 @@
-import type { FoundModel, Model, TokenizerFile } from "../models/port.js";
-import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "../plan/plan.js";
-import { atKey, type EngineNeed, type JobContext, type ScoringContext } from "../scoring/context.js";
-import { modelUri, tokenizerUris } from "../spec/model-spec.js";
-import { isRegistryUri } from "../spec/uri.js";
-import { JobError } from "../util/errors.js";
-import type { Engine } from "../engine/port.js";
-import type { Listing } from "../storage/port.js";
-import { awaitedLater, ifOpened } from "../util/promises.js";
+import type { FoundModel, Model, TokenizerFile } from "../models/places/place.js";
+import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "./plan/plan.js";
+import { atKey, type EngineNeed, type JobContext, type ScoringContext } from "../flow/context.js";
+import { modelUri, tokenizerUris } from "../job/jobfile/model-spec.js";
+import { isRegistryUri } from "../job/jobfile/uri.js";
+import { JobError } from "../base/errors.js";
+import type { Engine } from "../models/engine.js";
+import type { Listing } from "../sources/source.js";
+import { awaitedLater, ifOpened } from "../base/promises.js";
 
 /**
  * Finds the model of the spec with its tokenizers, and checks it against `model.sha256`.

@@ -1,4 +1,4 @@
-import { outputTensors } from "../binding/contract.js";
+import { outputTensors } from "../models/binding/contract.js";
 import {
   costOf,
   type Engine,
@@ -8,10 +8,10 @@ import {
   type Price,
   type Spending,
   type Spent,
-} from "../engine/port.js";
-import type { Decoder } from "../formats/port.js";
-import { type SpanRange, spansOf } from "../plan/spans.js";
-import type { Plan } from "../plan/plan.js";
+} from "../models/engine.js";
+import type { Decoder } from "../formats/format.js";
+import { type SpanRange, spansOf } from "./plan/spans.js";
+import type { Plan } from "./plan/plan.js";
 import {
   count,
   type PaidReport,
@@ -20,18 +20,18 @@ import {
   spentFields,
   type SpentReport,
 } from "../report/report.js";
-import type { JobContext } from "../scoring/context.js";
-import { pendingRanges } from "../scoring/read.js";
-import { allowedRejects } from "../scoring/rejects.js";
-import type { RunSink } from "../sink/port.js";
-import { bestEffort, createEvent } from "../util/promises.js";
-import { JobError } from "../util/errors.js";
+import type { JobContext } from "../flow/context.js";
+import { pendingRanges } from "../flow/read.js";
+import { allowedRejects } from "../flow/rejects.js";
+import type { RunSink } from "../targets/target.js";
+import { bestEffort, createEvent } from "../base/promises.js";
+import { JobError } from "../base/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
-import { blankRows, type Tensor } from "../columnar/tensor.js";
-import type { Source } from "../storage/port.js";
-import { rowsOf } from "../publish/span-record.js";
+import { blankRows, type Tensor } from "../columns/tensor.js";
+import type { Source } from "../sources/source.js";
+import { rowsOf } from "./lifecycle/span-record.js";
 import { recordedSpending, recordSpending } from "./attempt.js";
-import type { RecordedSpending } from "../publish/recorded-run.js";
+import type { RecordedSpending } from "./lifecycle/recorded-run.js";
 
 /** Rows that are asked before all others. */
 const firstRows = 200;

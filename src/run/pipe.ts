@@ -1,26 +1,26 @@
-import { createColumnBuilder } from "../columnar/columns.js";
-import { type Contract, outputColumns } from "../binding/contract.js";
-import type { RecordBatch, RejectedRow, SpanOutput } from "../columnar/types.js";
-import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/port.js";
-import type { Engine } from "../engine/port.js";
-import type { FoundModel } from "../models/port.js";
-import { runIdOf } from "../plan/identity.js";
+import { createColumnBuilder } from "../columns/columns.js";
+import { type Contract, outputColumns } from "../models/binding/contract.js";
+import type { RecordBatch, RejectedRow, SpanOutput } from "../columns/types.js";
+import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/format.js";
+import type { Engine } from "../models/engine.js";
+import type { FoundModel } from "../models/places/place.js";
+import { runIdOf } from "./plan/identity.js";
 import type { PipeReport } from "../report/report.js";
-import type { RowWriter } from "../sink/port.js";
-import type { JobSpec } from "../spec/job-spec.js";
-import { JobError } from "../util/errors.js";
-import { type DecodedRows, rowsRead } from "../scoring/read.js";
-import { measureEngine } from "../scoring/batch-size.js";
-import type { ScoringContext, ShardFiles } from "../scoring/context.js";
+import type { RowWriter } from "../targets/target.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import { JobError } from "../base/errors.js";
+import { type DecodedRows, rowsRead } from "../flow/read.js";
+import { measureEngine } from "../flow/batch-size.js";
+import type { ScoringContext, ShardFiles } from "../flow/context.js";
 import { bindFirstShard } from "./bind-model.js";
 import { warnOfModel } from "./planning.js";
 import { seenSchema } from "./read-shards.js";
-import { createRejectBudget, type RejectLimit } from "../scoring/rejects.js";
+import { createRejectBudget, type RejectLimit } from "../flow/rejects.js";
 import { openPinnedModel } from "./model.js";
-import { scorePieces } from "../scoring/score.js";
-import type { ListedShard } from "../plan/compare.js";
-import type { PlannedShard, Span } from "../plan/plan.js";
-import { awaitedLater } from "../util/promises.js";
+import { scorePieces } from "../flow/score.js";
+import type { ListedShard } from "./plan/compare.js";
+import type { PlannedShard, Span } from "./plan/plan.js";
+import { awaitedLater } from "../base/promises.js";
 
 /** The context of scoring a stream. The function that opens a resource closes it. */
 export interface PipeContext extends ScoringContext {

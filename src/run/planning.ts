@@ -7,27 +7,27 @@ import {
   outputColumns,
   usedColumns,
   withUsedExpressions,
-} from "../binding/contract.js";
-import type { ModelSignature } from "../columnar/tensor.js";
-import type { Decoder } from "../formats/port.js";
-import type { Engine } from "../engine/port.js";
-import type { FoundModel } from "../models/port.js";
-import { JobError, messageOf } from "../util/errors.js";
-import { makePlan } from "../plan/make-plan.js";
-import type { ListedShard } from "../plan/compare.js";
-import { twiceText } from "../plan/partitions.js";
-import type { Plan, PlannedChecks, PlannedModel, RunId, Slice } from "../plan/plan.js";
-import { spanCount, spansOf } from "../plan/spans.js";
+} from "../models/binding/contract.js";
+import type { ModelSignature } from "../columns/tensor.js";
+import type { Decoder } from "../formats/format.js";
+import type { Engine } from "../models/engine.js";
+import type { FoundModel } from "../models/places/place.js";
+import { JobError, messageOf } from "../base/errors.js";
+import { makePlan } from "./plan/make-plan.js";
+import type { ListedShard } from "./plan/compare.js";
+import { twiceText } from "./plan/partitions.js";
+import type { Plan, PlannedChecks, PlannedModel, RunId, Slice } from "./plan/plan.js";
+import { spanCount, spansOf } from "./plan/spans.js";
 import { count } from "../report/report.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
 import { type BindingInput, bindFirstShard } from "./bind-model.js";
-import { type JobContext, type ScoringContext, atKey } from "../scoring/context.js";
+import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
 import { forSecond, openSecondJob } from "./second-job.js";
 import { both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import { planReuse } from "./reuse.js";
-import { timeRow } from "../scoring/batch-size.js";
+import { timeRow } from "../flow/batch-size.js";
 import { sampleEvery } from "../checks/profile/features.js";
-import { shortDigest } from "../plan/identity.js";
+import { shortDigest } from "./plan/identity.js";
 import {
   chooseBaseline,
   leftOutText,
@@ -36,16 +36,16 @@ import {
   normalAndOthers,
   olderModelText,
   whyNotCompared,
-} from "../publish/published-run.js";
+} from "./lifecycle/published-run.js";
 import { aggregatesOf, requireColumns } from "./checked-output.js";
-import { modelUri } from "../spec/model-spec.js";
+import { modelUri } from "../job/jobfile/model-spec.js";
 import { pinGolden } from "./golden.js";
 import { pinProfile, requireProfiles } from "./history.js";
-import { allowedRejects, nullRowsText } from "../scoring/rejects.js";
-import { type ReadyWindow, type SliceOfRun, coalesceSlices, windowsAhead } from "../scoring/read.js";
-import { signatureDifferences } from "../binding/signatures.js";
-import { lostOutputs } from "../binding/model-facts.js";
-import { type SampledSum, leastSum } from "../util/sampling.js";
+import { allowedRejects, nullRowsText } from "../flow/rejects.js";
+import { type ReadyWindow, type SliceOfRun, coalesceSlices, windowsAhead } from "../flow/read.js";
+import { signatureDifferences } from "../models/binding/signatures.js";
+import { lostOutputs } from "../models/binding/model-facts.js";
+import { type SampledSum, leastSum } from "../base/sampling.js";
 
 /** Each span is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;

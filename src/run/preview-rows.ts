@@ -1,19 +1,19 @@
-import { type ColumnRef, type Contract, featureColumns } from "../binding/contract.js";
-import type { OutputRows, RejectedRow } from "../columnar/types.js";
-import { runIdOf } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import { rowsOfSpans, spanCount } from "../plan/spans.js";
-import type { Engine } from "../engine/port.js";
-import type { Decoder } from "../formats/port.js";
+import { type ColumnRef, type Contract, featureColumns } from "../models/binding/contract.js";
+import type { OutputRows, RejectedRow } from "../columns/types.js";
+import { runIdOf } from "./plan/identity.js";
+import type { Plan } from "./plan/plan.js";
+import { rowsOfSpans, spanCount } from "./plan/spans.js";
+import type { Engine } from "../models/engine.js";
+import type { Decoder } from "../formats/format.js";
 import type { ScoredRows } from "../report/preview-text.js";
-import type { JobContext } from "../scoring/context.js";
+import type { JobContext } from "../flow/context.js";
 import { warnOfUnmatched, wholeInput } from "./input.js";
 import { loadEngine, openPinnedModel } from "./model.js";
 import { planRun } from "./planning.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
-import { rangesOfRows } from "../scoring/read.js";
-import { jsonOf } from "../columnar/value-text.js";
-import { randomNumbers } from "../util/sampling.js";
+import { rangesOfRows } from "../flow/read.js";
+import { jsonOf } from "../columns/value-text.js";
+import { randomNumbers } from "../base/sampling.js";
 
 interface PreviewOptions {
   /** The most rows to score. */

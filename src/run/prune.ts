@@ -7,21 +7,21 @@ import {
   overParams,
   pinnedRuns,
   planOf,
-} from "../jobs/prune-choice.js";
-import { numberedRunId, sameSeries, splitRunId } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
+} from "./series/prune-choice.js";
+import { numberedRunId, sameSeries, splitRunId } from "./plan/identity.js";
+import type { RunId } from "./plan/plan.js";
 import {
   type PreviousTable,
   type PruneOutcome,
   type Pruning,
   type Removed,
   nothingRemoved,
-} from "../publish/pruned-run.js";
+} from "./lifecycle/pruned-run.js";
 import { openSecondJob } from "./second-job.js";
 import { recordedGroups } from "./history.js";
-import { everyRun, isInFrontOfReaders } from "../publish/recorded-run.js";
-import type { JobContext } from "../scoring/context.js";
-import { JobError } from "../util/errors.js";
+import { everyRun, isInFrontOfReaders } from "./lifecycle/recorded-run.js";
+import type { JobContext } from "../flow/context.js";
+import { JobError } from "../base/errors.js";
 
 /** What became of the old runs of some params. */
 export interface PrunedRun {

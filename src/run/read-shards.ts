@@ -1,18 +1,18 @@
-import { type Column, type ColumnType, type SourceColumn, showColumnType } from "../columnar/types.js";
-import type { Decoder, LegacyDates, ShardFooter, ShardSchema } from "../formats/port.js";
-import type { ListedShard } from "../plan/compare.js";
-import { partitionColumns, partitionsOf } from "../plan/partitions.js";
-import type { Plan, PlannedShard } from "../plan/plan.js";
-import { type JobContext, atKey } from "../scoring/context.js";
-import type { JobSpec } from "../spec/job-spec.js";
-import type { OpenShard, Source } from "../storage/port.js";
+import { type Column, type ColumnType, type SourceColumn, showColumnType } from "../columns/types.js";
+import type { Decoder, LegacyDates, ShardFooter, ShardSchema } from "../formats/format.js";
+import type { ListedShard } from "./plan/compare.js";
+import { partitionColumns, partitionsOf } from "./plan/partitions.js";
+import type { Plan, PlannedShard } from "./plan/plan.js";
+import { type JobContext, atKey } from "../flow/context.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { OpenShard, Source } from "../sources/source.js";
 import { count, showDuration } from "../report/report.js";
-import { JobError } from "../util/errors.js";
+import { JobError } from "../base/errors.js";
 import { laterInputHint } from "./input.js";
-import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../binding/contract.js";
-import { logicalDateOf } from "../publish/published-run.js";
-import { type SliceOfRun, windowsAhead } from "../scoring/read.js";
-import { didYouMean } from "../util/suggest.js";
+import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../models/binding/contract.js";
+import { logicalDateOf } from "./lifecycle/published-run.js";
+import { type SliceOfRun, windowsAhead } from "../flow/read.js";
+import { didYouMean } from "../base/suggest.js";
 import { instantOf } from "../report/calls.js";
 
 /** Shards opened at once while footers are read, if that many files may be opened. */

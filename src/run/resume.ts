@@ -1,4 +1,4 @@
-import type { Model } from "../models/port.js";
+import type { Model } from "../models/places/place.js";
 import {
   compareListing,
   compareSpec,
@@ -8,18 +8,18 @@ import {
   pinDifference,
   restoreHint,
   touchHint,
-} from "../plan/compare.js";
-import { runIdOf } from "../plan/identity.js";
-import type { PlannedShard } from "../plan/plan.js";
-import { shareOf, spanCount, type SpanRange } from "../plan/spans.js";
-import type { AttemptFailure } from "../publish/recorded-run.js";
-import type { LatestRun } from "../publish/lifecycle.js";
-import { replacedBy } from "../publish/published-run.js";
-import type { JobContext } from "../scoring/context.js";
-import type { Opening, RunSink, StoredPlan } from "../sink/port.js";
-import { modelUri } from "../spec/model-spec.js";
-import type { Listing } from "../storage/port.js";
-import { exitCodes, JobError } from "../util/errors.js";
+} from "./plan/compare.js";
+import { runIdOf } from "./plan/identity.js";
+import type { PlannedShard } from "./plan/plan.js";
+import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
+import type { AttemptFailure } from "./lifecycle/recorded-run.js";
+import type { LatestRun } from "./lifecycle/lifecycle.js";
+import { replacedBy } from "./lifecycle/published-run.js";
+import type { JobContext } from "../flow/context.js";
+import type { Opening, RunSink, StoredPlan } from "../targets/target.js";
+import { modelUri } from "../job/jobfile/model-spec.js";
+import type { Listing } from "../sources/source.js";
+import { exitCodes, JobError } from "../base/errors.js";
 import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
 import { requireColumns } from "./checked-output.js";
 import { pinGolden, requirePinned } from "./golden.js";

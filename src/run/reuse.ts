@@ -1,10 +1,10 @@
-import { type Contract, reuseColumn, scoredColumns } from "../binding/contract.js";
-import { type Column, bytesPerValue, showType } from "../columnar/types.js";
-import type { FoundModel } from "../models/port.js";
-import type { PinnedRun, Plan } from "../plan/plan.js";
-import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "../publish/published-run.js";
-import type { JobContext, StoredRowsReader } from "../scoring/context.js";
-import { JobError, exitCodeOf, messageOf } from "../util/errors.js";
+import { type Contract, reuseColumn, scoredColumns } from "../models/binding/contract.js";
+import { type Column, bytesPerValue, showType } from "../columns/types.js";
+import type { FoundModel } from "../models/places/place.js";
+import type { PinnedRun, Plan } from "./plan/plan.js";
+import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "./lifecycle/published-run.js";
+import type { JobContext, StoredRowsReader } from "../flow/context.js";
+import { JobError, exitCodeOf, messageOf } from "../base/errors.js";
 import {
   type HashSeeds,
   type StoredTable,
@@ -13,15 +13,15 @@ import {
   createKeyHasher,
   createStoredTable,
   tableRowBytes,
-} from "../packing/feature-hasher.js";
-import { type SpanRange, spansOf } from "../plan/spans.js";
+} from "../flow/pack/feature-hasher.js";
+import { type SpanRange, spansOf } from "./plan/spans.js";
 import { count } from "../report/report.js";
-import { pendingRanges } from "../scoring/read.js";
-import type { Reuse } from "../packing/row-reuse.js";
-import type { RunSink } from "../sink/port.js";
-import { mebibytes, storedShare } from "../util/memory-budget.js";
-import { createRowHasher, hashWords } from "../columnar/row-hash.js";
-import { createColumnBuilder } from "../columnar/columns.js";
+import { pendingRanges } from "../flow/read.js";
+import type { Reuse } from "../flow/pack/row-reuse.js";
+import type { RunSink } from "../targets/target.js";
+import { mebibytes, storedShare } from "../base/memory-budget.js";
+import { createRowHasher, hashWords } from "../columns/row-hash.js";
+import { createColumnBuilder } from "../columns/columns.js";
 
 /**
  * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,

@@ -1,14 +1,14 @@
-import type { RowRange, SpanOutput } from "../columnar/types.js";
-import type { Engine } from "../engine/port.js";
-import type { Decoder } from "../formats/port.js";
-import type { Plan, Span } from "../plan/plan.js";
+import type { RowRange, SpanOutput } from "../columns/types.js";
+import type { Engine } from "../models/engine.js";
+import type { Decoder } from "../formats/format.js";
+import type { Plan, Span } from "./plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress.js";
-import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../scoring/batch-size.js";
-import type { JobContext } from "../scoring/context.js";
-import { type SpanScorer, openSpanScorer } from "../scoring/score.js";
-import type { NamedTensor } from "../columnar/tensor.js";
-import { rowsOfSpans } from "../plan/spans.js";
+import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../flow/batch-size.js";
+import type { JobContext } from "../flow/context.js";
+import { type SpanScorer, openSpanScorer } from "../flow/score.js";
+import type { NamedTensor } from "../columns/tensor.js";
+import { rowsOfSpans } from "./plan/spans.js";
 
 /** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;

@@ -1,16 +1,16 @@
-import { type Contract, outputColumns, rowNumberColumn } from "../binding/contract.js";
+import { type Contract, outputColumns, rowNumberColumn } from "../models/binding/contract.js";
 import { type NumberedSpan, matchColumns } from "../checks/agreement.js";
-import { runIdOf } from "../plan/identity.js";
-import type { Plan } from "../plan/plan.js";
-import { spanCount } from "../plan/spans.js";
-import type { StoredSpans } from "../publish/span-record.js";
-import type { RunComparison } from "../publish/erasure.js";
-import type { JobContext, RowJoiner } from "../scoring/context.js";
-import { comparisonDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink, StoredPlan } from "../sink/port.js";
-import { challengerKeys } from "../spec/model-spec.js";
-import { usualKey } from "../spec/job-spec.js";
-import { JobError, messageOf, reworded } from "../util/errors.js";
+import { runIdOf } from "./plan/identity.js";
+import type { Plan } from "./plan/plan.js";
+import { spanCount } from "./plan/spans.js";
+import type { StoredSpans } from "./lifecycle/span-record.js";
+import type { RunComparison } from "./lifecycle/erasure.js";
+import type { JobContext, RowJoiner } from "../flow/context.js";
+import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
+import type { RunSink, StoredPlan } from "../targets/target.js";
+import { challengerKeys } from "../job/jobfile/model-spec.js";
+import { usualKey } from "../job/jobfile/job-spec.js";
+import { JobError, messageOf, reworded } from "../base/errors.js";
 import { isWhole } from "./attempt.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */

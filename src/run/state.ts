@@ -1,15 +1,15 @@
-import type { RejectedRow } from "../columnar/types.js";
-import { runIdOf } from "../plan/identity.js";
-import type { RunId } from "../plan/plan.js";
-import type { AttemptFailure } from "../publish/recorded-run.js";
-import type { RunComparison } from "../publish/erasure.js";
-import { type Decision, isRolledBack } from "../publish/lifecycle.js";
+import type { RejectedRow } from "../columns/types.js";
+import { runIdOf } from "./plan/identity.js";
+import type { RunId } from "./plan/plan.js";
+import type { AttemptFailure } from "./lifecycle/recorded-run.js";
+import type { RunComparison } from "./lifecycle/erasure.js";
+import { type Decision, isRolledBack } from "./lifecycle/lifecycle.js";
 import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "../report/report.js";
-import { type CommittedBy, rowsOf, type RowsOfRun } from "../publish/span-record.js";
-import { spanAt, spanCount } from "../plan/spans.js";
-import { comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
-import type { RunSink } from "../sink/port.js";
-import { JobError } from "../util/errors.js";
+import { type CommittedBy, rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
+import { spanAt, spanCount } from "./plan/spans.js";
+import { comparisonDocument, decisionDocument, verdictDocument } from "../stores/ledger.js";
+import type { RunSink } from "../targets/target.js";
+import { JobError } from "../base/errors.js";
 import { lastFailure as lastFailureOf } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
 import { paidReport } from "./paid.js";
@@ -25,7 +25,7 @@ import {
   type UnfinishedText,
 } from "./hints.js";
 import { notPlanned, openOwn, refuseElsewhere } from "./resume.js";
-import type { JobContext } from "../scoring/context.js";
+import type { JobContext } from "../flow/context.js";
 
 export interface RunState {
   readonly runId: RunId;

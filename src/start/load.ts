@@ -8,7 +8,7 @@ import { createRequire } from "node:module";
 import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isMainThread } from "node:worker_threads";
-import { cacheFolder } from "../util/cache-folder.js";
+import { cacheFolder } from "../base/cache-folder.js";
 import { type CodeCache, openCodeCache } from "./code-cache.js";
 import { setFlagsAtStart } from "./v8-flags.js";
 

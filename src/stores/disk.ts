@@ -1,8 +1,8 @@
 import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { errnoOf, type ErrorCode, JobError } from "../util/errors.js";
+import { errnoOf, type ErrorCode, JobError } from "../base/errors.js";
 import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
-import { digestOfFile } from "../util/sha256.js";
+import { digestOfFile } from "../base/sha256.js";
 
 /**
  * The calls on a disk. Those on what does not exist fail with ENOENT. Tests pass in file systems that lose what was not

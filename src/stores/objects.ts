@@ -1,12 +1,12 @@
 import { createHash } from "node:crypto";
 import { open, unlink } from "node:fs/promises";
-import type { ObjectName, StoredObject } from "../objects/protocol.js";
-import { creationIdOf, type ObjectCalls, type ObjectStore, writeAtOffset } from "../objects/store.js";
-import { parseObjectUri } from "../spec/uri.js";
-import { JobError } from "../util/errors.js";
-import { mapBounded } from "../util/promises.js";
-import { digestOfFile } from "../util/sha256.js";
-import { type Spool, withSpoolErrors } from "../util/spool.js";
+import type { ObjectName, StoredObject } from "./objects/protocol.js";
+import { creationIdOf, type ObjectCalls, type ObjectStore, writeAtOffset } from "./objects/store.js";
+import { parseObjectUri } from "../job/jobfile/uri.js";
+import { JobError } from "../base/errors.js";
+import { mapBounded } from "../base/promises.js";
+import { digestOfFile } from "../base/sha256.js";
+import { type Spool, withSpoolErrors } from "../base/spool.js";
 import { type Digest, digestOfText, type Entry, type Fence, type Store, takeBackIfLate } from "./store.js";
 
 export interface ObjectsOptions {

@@ -1,6 +1,6 @@
-import type { LocalParts } from "../publish/span-record.js";
-import { JobError } from "../util/errors.js";
-import { sha256Of } from "../util/sha256.js";
+import type { LocalParts } from "../run/lifecycle/span-record.js";
+import { JobError } from "../base/errors.js";
+import { sha256Of } from "../base/sha256.js";
 
 /**
  * Bytes under names: a folder on a disk, or a prefix in a store of objects. The only code that knows the technology. A

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { findDifferences, isComparable, isExpectedNotFinite } from "#src/checks/golden-rows.js";
-import type { Column, ColumnType, NamedColumn } from "#src/columnar/types.js";
+import type { Column, ColumnType, NamedColumn } from "#src/columns/types.js";
 
 const tolerance = { atol: 0.01, rtol: 0.1 };
 

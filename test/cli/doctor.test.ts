@@ -3,7 +3,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type Diagnosis, doctorText, openTinyModel, tryProvider } from "#src/cli/commands/doctor.js";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { runHere } from "../support/cli.js";
 import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";

@@ -1,7 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readTraits } from "#src/onnx/proto.js";
+import { readTraits } from "#src/models/file/proto.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";

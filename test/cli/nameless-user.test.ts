@@ -2,8 +2,8 @@ import { syncBuiltinESMExports } from "node:module";
 import os from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { spoolRoot } from "#src/util/spool.js";
-import { connectionOf } from "#src/sink/postgres/connect.js";
+import { spoolRoot } from "#src/base/spool.js";
+import { connectionOf } from "#src/targets/postgres/connect.js";
 import { refusal } from "../support/spec.js";
 
 const { userInfo } = os;

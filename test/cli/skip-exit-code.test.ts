@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { skipExitCode } from "#src/cli/program.js";
-import { exitCodes } from "#src/util/errors.js";
+import { exitCodes } from "#src/base/errors.js";
 import { runCli } from "../support/cli.js";
 import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
 import { scoreHere } from "../support/score.js";

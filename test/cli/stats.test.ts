@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { columnJson, parseColumn } from "#src/checks/profile/column.js";
-import type { PinnedRun } from "#src/plan/plan.js";
-import { runProfileText } from "#src/publish/profile-text.js";
-import type { PublishedRun } from "#src/publish/published-run.js";
+import type { PinnedRun } from "#src/run/plan/plan.js";
+import { runProfileText } from "#src/run/lifecycle/profile-text.js";
+import type { PublishedRun } from "#src/run/lifecycle/published-run.js";
 import { columnStats } from "#src/report/column-stats.js";
 import { runStats } from "#src/run/history.js";
 import { runHere } from "../support/cli.js";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import { type Output, safeOutput } from "#src/cli/io.js";
 import { createLog } from "#src/cli/logger.js";
-import { printable, printableLines } from "#src/util/texts.js";
+import { printable, printableLines } from "#src/base/texts.js";
 import { html } from "#src/report/page/html.js";
 import { type CliResult, runCli, runHere } from "../support/cli.js";
 import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";

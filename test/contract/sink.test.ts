@@ -1,6 +1,6 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import type { OutputRows } from "#src/columnar/types.js";
+import type { OutputRows } from "#src/columns/types.js";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
 import { memoryTarget } from "../support/memory-target.js";

@@ -1,5 +1,5 @@
-import type { Column, ColumnType } from "#src/columnar/types.js";
-import { assertNever } from "#src/util/errors.js";
+import type { Column, ColumnType } from "#src/columns/types.js";
+import { assertNever } from "#src/base/errors.js";
 
 /** A column's value as plain JSON: numbers and bytes as text, so that two readings can be compared. */
 export type Plain = string | null | readonly Plain[] | { readonly [name: string]: Plain };

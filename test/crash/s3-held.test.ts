@@ -1,8 +1,8 @@
 import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { splitRunId } from "#src/plan/identity.js";
-import type { RunId } from "#src/plan/plan.js";
+import { splitRunId } from "#src/run/plan/identity.js";
+import type { RunId } from "#src/run/plan/plan.js";
 import { type HttpProxy, httpProxy } from "../support/http-proxy.js";
 import { scratchFolder } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type Nights, publishedRun } from "../support/nights.js";

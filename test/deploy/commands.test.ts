@@ -1,8 +1,8 @@
 import { basename, dirname } from "node:path";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/program.js";
-import { checkSeveral, findWorker } from "#src/app/attempt.js";
-import { loadSpec } from "#src/spec/load.js";
+import { checkSeveral, findWorker } from "#src/job/attempt.js";
+import { loadSpec } from "#src/job/jobfile/load.js";
 import { commandLines, deployFiles, deployText, finalCodes, knownCodes, retriedCodes } from "../support/deploy.js";
 
 /** Has commander read a command line; carries nothing out. @throws Error for what it does not know */

@@ -4,7 +4,7 @@ import { chmod, cp, mkdir, readFile, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { findWorker } from "#src/app/attempt.js";
+import { findWorker } from "#src/job/attempt.js";
 import { finalCodes, retriedCodes } from "../support/deploy.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { kustomized, type Manifest } from "../support/kustomize.js";

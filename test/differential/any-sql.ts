@@ -1,4 +1,4 @@
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { type ColumnType, showType } from "#src/columns/types.js";
 import type { Dice } from "./dice.js";
 import { rangeOf, type TableColumn } from "./values.js";
 

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { showType } from "#src/columnar/types.js";
-import { JobError } from "#src/util/errors.js";
+import { showType } from "#src/columns/types.js";
+import { JobError } from "#src/base/errors.js";
 import { runCli } from "../support/cli.js";
 import { writeModel } from "../support/onnx.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";

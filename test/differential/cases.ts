@@ -1,4 +1,4 @@
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { type Computed, anyComputed, anyFilter, type Filter } from "./computed.js";
 import { type Dice, diceOf } from "./dice.js";
 import { anyModel, type CaseModel, type WantedColumn } from "./models.js";

@@ -1,4 +1,4 @@
-import { showType } from "#src/columnar/types.js";
+import { showType } from "#src/columns/types.js";
 import type { Row } from "../support/parquet.js";
 import type { Case } from "./cases.js";
 import type { Feature } from "./features.js";

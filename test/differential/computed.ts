@@ -1,4 +1,4 @@
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import type { Dice } from "./dice.js";
 import type { WantedColumn } from "./models.js";
 import { rangeOf, type TableColumn, type Value } from "./values.js";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { showType } from "#src/columnar/types.js";
+import { showType } from "#src/columns/types.js";
 import { scratchFolder } from "../support/job.js";
 import { faultsOfFinished } from "../support/output.js";
 import { hasPyarrow } from "../support/pyarrow.js";

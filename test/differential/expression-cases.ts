@@ -1,4 +1,4 @@
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { type ColumnType, showType } from "#src/columns/types.js";
 import { anySql } from "./any-sql.js";
 import { type CaseShard, type ShardedTable } from "./cases.js";
 import { type Dice, diceOf } from "./dice.js";

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { showType } from "#src/columnar/types.js";
+import { showType } from "#src/columns/types.js";
 import { columnTypeOf } from "#src/duckdb/vectors.js";
 import { textRows } from "../support/expressions.js";
 import { scratchFolder } from "../support/job.js";

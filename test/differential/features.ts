@@ -1,4 +1,4 @@
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { type ColumnType, showType } from "#src/columns/types.js";
 import type { TensorShape } from "../support/onnx.js";
 import { rangeOf, type Value } from "./values.js";
 

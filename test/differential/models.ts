@@ -1,4 +1,4 @@
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import type { SmallModel } from "../support/onnx.js";
 import type { Dice } from "./dice.js";
 import type { Dtype, Feature } from "./features.js";

@@ -1,4 +1,4 @@
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import type { Case, CaseShard } from "./cases.js";
 import { failed } from "./computed.js";
 import { type CastRules, castFeature, type Fault, type Feature, shownValue } from "./features.js";

@@ -1,6 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { projectFolder } from "../support/cli.js";
 import { runPython } from "../support/pyarrow.js";
 import { type Case, type CaseShard, type ShardedTable, shardTable } from "./cases.js";

@@ -7,7 +7,7 @@ import {
   type SchemaElement,
 } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { type ColumnType, showType } from "#src/columns/types.js";
 import { partNames } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import type { Value } from "./values.js";

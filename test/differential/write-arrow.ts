@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import * as arrow from "apache-arrow";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import type { ArrowKind } from "../support/arrow.js";
 import type { Dice } from "./dice.js";
 import type { TableColumn, Value } from "./values.js";

@@ -11,7 +11,7 @@ import {
   DuckDBTimestampValue,
   type DuckDBValue,
 } from "@duckdb/node-api";
-import { type ColumnType, showType } from "#src/columnar/types.js";
+import { type ColumnType, showType } from "#src/columns/types.js";
 import { connectToDuckDb } from "../support/parquet.js";
 import type { Dice } from "./dice.js";
 import { type TableColumn, type Value } from "./values.js";

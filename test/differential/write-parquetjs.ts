@@ -1,5 +1,5 @@
 import { type ParquetFieldOptions, ParquetSchema, ParquetWriter } from "parquetjs-lite";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import type { Dice } from "./dice.js";
 import type { TableColumn, Value } from "./values.js";
 

@@ -4,7 +4,7 @@ import { cp, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parse, stringify } from "yaml";
-import { loadSpec } from "#src/spec/load.js";
+import { loadSpec } from "#src/job/jobfile/load.js";
 import { projectFolder, runCli } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { schemaErrors } from "../support/json-schema.js";

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { matchColumns, type Measures } from "#src/checks/agreement.js";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { openDuckDb } from "#src/duckdb/instance.js";
 import { compareRows } from "#src/duckdb/row-join.js";
 import { projectFolder, runHere } from "../support/cli.js";

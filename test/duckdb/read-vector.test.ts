@@ -1,7 +1,7 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import bindings from "@duckdb/node-bindings";
 import { describe, expect, test } from "vitest";
-import type { Column } from "#src/columnar/types.js";
+import type { Column } from "#src/columns/types.js";
 import { duckDbTypeOf, readColumn, readMatrix } from "#src/duckdb/vectors.js";
 
 /** Elements 0 to 9; `entries`: offset and length of each row. */

@@ -1,7 +1,7 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import { afterAll, describe, expect, test } from "vitest";
-import { createColumnBuilder } from "#src/columnar/columns.js";
-import { type Column, type ColumnType, scalarTypes } from "#src/columnar/types.js";
+import { createColumnBuilder } from "#src/columns/columns.js";
+import { type Column, type ColumnType, scalarTypes } from "#src/columns/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { columnTypeOf, duckDbTypeOf, readColumn, writeColumn } from "#src/duckdb/vectors.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";

@@ -1,10 +1,10 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Projection } from "#src/binding/contract.js";
+import type { Projection } from "#src/models/binding/contract.js";
 import { openArrowDecoder } from "#src/formats/arrow/decoder.js";
 import { openShards } from "#src/formats/arrow/shards.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import type { Decoder, SliceRequest } from "#src/formats/port.js";
+import type { Decoder, SliceRequest } from "#src/formats/format.js";
 import { ref } from "../support/batches.js";
 import { writeArrow } from "../support/arrow.js";
 import { scratch } from "../support/job.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Contract, PassthroughBinding } from "#src/binding/contract.js";
+import type { Contract, PassthroughBinding } from "#src/models/binding/contract.js";
 import { decodingThreads } from "#src/formats/unit-sizes.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { UnitSharing } from "#src/formats/port.js";
+import type { UnitSharing } from "#src/formats/format.js";
 import { cutRows, unitRows } from "#src/formats/unit-sizes.js";
 
 const most = 128 * 1024;

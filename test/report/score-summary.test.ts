@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { mergeColumns, profileColumn } from "#src/checks/profile/column.js";
-import type { Column, ColumnType } from "#src/columnar/types.js";
-import type { Values } from "#src/columnar/values.js";
+import type { Column, ColumnType } from "#src/columns/types.js";
+import type { Values } from "#src/columns/values.js";
 import { type ScoreSummary, scoreSummary } from "#src/report/column-stats.js";
 import { textColumn } from "../support/batches.js";
 

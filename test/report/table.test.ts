@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cutToWidth, wrapToWidth } from "../../src/util/display-width.js";
+import { cutToWidth, wrapToWidth } from "../../src/base/display-width.js";
 import { fitTable, table } from "../../src/report/table.js";
 
 const rows = [

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { Contract } from "#src/binding/contract.js";
+import type { Contract } from "#src/models/binding/contract.js";
 import { requireColumns } from "#src/run/checked-output.js";
-import type { JobContext } from "#src/scoring/context.js";
+import type { JobContext } from "#src/flow/context.js";
 
 const numbered = (prefix: string, count: number): string[] =>
   Array.from({ length: count }, (_, at) => `${prefix}${at}`);

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
-import { runIdOf } from "#src/plan/identity.js";
+import { openJob } from "#src/job/job-context.js";
+import { runIdOf } from "#src/run/plan/identity.js";
 import { runJob } from "#src/run/run.js";
-import type { RunSink, Sink, StoredPlan } from "#src/sink/port.js";
-import { JobError } from "#src/util/errors.js";
-import { sha256Of } from "#src/util/sha256.js";
+import type { RunSink, Sink, StoredPlan } from "#src/targets/target.js";
+import { JobError } from "#src/base/errors.js";
+import { sha256Of } from "#src/base/sha256.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";

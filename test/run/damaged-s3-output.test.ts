@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lostPlanText } from "#src/sink/parquet/plan-file.js";
+import { lostPlanText } from "#src/targets/parquet/plan-file.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { useS3 } from "../support/s3.js";

@@ -1,11 +1,11 @@
 import * as fc from "fast-check";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { FeatureBatch } from "#src/packing/packer.js";
-import type { Engine } from "#src/engine/port.js";
-import { JobError } from "#src/util/errors.js";
-import { openBatchLimit } from "#src/scoring/batch-size.js";
-import { scoreBatch } from "#src/scoring/score.js";
+import type { FeatureBatch } from "#src/flow/pack/packer.js";
+import type { Engine } from "#src/models/engine.js";
+import { JobError } from "#src/base/errors.js";
+import { openBatchLimit } from "#src/flow/batch-size.js";
+import { scoreBatch } from "#src/flow/score.js";
 import { emptyContract } from "../support/batches.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
+import { openJob } from "#src/job/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import type { RunSink } from "#src/sink/port.js";
+import type { RunSink } from "#src/targets/target.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
-import type { Engine, EngineResponse } from "#src/engine/port.js";
+import { openJob } from "#src/job/job-context.js";
+import type { Engine, EngineResponse } from "#src/models/engine.js";
 import { runJob } from "#src/run/run.js";
-import { type ErrorCode, JobError } from "#src/util/errors.js";
+import { type ErrorCode, JobError } from "#src/base/errors.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";

@@ -1,8 +1,8 @@
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
-import { sealedText } from "#src/sink/parquet/plan-file.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { sealedText } from "#src/targets/parquet/plan-file.js";
 import { expectKept, partLabels } from "../support/expressions.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";

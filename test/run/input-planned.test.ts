@@ -1,7 +1,7 @@
 import { cp, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
+import { openJob } from "#src/job/job-context.js";
 import { runJob } from "#src/run/run.js";
 import { projectFolder } from "../support/cli.js";
 import { fixtures, scratch, writeSpec } from "../support/job.js";

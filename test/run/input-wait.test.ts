@@ -1,7 +1,7 @@
 import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { JobContext } from "#src/scoring/context.js";
+import type { JobContext } from "#src/flow/context.js";
 import { withInput } from "#src/run/input.js";
 import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import type { ByteRange, Decoder, SliceRequest } from "#src/formats/port.js";
-import type { Plan } from "#src/plan/plan.js";
+import type { ByteRange, Decoder, SliceRequest } from "#src/formats/format.js";
+import type { Plan } from "#src/run/plan/plan.js";
 import { fewestKept, planSample } from "#src/run/planning.js";
-import type { JobContext } from "#src/scoring/context.js";
+import type { JobContext } from "#src/flow/context.js";
 import { planOf } from "../support/plans.js";
 
 const mebibyte = 1024 * 1024;

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { afterAll, expect, test } from "vitest";
-import type { AttemptOptions } from "#src/app/job-context.js";
-import { JobError } from "#src/util/errors.js";
+import type { AttemptOptions } from "#src/job/job-context.js";
+import { JobError } from "#src/base/errors.js";
 import type { RunReport } from "#src/report/report.js";
 import { scratchFolder } from "../support/job.js";
 import { allLost, anyLuck, commitsSurvive } from "../support/luck.js";

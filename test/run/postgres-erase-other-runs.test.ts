@@ -1,8 +1,8 @@
 import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { RunId } from "#src/plan/plan.js";
-import { stagedRowsTable } from "#src/sink/postgres/table.js";
+import type { RunId } from "#src/run/plan/plan.js";
+import { stagedRowsTable } from "#src/targets/postgres/table.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import type { Decoder, ShardFooter } from "#src/formats/port.js";
-import type { ListedShard } from "#src/plan/compare.js";
+import type { Decoder, ShardFooter } from "#src/formats/format.js";
+import type { ListedShard } from "#src/run/plan/compare.js";
 import { readShards } from "#src/run/read-shards.js";
-import type { JobContext } from "#src/scoring/context.js";
+import type { JobContext } from "#src/flow/context.js";
 
 const listed: ListedShard[] = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }));
 

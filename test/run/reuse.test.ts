@@ -1,8 +1,8 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
-import { tableRowBytes } from "#src/packing/feature-hasher.js";
+import { openJob } from "#src/job/job-context.js";
+import { tableRowBytes } from "#src/flow/pack/feature-hasher.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import { runHere } from "../support/cli.js";

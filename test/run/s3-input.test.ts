@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
+import type { Plan } from "#src/run/plan/plan.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { httpProxy } from "../support/http-proxy.js";

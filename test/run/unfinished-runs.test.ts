@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
+import type { Plan } from "#src/run/plan/plan.js";
 import { unfinishedRuns } from "#src/run/hints.js";
-import type { JobContext } from "#src/scoring/context.js";
+import type { JobContext } from "#src/flow/context.js";
 
 /** A job with unfinished runs of these params, in the order of a sink. */
 function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {

@@ -1,7 +1,7 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Plan } from "#src/plan/plan.js";
+import type { Plan } from "#src/run/plan/plan.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { listing, partNames } from "../support/output.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { classify } from "#src/objects/s3.js";
+import { classify } from "#src/stores/objects/s3.js";
 
 const call = { act: "listing s3://lake/in/", action: "list" } as Parameters<typeof classify>[1];
 

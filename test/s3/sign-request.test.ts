@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { createSigner, scopeOfHost } from "#src/objects/aws-credentials.js";
+import { createSigner, scopeOfHost } from "#src/stores/objects/aws-credentials.js";
 
 const limits = { searchMs: 1000, signal: new AbortController().signal };
 

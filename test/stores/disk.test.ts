@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 import type { Fence } from "#src/stores/store.js";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { scratchFolder } from "../support/job.js";
 
 test("a name is not created whose scope was closed and made again, by another late attempt, while it was written", async () => {

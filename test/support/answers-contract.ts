@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
-import type { Plan } from "#src/plan/plan.js";
-import { type AnswerJournal, decisionDocument, type KeptAnswer, verdictDocument } from "#src/sink/ledger.js";
-import type { Sink } from "#src/sink/port.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { type AnswerJournal, decisionDocument, type KeptAnswer, verdictDocument } from "#src/stores/ledger.js";
+import type { Sink } from "#src/targets/target.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { alone } from "./sink-drive.js";

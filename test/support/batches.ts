@@ -1,9 +1,9 @@
-import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "#src/binding/contract.js";
-import type { RowFault } from "#src/packing/input-target.js";
-import { createPacker, type FeatureBatch } from "#src/packing/packer.js";
-import { decodeTexts, type NamedTensor } from "#src/columnar/tensor.js";
-import type { BytesColumn, ColumnType, DecodedInput, ListColumn, Matrix, RecordBatch } from "#src/columnar/types.js";
-import { allocate, type ElementType } from "#src/columnar/values.js";
+import type { ColumnRef, Contract, InputBinding, NumericTensorType } from "#src/models/binding/contract.js";
+import type { RowFault } from "#src/flow/pack/input-target.js";
+import { createPacker, type FeatureBatch } from "#src/flow/pack/packer.js";
+import { decodeTexts, type NamedTensor } from "#src/columns/tensor.js";
+import type { BytesColumn, ColumnType, DecodedInput, ListColumn, Matrix, RecordBatch } from "#src/columns/types.js";
+import { allocate, type ElementType } from "#src/columns/values.js";
 
 export const ref = (name: string, type: ColumnType = "float32"): ColumnRef => ({ name, path: name.split("."), type });
 

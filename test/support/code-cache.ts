@@ -1,7 +1,7 @@
 import { mkdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { cacheFolder } from "#src/util/cache-folder.js";
-import { errnoOf } from "#src/util/errors.js";
+import { cacheFolder } from "#src/base/cache-folder.js";
+import { errnoOf } from "#src/base/errors.js";
 
 /** The cache of code that all processes of the tests share. */
 const shared = cacheFolder("code");

@@ -1,4 +1,4 @@
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 
 /** A type with values of it as SQL, those at its edges among them; each is tried with and without NULLs. */
 export interface TypeCase {

@@ -1,8 +1,8 @@
-import { bindContract, type ContractRequest } from "#src/binding/bind-contract.js";
-import { type Contract, featureColumns } from "#src/binding/contract.js";
-import { unknownTraits } from "#src/binding/model-facts.js";
-import type { TensorSignature } from "#src/columnar/tensor.js";
-import { type ColumnType, showType, type SourceColumn } from "#src/columnar/types.js";
+import { bindContract, type ContractRequest } from "#src/models/binding/bind-contract.js";
+import { type Contract, featureColumns } from "#src/models/binding/contract.js";
+import { unknownTraits } from "#src/models/binding/model-facts.js";
+import type { TensorSignature } from "#src/columns/tensor.js";
+import { type ColumnType, showType, type SourceColumn } from "#src/columns/types.js";
 import { refusal } from "./spec.js";
 
 export const column = (name: string, sourceType: string, type: SourceColumn["type"]): SourceColumn => ({

@@ -2,9 +2,9 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Client } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
-import type { NamedColumn } from "#src/columnar/types.js";
-import { copyStream, encodeRows } from "#src/sink/postgres/copy-binary.js";
-import type { PgType } from "#src/sink/postgres/table.js";
+import type { NamedColumn } from "#src/columns/types.js";
+import { copyStream, encodeRows } from "#src/targets/postgres/copy-binary.js";
+import type { PgType } from "#src/targets/postgres/table.js";
 
 /** Sends columns to a table as the sink encodes them; returns the rows that the server counted. */
 export async function copyColumns(

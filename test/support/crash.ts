@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { expect } from "vitest";
-import { commitConcurrency } from "#src/sink/port.js";
-import { messageOf } from "#src/util/errors.js";
+import { commitConcurrency } from "#src/targets/target.js";
+import { messageOf } from "#src/base/errors.js";
 import { differences } from "./golden.js";
 import { type Expected, faultsAtAnyMoment, faultsOfFinished, outputRows, partNames, spanOfName } from "./output.js";
 import { recordingCommands } from "./running-commands.js";

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { extname, join, relative } from "node:path";
 import { parseAllDocuments } from "yaml";
-import { exitCodes } from "#src/util/errors.js";
+import { exitCodes } from "#src/base/errors.js";
 import { projectFolder } from "./cli.js";
 
 export const deployFolder = join(projectFolder, "deploy");

@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { JobError } from "#src/util/errors.js";
-import { diskSource, type WalkFileSystem } from "#src/storage/disk.js";
-import type { Listing } from "#src/storage/port.js";
+import { JobError } from "#src/base/errors.js";
+import { diskSource, type WalkFileSystem } from "#src/sources/disk.js";
+import type { Listing } from "#src/sources/source.js";
 
 /** Writes files, each with its own name in it. */
 export async function put(folder: string, ...files: readonly string[]): Promise<void> {

@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import { expect } from "vitest";
-import type { SourceColumn } from "#src/columnar/types.js";
+import type { SourceColumn } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import type { Decoder } from "#src/formats/port.js";
+import type { Decoder } from "#src/formats/format.js";
 import { refusalOf } from "./faulty.js";
 import { scratchFolder } from "./job.js";
 import { writeRows } from "./parquet.js";

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { type CliResult, projectFolder, runCli } from "./cli.js";
 import { type Fixture, type SpecOverrides, writeSpec } from "./job.js";
 import { type SmallModel, writeModel } from "./onnx.js";

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
-import type { Plan } from "#src/plan/plan.js";
-import { parseRunProfile } from "#src/publish/profile-text.js";
-import { supersededBy } from "#src/publish/lifecycle.js";
-import { pinOf, readersView, runsOfSeries } from "#src/publish/published-run.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
-import type { Sink, StoredPlan } from "#src/sink/port.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { parseRunProfile } from "#src/run/lifecycle/profile-text.js";
+import { supersededBy } from "#src/run/lifecycle/lifecycle.js";
+import { pinOf, readersView, runsOfSeries } from "#src/run/lifecycle/published-run.js";
+import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
+import type { Sink, StoredPlan } from "#src/targets/target.js";
 import { pruneAt } from "./prune-contract.js";
 import type { SinkWorld } from "./sink-contract.js";
 import type { BegunRun } from "./sink-drive.js";

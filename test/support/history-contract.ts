@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
-import type { Plan } from "#src/plan/plan.js";
-import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/publish/recorded-run.js";
-import type { Sink } from "#src/sink/port.js";
-import { JobError } from "#src/util/errors.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/run/lifecycle/recorded-run.js";
+import type { Sink } from "#src/targets/target.js";
+import { JobError } from "#src/base/errors.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { commitProfiled } from "./staging-contract.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
 const everySpan = (): boolean => true;
 

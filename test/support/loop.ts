@@ -1,22 +1,22 @@
 import { setImmediate as turn } from "node:timers/promises";
 import * as fc from "fast-check";
-import type { Contract } from "#src/binding/contract.js";
+import type { Contract } from "#src/models/binding/contract.js";
 import type { FeaturePlan } from "#src/checks/profile/features.js";
-import { encodeTexts, type NamedTensor, type Tensor } from "#src/columnar/tensor.js";
-import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columnar/types.js";
-import type { Engine, RunModel } from "#src/engine/port.js";
-import type { Decoder } from "#src/formats/port.js";
-import type { ScoredBatch } from "#src/packing/packer.js";
-import { rowState, selectRows } from "#src/packing/select-rows.js";
-import { runIdOf } from "#src/plan/identity.js";
+import { encodeTexts, type NamedTensor, type Tensor } from "#src/columns/tensor.js";
+import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columns/types.js";
+import type { Engine, RunModel } from "#src/models/engine.js";
+import type { Decoder } from "#src/formats/format.js";
+import type { ScoredBatch } from "#src/flow/pack/packer.js";
+import { rowState, selectRows } from "#src/flow/pack/select-rows.js";
+import { runIdOf } from "#src/run/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import { silentProgress, withRecord } from "#src/report/progress.js";
-import { fixedSize } from "#src/scoring/batch-size.js";
-import { batchFeatures, featurePlanOf } from "#src/scoring/features.js";
-import { rowsRead } from "#src/scoring/read.js";
-import { scorePieces } from "#src/scoring/score.js";
-import { scorer } from "#src/scoring/workers/unit-server.js";
-import { assertNever } from "#src/util/errors.js";
+import { fixedSize } from "#src/flow/batch-size.js";
+import { batchFeatures, featurePlanOf } from "#src/flow/features.js";
+import { rowsRead } from "#src/flow/read.js";
+import { scorePieces } from "#src/flow/score.js";
+import { scorer } from "#src/flow/workers/unit-server.js";
+import { assertNever } from "#src/base/errors.js";
 import { emptyContract, listColumn, matrix, matrixBinding, ref } from "./batches.js";
 
 /** The loop between a decoder and a sink, with a model of its own: hundreds of jobs a second. */

@@ -1,16 +1,22 @@
 import { type SpanProfile, mergeProfiles, noRows, parseProfile } from "#src/checks/profile/profile.js";
 import { valueAt } from "#src/checks/golden-rows.js";
 import type { KeyCounts } from "#src/checks/rules/spec.js";
-import type { OutputRows, SpanOutput } from "#src/columnar/types.js";
-import { numberedRunId, splitRunId } from "#src/plan/identity.js";
-import { parsePlan, planToText } from "#src/plan/parse-plan.js";
-import type { Plan, RunId } from "#src/plan/plan.js";
-import { spanCount } from "#src/plan/spans.js";
-import { type AttemptFacts, type RowsOfRun, type SpanRecord, rowsOf } from "#src/publish/span-record.js";
-import { type Decision, type RunState, type SupersededRun, requireApproved, stateOf } from "#src/publish/lifecycle.js";
-import { runProfileOf, runProfileText } from "#src/publish/profile-text.js";
-import { type PruneOutcome, type PruneRequest, nothingRemoved, requireKept } from "#src/publish/pruned-run.js";
-import type { PublishedRun } from "#src/publish/published-run.js";
+import type { OutputRows, SpanOutput } from "#src/columns/types.js";
+import { numberedRunId, splitRunId } from "#src/run/plan/identity.js";
+import { parsePlan, planToText } from "#src/run/plan/parse-plan.js";
+import type { Plan, RunId } from "#src/run/plan/plan.js";
+import { spanCount } from "#src/run/plan/spans.js";
+import { type AttemptFacts, type RowsOfRun, type SpanRecord, rowsOf } from "#src/run/lifecycle/span-record.js";
+import {
+  type Decision,
+  type RunState,
+  type SupersededRun,
+  requireApproved,
+  stateOf,
+} from "#src/run/lifecycle/lifecycle.js";
+import { runProfileOf, runProfileText } from "#src/run/lifecycle/profile-text.js";
+import { type PruneOutcome, type PruneRequest, nothingRemoved, requireKept } from "#src/run/lifecycle/pruned-run.js";
+import type { PublishedRun } from "#src/run/lifecycle/published-run.js";
 import {
   type RecordedRun,
   asPruned,
@@ -18,12 +24,12 @@ import {
   isUnfinished,
   recordedRun,
   recordedSpending,
-} from "#src/publish/recorded-run.js";
-import type { KeptAnswer } from "#src/sink/ledger.js";
-import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/sink/port.js";
-import { JobError } from "#src/util/errors.js";
-import { sha256Of } from "#src/util/sha256.js";
-import * as documents from "#src/sink/ledger.js";
+} from "#src/run/lifecycle/recorded-run.js";
+import type { KeptAnswer } from "#src/stores/ledger.js";
+import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/targets/target.js";
+import { JobError } from "#src/base/errors.js";
+import { sha256Of } from "#src/base/sha256.js";
+import * as documents from "#src/stores/ledger.js";
 
 /** Rows of a span, those that came before their commit first. */
 interface CommittedSpan extends SpanRecord, Pick<SpanOutput, "rejects" | "profile"> {
@@ -47,7 +53,7 @@ interface StoredRun {
 }
 
 /**
- * A target in memory that keeps all promises of `sink/port.ts`, with what all targets offer; a new target starts from it.
+ * A target in memory that keeps all promises of `targets/target.ts`, with what all targets offer; a new target starts from it.
  * No function here waits, so that each is one atomic act: where targets need transactions, or files that appear whole.
  * `open` opens the target for an attempt; `rows` are those that readers find; `journals` are the runs with answers.
  */

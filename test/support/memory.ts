@@ -1,4 +1,4 @@
-import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
 
 /** What a machine with two cores and memory to spare gives a job. */
 export const plenty = memoryBudget(mebibytes(512));

@@ -1,10 +1,10 @@
 import { mkdir, readdir, readFile, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import type { Decoder } from "#src/formats/port.js";
-import type { Engine } from "#src/engine/port.js";
-import { splitRunId } from "#src/plan/identity.js";
-import type { RunId } from "#src/plan/plan.js";
+import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import type { Decoder } from "#src/formats/format.js";
+import type { Engine } from "#src/models/engine.js";
+import { splitRunId } from "#src/run/plan/identity.js";
+import type { RunId } from "#src/run/plan/plan.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import { identity } from "./faulty.js";

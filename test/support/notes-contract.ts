@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { begun, carryOut, planFor } from "./sinks.js";
 import { toldAt } from "./told.js";

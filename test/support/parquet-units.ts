@@ -1,13 +1,13 @@
 import { dirname } from "node:path";
-import { createColumnBuilder } from "#src/columnar/columns.js";
-import type { Column, FixedColumn, SourceColumn } from "#src/columnar/types.js";
-import { elementOf } from "#src/columnar/values.js";
+import { createColumnBuilder } from "#src/columns/columns.js";
+import type { Column, FixedColumn, SourceColumn } from "#src/columns/types.js";
+import { elementOf } from "#src/columns/values.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { plainColumns, type StoredColumn } from "#src/formats/parquet/pages/storage.js";
 import { type ParquetUnit, parquetUnits, openParquetUnitReader } from "#src/formats/parquet/units.js";
-import type { Decoder, SliceRequest } from "#src/formats/port.js";
-import type { Projection } from "#src/binding/contract.js";
+import type { Decoder, SliceRequest } from "#src/formats/format.js";
+import type { Projection } from "#src/models/binding/contract.js";
 import { emptyContract } from "./batches.js";
 import { plenty } from "./memory.js";
 

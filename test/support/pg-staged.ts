@@ -1,12 +1,12 @@
 import { profileRows, profileText, type SpanProfile } from "#src/checks/profile/profile.js";
-import type { Plan } from "#src/plan/plan.js";
-import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { Sink, StoredPlan } from "#src/sink/port.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { spanAt, spanCount } from "#src/run/plan/spans.js";
+import type { Sink, StoredPlan } from "#src/targets/target.js";
 import type { Database } from "./pg-database.js";
 import type { BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, whole } from "./sinks.js";
 import { decisionOf, verdictOf } from "./staged-plans.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
 /** Commits all spans with their profiles. `scoreOf`: the prediction of a row by its number in the run. */
 export async function commitProfiled(

@@ -1,5 +1,5 @@
 import * as arrow from "apache-arrow";
-import type { RejectedRow } from "#src/columnar/types.js";
+import type { RejectedRow } from "#src/columns/types.js";
 import { openPipe } from "#src/cli/commands/pipe.js";
 import type { PipeReport } from "#src/report/report.js";
 import { runPipe } from "#src/run/pipe.js";

@@ -1,4 +1,4 @@
-import type { Plan, PlannedShard, RunId } from "#src/plan/plan.js";
+import type { Plan, PlannedShard, RunId } from "#src/run/plan/plan.js";
 import { emptyContract } from "./batches.js";
 
 /** A plan over shards of these many rows; `s0`, `s1`, … are their names. */

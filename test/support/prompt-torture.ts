@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { answersIn } from "#src/sink/parquet/ledger.js";
+import { answersIn } from "#src/targets/parquet/ledger.js";
 import { type CliResult, runCli, runHere } from "./cli.js";
 import { scratchFolder } from "./job.js";
 import { outputRows } from "./output.js";

@@ -1,17 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { profileRows, profileText } from "#src/checks/profile/profile.js";
-import { numberedRunId, splitRunId } from "#src/plan/identity.js";
-import type { Plan, RunId } from "#src/plan/plan.js";
-import { spanAt } from "#src/plan/spans.js";
-import type { PruneOutcome } from "#src/publish/pruned-run.js";
-import { latestFirst, type RecordedRun } from "#src/publish/recorded-run.js";
-import type { Sink, StoredPlan } from "#src/sink/port.js";
+import { numberedRunId, splitRunId } from "#src/run/plan/identity.js";
+import type { Plan, RunId } from "#src/run/plan/plan.js";
+import { spanAt } from "#src/run/plan/spans.js";
+import type { PruneOutcome } from "#src/run/lifecycle/pruned-run.js";
+import { latestFirst, type RecordedRun } from "#src/run/lifecycle/recorded-run.js";
+import type { Sink, StoredPlan } from "#src/targets/target.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { alone, type BegunRun } from "./sink-drive.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 const planOf = (sink: Sink): Plan => ({ ...planFor(sink.planTarget), job: "job" });

@@ -1,5 +1,5 @@
 import { profileRows } from "#src/checks/profile/profile.js";
-import type { OutputRows, RejectedRow } from "#src/columnar/types.js";
+import type { OutputRows, RejectedRow } from "#src/columns/types.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome, RunReport } from "#src/report/report.js";
 

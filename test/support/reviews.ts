@@ -1,10 +1,10 @@
 import { defaultLimits } from "#src/checks/check.js";
 import { earlierThan, judge } from "#src/checks/checks.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
-import { countsText, resultLines, toCorrect, warningsText } from "#src/publish/verdict-text.js";
+import { countsText, resultLines, toCorrect, warningsText } from "#src/run/lifecycle/verdict-text.js";
 import type { AttemptRecord, RunReview } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/report.js";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { type Names, partly, recordOf } from "./records.js";
 import { nightsBefore, normals, numbersProfile, runProfile, textsProfile } from "./run-profiles.js";
 

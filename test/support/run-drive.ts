@@ -1,9 +1,9 @@
 import { mkdir, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { SpanOutput } from "#src/columnar/types.js";
-import { numberedRunId, splitRunId } from "#src/plan/identity.js";
-import type { Plan, RunId } from "#src/plan/plan.js";
-import { spanAt } from "#src/plan/spans.js";
+import type { SpanOutput } from "#src/columns/types.js";
+import { numberedRunId, splitRunId } from "#src/run/plan/identity.js";
+import type { Plan, RunId } from "#src/run/plan/plan.js";
+import { spanAt } from "#src/run/plan/spans.js";
 import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows, partNames } from "./output.js";

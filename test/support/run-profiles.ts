@@ -1,6 +1,6 @@
 import { type ColumnProfile, profileColumn } from "#src/checks/profile/column.js";
 import type { RunProfile } from "#src/checks/profile/run-profile.js";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { listColumn, textColumn } from "./batches.js";
 import { randomOf } from "./random.js";
 

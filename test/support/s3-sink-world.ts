@@ -1,10 +1,10 @@
 import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
-import type { Plan } from "#src/plan/plan.js";
-import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { RunWriter, Sink } from "#src/sink/port.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { spanAt, spanCount } from "#src/run/plan/spans.js";
+import type { RunWriter, Sink } from "#src/targets/target.js";
 import { type HttpProxy, httpProxy } from "./http-proxy.js";
 import { scratchFolder } from "./job.js";
 import { faultsOfFinished, outputRows } from "./output.js";

@@ -1,12 +1,12 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { RetryTools } from "#src/util/retry.js";
-import type { ObjectStore, RequestLimits } from "#src/objects/store.js";
-import { createReader, openReaderThread } from "#src/storage/reader.js";
-import { openS3Store, type S3Options, type S3Settings } from "#src/objects/s3.js";
-import type { Source } from "#src/storage/port.js";
-import { objectSource } from "#src/storage/objects.js";
-import { openSpool } from "#src/util/spool.js";
+import type { RetryTools } from "#src/base/retry.js";
+import type { ObjectStore, RequestLimits } from "#src/stores/objects/store.js";
+import { createReader, openReaderThread } from "#src/sources/reader.js";
+import { openS3Store, type S3Options, type S3Settings } from "#src/stores/objects/s3.js";
+import type { Source } from "#src/sources/source.js";
+import { objectSource } from "#src/sources/objects.js";
+import { openSpool } from "#src/base/spool.js";
 import { s3Env } from "./s3.js";
 
 export interface S3SourceSetup {

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import type { ObjectStore } from "#src/objects/store.js";
-import { openS3Store, type S3Options, type S3Settings } from "#src/objects/s3.js";
+import type { ObjectStore } from "#src/stores/objects/store.js";
+import { openS3Store, type S3Options, type S3Settings } from "#src/stores/objects/s3.js";
 import { type Bucket, s3Env } from "./s3.js";
 
 export interface TargetSetup extends Partial<S3Options> {

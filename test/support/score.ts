@@ -1,11 +1,11 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import type { Engine } from "#src/engine/port.js";
-import type { Model } from "#src/models/port.js";
+import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import type { Engine } from "#src/models/engine.js";
+import type { Model } from "#src/models/places/place.js";
 import type { RunReport } from "#src/report/report.js";
-import type { EngineNeed, JobContext } from "#src/scoring/context.js";
-import type { MemoryBudget } from "#src/util/memory-budget.js";
+import type { EngineNeed, JobContext } from "#src/flow/context.js";
+import type { MemoryBudget } from "#src/base/memory-budget.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
 import { partNames, spanOfName } from "./output.js";

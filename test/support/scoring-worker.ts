@@ -1,9 +1,9 @@
 import { MessageChannel } from "node:worker_threads";
 import { onTestFinished } from "vitest";
-import { openUnitReader } from "#src/app/threads/serve-units.js";
-import type { Contract } from "#src/binding/contract.js";
-import type { ScoringWorkers } from "#src/scoring/workers/slice-reader.js";
-import { serveUnits } from "#src/scoring/workers/unit-server.js";
+import { openUnitReader } from "#src/job/threads/serve-units.js";
+import type { Contract } from "#src/models/binding/contract.js";
+import type { ScoringWorkers } from "#src/flow/workers/slice-reader.js";
+import { serveUnits } from "#src/flow/workers/unit-server.js";
 
 /** A worker, in this thread, with a model that makes `score` of the features of its only input. */
 export function oneWorker(

@@ -1,5 +1,5 @@
-import type { SentRows } from "#src/scoring/workers/protocol.js";
-import type { ToClient, ToServer, WorkerPort } from "#src/util/rpc.js";
+import type { SentRows } from "#src/flow/workers/protocol.js";
+import type { ToClient, ToServer, WorkerPort } from "#src/base/rpc.js";
 
 /** How a call is answered. */
 export interface Answer {

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { numberedRunId } from "#src/plan/identity.js";
-import { spanAt } from "#src/plan/spans.js";
-import type { Removed } from "#src/publish/pruned-run.js";
-import type { RunSink, Sink } from "#src/sink/port.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import { spanAt } from "#src/run/plan/spans.js";
+import type { Removed } from "#src/run/lifecycle/pruned-run.js";
+import type { RunSink, Sink } from "#src/targets/target.js";
 import { readFiles } from "./parquet.js";
 import { alone } from "./sink-drive.js";
 import { spillContract } from "./spill-contract.js";
 import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
-import { rowsOf } from "#src/publish/span-record.js";
+import { rowsOf } from "#src/run/lifecycle/span-record.js";
 
 /** A target of its own, and what a reader finds there. */
 export interface SinkWorld extends AsyncDisposable {

@@ -1,6 +1,6 @@
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
-import { openParquetSink, type ParquetSinkOptions } from "#src/sink/parquet/sink.js";
-import type { Sink } from "#src/sink/port.js";
+import { openParquetSink, type ParquetSinkOptions } from "#src/targets/parquet/sink.js";
+import type { Sink } from "#src/targets/target.js";
 import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 
 /** One DuckDB for all sinks of a process: opening it takes longer than most of what they do with it. */

@@ -1,6 +1,6 @@
-import type { Contract } from "#src/binding/contract.js";
-import { createSpanRows, type SpanRows } from "#src/scoring/span.js";
-import type { Tensor } from "#src/columnar/tensor.js";
+import type { Contract } from "#src/models/binding/contract.js";
+import { createSpanRows, type SpanRows } from "#src/flow/span.js";
+import type { Tensor } from "#src/columns/tensor.js";
 import { emptyContract, ref } from "./batches.js";
 
 const contract: Contract = {

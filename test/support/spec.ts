@@ -1,7 +1,7 @@
-import { JobError } from "#src/util/errors.js";
-import type { SpecContext } from "#src/spec/fill-document.js";
-import { loadSpec } from "#src/spec/load.js";
-import type { JobSpec } from "#src/spec/job-spec.js";
+import { JobError } from "#src/base/errors.js";
+import type { SpecContext } from "#src/job/jobfile/fill-document.js";
+import { loadSpec } from "#src/job/jobfile/load.js";
+import type { JobSpec } from "#src/job/jobfile/job-spec.js";
 
 /** The least that a spec must say. Lines are counted on in tests: append to it, or replace lines of it. */
 export const minimalSpec = `version: 1

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { spanAt } from "#src/plan/spans.js";
+import { spanAt } from "#src/run/plan/spans.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { begun, commitSpans, idsOf, outputOf, planFor, whole } from "./sinks.js";
 

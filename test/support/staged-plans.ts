@@ -1,5 +1,5 @@
-import type { Plan, PlanTarget } from "#src/plan/plan.js";
-import type { Decision, RunVerdict } from "#src/publish/lifecycle.js";
+import type { Plan, PlanTarget } from "#src/run/plan/plan.js";
+import type { Decision, RunVerdict } from "#src/run/lifecycle/lifecycle.js";
 import { planFor } from "./sinks.js";
 
 interface PlanOptions {

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 import { profileRows, profileText } from "#src/checks/profile/profile.js";
-import type { SpanOutput } from "#src/columnar/types.js";
-import { numberedRunId } from "#src/plan/identity.js";
-import { spanAt, spanCount } from "#src/plan/spans.js";
-import type { Sink, StoredPlan } from "#src/sink/port.js";
+import type { SpanOutput } from "#src/columns/types.js";
+import { numberedRunId } from "#src/run/plan/identity.js";
+import { spanAt, spanCount } from "#src/run/plan/spans.js";
+import type { Sink, StoredPlan } from "#src/targets/target.js";
 import type { SinkWorld } from "./sink-contract.js";
 import { beginRun, type BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, whole } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";
-import { decisionDocument, verdictDocument } from "#src/sink/ledger.js";
+import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 

@@ -1,8 +1,8 @@
 import { dirname } from "node:path";
-import { openLoaded, recordOf } from "#src/app/job-context.js";
-import { readSpec } from "#src/app/reading.js";
-import { reporting } from "#src/app/reporting.js";
-import { JobError } from "#src/util/errors.js";
+import { openLoaded, recordOf } from "#src/job/job-context.js";
+import { readSpec } from "#src/job/reading.js";
+import { reporting } from "#src/job/reporting.js";
+import { JobError } from "#src/base/errors.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { RunReport } from "#src/report/report.js";
 import type { Stage } from "#src/report/stage-times.js";

@@ -1,7 +1,7 @@
-import { type AttemptOptions, openJob } from "#src/app/job-context.js";
-import { openBatchLimitCache } from "#src/app/model-tools.js";
-import type { Engine } from "#src/engine/port.js";
-import { JobError } from "#src/util/errors.js";
+import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import { openBatchLimitCache } from "#src/job/model-tools.js";
+import type { Engine } from "#src/models/engine.js";
+import { JobError } from "#src/base/errors.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 

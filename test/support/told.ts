@@ -1,5 +1,5 @@
-import type { RunId } from "#src/plan/plan.js";
-import type { RecordedSpending } from "#src/publish/recorded-run.js";
+import type { RunId } from "#src/run/plan/plan.js";
+import type { RecordedSpending } from "#src/run/lifecycle/recorded-run.js";
 import {
   addNote,
   isWorkedOn,
@@ -10,9 +10,9 @@ import {
   recordSpending,
   timeOfNote,
 } from "#src/run/attempt.js";
-import { type RunNote, verdictDocument } from "#src/sink/ledger.js";
-import type { Sink } from "#src/sink/port.js";
-import type { JobError } from "#src/util/errors.js";
+import { type RunNote, verdictDocument } from "#src/stores/ledger.js";
+import type { Sink } from "#src/targets/target.js";
+import type { JobError } from "#src/base/errors.js";
 
 /** What an attempt tells of a run at its target, and reads there. */
 export function toldAt(sink: Pick<Sink, "ledger">, runId: RunId, writer = "w") {

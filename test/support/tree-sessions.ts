@@ -1,10 +1,10 @@
 import * as onnxruntime from "onnxruntime-node";
-import type { NamedTensor } from "#src/columnar/tensor.js";
-import { type OnnxSession, openSession } from "#src/engine/onnx/session.js";
-import type { RowType, RowValues } from "#src/engine/trees/compiled.js";
-import { readEnsemble } from "#src/engine/trees/ensemble.js";
-import { makeTestRows } from "#src/engine/trees/tree-model.js";
-import { readGraph } from "#src/onnx/graph.js";
+import type { NamedTensor } from "#src/columns/tensor.js";
+import { type OnnxSession, openSession } from "#src/models/onnx/session.js";
+import type { RowType, RowValues } from "#src/models/trees/compiled.js";
+import { readEnsemble } from "#src/models/trees/ensemble.js";
+import { makeTestRows } from "#src/models/trees/tree-model.js";
+import { readGraph } from "#src/models/file/graph.js";
 import { randomOf } from "./random.js";
 
 /** A session of a model, with one thread. */

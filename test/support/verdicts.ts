@@ -1,5 +1,5 @@
 import type { Finding } from "#src/checks/check.js";
-import type { RunVerdict } from "#src/publish/lifecycle.js";
+import type { RunVerdict } from "#src/run/lifecycle/lifecycle.js";
 
 /** A verdict with these results as a target stores it. The run `daily-1` is of 2026-11-20. */
 export function storedVerdict(results: readonly Finding[]): RunVerdict {

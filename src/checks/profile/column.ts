@@ -1,5 +1,5 @@
-import { numberTexts } from "../../columnar/numbered-texts.js";
-import { rowsOf } from "../../columnar/columns.js";
+import { numberTexts } from "../../columns/numbered-texts.js";
+import { rowsOf } from "../../columns/columns.js";
 import {
   type BytesColumn,
   type Column,
@@ -7,9 +7,9 @@ import {
   type FixedColumn,
   type ListColumn,
   showType,
-} from "../../columnar/types.js";
-import { isElementType } from "../../columnar/values.js";
-import { assertNever } from "../../util/errors.js";
+} from "../../columns/types.js";
+import { isElementType } from "../../columns/values.js";
+import { assertNever } from "../../base/errors.js";
 import {
   type Histogram,
   countKeys,
@@ -23,7 +23,7 @@ import {
   rowsIn,
 } from "./histogram.js";
 import { type NextNumbers, blockValues, countNumbers } from "./profile-loops.js";
-import { unscaled, withPoint } from "../../columnar/value-text.js";
+import { unscaled, withPoint } from "../../columns/value-text.js";
 
 /**
  * What is known of a column's values without keeping them. All of it is counts, extremes and sums that do not depend on

@@ -1,7 +1,7 @@
-import { createColumnBuilder, gatherColumn, rowsOf } from "../../columnar/columns.js";
-import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columnar/types.js";
-import { allocate, copyValues, elementOf } from "../../columnar/values.js";
-import { assertNever } from "../../util/errors.js";
+import { createColumnBuilder, gatherColumn, rowsOf } from "../../columns/columns.js";
+import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columns/types.js";
+import { allocate, copyValues, elementOf } from "../../columns/values.js";
+import { assertNever } from "../../base/errors.js";
 import { type ColumnProfile, profileColumn } from "./column.js";
 import { mixHash } from "./histogram.js";
 

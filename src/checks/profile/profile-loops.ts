@@ -3,11 +3,11 @@
  * the first row on, where V8 interprets JavaScript at first. Values are copied into its memory a block at a time. A thread
  * without such memory (`ulimit -v`) has plain loops, which are slower.
  */
-import { loopsWithMemory } from "../../columnar/memory/vectors.js";
-import type { Column, NamedColumn } from "../../columnar/types.js";
+import { loopsWithMemory } from "../../columns/loops/vectors.js";
+import type { Column, NamedColumn } from "../../columns/types.js";
 import { type Histogram, KeyTable, keyOfBytes, keyOfNumber, mixHash, mostBins, tableSlots } from "./histogram.js";
 import { profileLoopsCode } from "./profile-loops-code.js";
-import { rowsOf } from "../../columnar/columns.js";
+import { rowsOf } from "../../columns/columns.js";
 
 /** Numbers, or rows, of a block. */
 export const blockValues = 2048;

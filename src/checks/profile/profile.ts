@@ -1,7 +1,7 @@
-import { numberTexts } from "../../columnar/numbered-texts.js";
-import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columnar/types.js";
-import { assertNever } from "../../util/errors.js";
-import { printable } from "../../util/texts.js";
+import { numberTexts } from "../../columns/numbered-texts.js";
+import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columns/types.js";
+import { assertNever } from "../../base/errors.js";
+import { printable } from "../../base/texts.js";
 import type { Finding } from "../check.js";
 import {
   type ColumnJson,
@@ -21,7 +21,7 @@ import {
 } from "./column.js";
 import { type RowSketch, mergeSketches, noRowsSketched, sketchRows } from "./profile-loops.js";
 import type { ColumnProfiles } from "./run-profile.js";
-import { takeRows } from "../../columnar/columns.js";
+import { takeRows } from "../../columns/columns.js";
 
 /** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {

@@ -1,4 +1,4 @@
-import { shown } from "../../util/shown-numbers.js";
+import { shown } from "../../base/shown-numbers.js";
 import { type Check, compared, nearness, type NightColumn } from "../check.js";
 import { mediansText, unitOf } from "../medians.js";
 import { type ColumnProfile, countedRows, directionUnit, type NumberColumn, quantileOf } from "../profile/column.js";

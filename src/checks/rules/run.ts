@@ -1,4 +1,4 @@
-import { count, percent, withSeparators } from "../../util/shown-numbers.js";
+import { count, percent, withSeparators } from "../../base/shown-numbers.js";
 import { apart, type Check, compared, levelOf, limitFor, nearness, type Result, sizeOf } from "../check.js";
 import { histogramOf } from "../profile/column.js";
 import type { ColumnProfiles, RunProfile } from "../profile/run-profile.js";

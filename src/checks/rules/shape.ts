@@ -1,4 +1,4 @@
-import { percent, shown, shownValue } from "../../util/shown-numbers.js";
+import { percent, shown, shownValue } from "../../base/shown-numbers.js";
 import {
   type Check,
   compared,

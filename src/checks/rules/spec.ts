@@ -1,4 +1,4 @@
-import { count, shown, shownValue } from "../../util/shown-numbers.js";
+import { count, shown, shownValue } from "../../base/shown-numbers.js";
 import type { Check, Finding, Result } from "../check.js";
 import { countedValues, histogramOf, keyOfText, valueText } from "../profile/column.js";
 import { keyOfNumber, rangeOfBin } from "../profile/histogram.js";

@@ -1,4 +1,4 @@
-import { percent, shownValue } from "../../util/shown-numbers.js";
+import { percent, shownValue } from "../../base/shown-numbers.js";
 import {
   aboutColumn,
   apart,

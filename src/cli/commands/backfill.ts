@@ -1,10 +1,10 @@
 import { firstLine } from "../../duckdb/sql.js";
 import { dirname, resolve } from "node:path";
-import { alone, openLoaded, recordOf } from "../../app/job-context.js";
-import { finalError } from "../../app/machine.js";
-import { resolveOnce } from "../../app/model-tools.js";
-import { type JobOptions, type LoadWith, readSpecOnce } from "../../app/reading.js";
-import { calling, reporting } from "../../app/reporting.js";
+import { alone, openLoaded, recordOf } from "../../job/job-context.js";
+import { finalError } from "../../job/machine.js";
+import { resolveOnce } from "../../job/model-tools.js";
+import { type JobOptions, type LoadWith, readSpecOnce } from "../../job/reading.js";
+import { calling, reporting } from "../../job/reporting.js";
 import {
   type DateRange,
   findRange,
@@ -17,22 +17,22 @@ import {
   type ValueStatus,
   valueStatuses,
   worstOf,
-} from "../../jobs/backfill.js";
-import { runIdOf } from "../../plan/identity.js";
-import type { RunId } from "../../plan/plan.js";
-import type { RowsOfRun } from "../../publish/span-record.js";
+} from "../../run/series/backfill.js";
+import { runIdOf } from "../../run/plan/identity.js";
+import type { RunId } from "../../run/plan/plan.js";
+import type { RowsOfRun } from "../../run/lifecycle/span-record.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
 import { silentProgress } from "../../report/progress.js";
 import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
-import type { Log } from "../../scoring/context.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { modelUri } from "../../spec/model-spec.js";
-import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../util/errors.js";
-import { sha256Of } from "../../util/sha256.js";
-import { shellWord } from "../../util/texts.js";
+import type { Log } from "../../flow/context.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { modelUri } from "../../job/jobfile/model-spec.js";
+import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../base/errors.js";
+import { sha256Of } from "../../base/sha256.js";
+import { shellWord } from "../../base/texts.js";
 import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { chooseProgress, createLog, type LogOptions } from "../logger.js";

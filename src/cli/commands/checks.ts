@@ -1,5 +1,5 @@
-import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
+import { openLoaded } from "../../job/job-context.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
 import { count } from "../../report/report.js";

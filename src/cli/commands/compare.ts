@@ -1,8 +1,8 @@
-import { attemptServices } from "../../app/attempt.js";
-import { openJob } from "../../app/job-context.js";
-import { requireModelPath } from "../../app/model-tools.js";
-import { resolveModel } from "../../app/open.js";
-import type { JobOptions } from "../../app/reading.js";
+import { attemptServices } from "../../job/attempt.js";
+import { openJob } from "../../job/job-context.js";
+import { requireModelPath } from "../../job/model-tools.js";
+import { resolveModel } from "../../job/open.js";
+import type { JobOptions } from "../../job/reading.js";
 import {
   comparedFields,
   agreementTables,
@@ -15,9 +15,9 @@ import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import { type ComparedModel, compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
-import type { JobContext } from "../../scoring/context.js";
-import { isObjectUri, modelUriProblem, objectUriProblem } from "../../spec/uri.js";
-import { JobError } from "../../util/errors.js";
+import type { JobContext } from "../../flow/context.js";
+import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
+import { JobError } from "../../base/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

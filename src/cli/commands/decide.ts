@@ -1,13 +1,13 @@
 import { dirname, resolve } from "node:path";
-import { reportDecision } from "../../app/reporting.js";
+import { reportDecision } from "../../job/reporting.js";
 import { type DecisionReport, type DecisionRequest, approveRun, discardRun } from "../../run/decide.js";
 import { spellOut } from "../../run/hints.js";
-import { JobError } from "../../util/errors.js";
-import { alone, openLoaded, readRunSpec } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading.js";
-import type { JobContext } from "../../scoring/context.js";
+import { JobError } from "../../base/errors.js";
+import { alone, openLoaded, readRunSpec } from "../../job/job-context.js";
+import type { JobOptions } from "../../job/reading.js";
+import type { JobContext } from "../../flow/context.js";
 import { rowsOfRunText } from "../../report/report.js";
-import { printable } from "../../util/texts.js";
+import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

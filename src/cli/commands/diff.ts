@@ -1,11 +1,11 @@
 import { stat } from "node:fs/promises";
-import { openRowJoin } from "../../app/duckdb.js";
-import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
-import { defaultMemory, usableCores } from "../../app/machine.js";
-import { parquetFolder, readSpec } from "../../app/reading.js";
-import { lineageColumns, reuseColumn } from "../../binding/contract.js";
+import { openRowJoin } from "../../job/duckdb.js";
+import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
+import { defaultMemory, usableCores } from "../../job/machine.js";
+import { parquetFolder, readSpec } from "../../job/reading.js";
+import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
 import type { Measures } from "../../checks/agreement.js";
-import { isRunId, paramTexts } from "../../plan/identity.js";
+import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import {
   comparedFields,
   agreementTables,
@@ -16,11 +16,11 @@ import {
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
-import type { Log } from "../../scoring/context.js";
-import { type JobSpec, usualKey } from "../../spec/job-spec.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { assertNever, JobError } from "../../util/errors.js";
-import { memoryBudget } from "../../util/memory-budget.js";
+import type { Log } from "../../flow/context.js";
+import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { assertNever, JobError } from "../../base/errors.js";
+import { memoryBudget } from "../../base/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

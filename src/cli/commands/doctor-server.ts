@@ -1,11 +1,11 @@
 import { dirname, resolve } from "node:path";
-import { attemptServices, programVersion } from "../../app/attempt.js";
-import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../app/served-models.js";
-import { showTensor } from "../../binding/signatures.js";
-import type { ModelSignature } from "../../columnar/tensor.js";
+import { attemptServices, programVersion } from "../../job/attempt.js";
+import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../job/served-models.js";
+import { showTensor } from "../../models/binding/signatures.js";
+import type { ModelSignature } from "../../columns/tensor.js";
 import { table } from "../../report/table.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import type { ServerSpec } from "../../spec/server-spec.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import type { ServerSpec } from "../../job/jobfile/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

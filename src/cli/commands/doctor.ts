@@ -7,16 +7,16 @@ import {
   findWorker,
   programVersion,
   tokenizersVersion,
-} from "../../app/attempt.js";
-import { machineError, usableCores } from "../../app/machine.js";
-import { requireModelPath } from "../../app/model-tools.js";
-import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../app/open-engine.js";
-import { resolveModel } from "../../app/open.js";
-import { type MissingProvider, probeProvider, providerMissing } from "../../app/providers.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
-import { startScoringWorker } from "../../app/threads/worker-threads.js";
-import { installTokenizers, requireTokenizers } from "../../app/tokenizers.js";
-import { blankBatch, tensorOutputs } from "../../columnar/tensor.js";
+} from "../../job/attempt.js";
+import { machineError, usableCores } from "../../job/machine.js";
+import { requireModelPath } from "../../job/model-tools.js";
+import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../job/open-engine.js";
+import { resolveModel } from "../../job/open.js";
+import { type MissingProvider, probeProvider, providerMissing } from "../../job/providers.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
+import { startScoringWorker } from "../../job/threads/worker-threads.js";
+import { installTokenizers, requireTokenizers } from "../../job/tokenizers.js";
+import { blankBatch, tensorOutputs } from "../../columns/tensor.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import {
   type Machine,
@@ -25,23 +25,23 @@ import {
   listGpus,
   packageFolder,
   thisMachine,
-} from "../../engine/devices/machine.js";
-import { openOnnxEngine } from "../../engine/onnx/engine.js";
-import { operatorsByProvider } from "../../engine/onnx/operators.js";
-import type { Engine } from "../../engine/port.js";
-import { openModelFile } from "../../models/model-file.js";
-import { partsOf, providersOn } from "../../engine/devices/parts.js";
-import { ProviderFault, installLocale } from "../../engine/onnx/faults.js";
-import type { ModelFile } from "../../models/port.js";
+} from "../../models/devices/machine.js";
+import { openOnnxEngine } from "../../models/onnx/engine.js";
+import { operatorsByProvider } from "../../models/onnx/operators.js";
+import type { Engine } from "../../models/engine.js";
+import { openModelFile } from "../../models/places/model-file.js";
+import { partsOf, providersOn } from "../../models/devices/parts.js";
+import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
+import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";
-import type { EngineLayout } from "../../scoring/context.js";
-import type { EngineSpec, Provider } from "../../spec/engine-spec.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { tokenizerUris } from "../../spec/model-spec.js";
-import { JobError } from "../../util/errors.js";
+import type { EngineLayout } from "../../flow/context.js";
+import type { EngineSpec, Provider } from "../../job/jobfile/engine-spec.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { tokenizerUris } from "../../job/jobfile/model-spec.js";
+import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
-import { treesText } from "../../scoring/batch-size.js";
+import { treesText } from "../../flow/batch-size.js";
 
 /**
  * Shows what a run needs on this machine, and tries it.

@@ -1,20 +1,20 @@
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { openLoaded } from "../../app/job-context.js";
-import { usableCores } from "../../app/machine.js";
-import { type JobOptions, type LoadWith, fileError, readSpec, readSpecOnce } from "../../app/reading.js";
+import { openLoaded } from "../../job/job-context.js";
+import { usableCores } from "../../job/machine.js";
+import { type JobOptions, type LoadWith, fileError, readSpec, readSpecOnce } from "../../job/reading.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../../duckdb/key-match.js";
 import { firstLine, quoteName, quotePath } from "../../duckdb/sql.js";
-import { paramTexts } from "../../plan/identity.js";
-import type { KeyList } from "../../publish/erasure.js";
+import { paramTexts } from "../../run/plan/identity.js";
+import type { KeyList } from "../../run/lifecycle/erasure.js";
 import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import type { ErasedRun, OpenRowFinder } from "../../run/erase.js";
 import { eraseRows } from "../../run/erase.js";
-import { type JobSpec, keyOfValues } from "../../spec/job-spec.js";
-import { splitTable } from "../../spec/output-spec.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import { type JobSpec, keyOfValues } from "../../job/jobfile/job-spec.js";
+import { splitTable } from "../../job/jobfile/output-spec.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

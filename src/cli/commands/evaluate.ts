@@ -1,11 +1,11 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../app/reading.js";
+import { openLoaded } from "../../job/job-context.js";
+import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
 import { changesOf, type Figures } from "../../checks/evaluation.js";
-import { findRange, rangeValues, stepOf } from "../../jobs/backfill.js";
-import { runIdOf } from "../../plan/identity.js";
-import type { Plan } from "../../plan/plan.js";
+import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
+import { runIdOf } from "../../run/plan/identity.js";
+import type { Plan } from "../../run/plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
@@ -18,11 +18,11 @@ import {
   openDiffTable,
 } from "../../run/diff.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
-import type { LocalParts, StoredTable } from "../../publish/span-record.js";
-import type { JobContext } from "../../scoring/context.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { usualKey } from "../../spec/job-spec.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
+import type { JobContext } from "../../flow/context.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { usualKey } from "../../job/jobfile/job-spec.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

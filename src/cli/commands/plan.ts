@@ -1,11 +1,11 @@
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { findWorker } from "../../app/attempt.js";
-import { alone, openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
-import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../app/reporting.js";
-import { nextRunId, runIdOf } from "../../plan/identity.js";
-import type { Plan } from "../../plan/plan.js";
+import { findWorker } from "../../job/attempt.js";
+import { alone, openLoaded } from "../../job/job-context.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
+import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../job/reporting.js";
+import { nextRunId, runIdOf } from "../../run/plan/identity.js";
+import type { Plan } from "../../run/plan/plan.js";
 import {
   type SecondPlan,
   checkLines,
@@ -27,12 +27,12 @@ import {
   untriedGolden,
 } from "../../run/preview.js";
 import type { RunState } from "../../run/state.js";
-import { type EngineSpec, withProviders } from "../../spec/engine-spec.js";
-import type { JobSpec } from "../../spec/job-spec.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { isObjectUri } from "../../spec/uri.js";
-import { JobError, errnoOf, messageOf } from "../../util/errors.js";
-import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, spoolRoot } from "../../util/spool.js";
+import { type EngineSpec, withProviders } from "../../job/jobfile/engine-spec.js";
+import type { JobSpec } from "../../job/jobfile/job-spec.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { isObjectUri } from "../../job/jobfile/uri.js";
+import { JobError, errnoOf, messageOf } from "../../base/errors.js";
+import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, spoolRoot } from "../../base/spool.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,10 +1,10 @@
-import { openJob } from "../../app/job-context.js";
-import type { JobOptions } from "../../app/reading.js";
+import { openJob } from "../../job/job-context.js";
+import type { JobOptions } from "../../job/reading.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { count, showCount } from "../../report/report.js";
 import { type PreviewedRows, previewRows } from "../../run/preview-rows.js";
-import type { Log } from "../../scoring/context.js";
+import type { Log } from "../../flow/context.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { abortOnSignals } from "../failure.js";

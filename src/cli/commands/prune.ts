@@ -1,13 +1,13 @@
-import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
-import type { Retention } from "../../jobs/prune-choice.js";
-import { paramTexts } from "../../plan/identity.js";
-import { nothingRemoved, type Removed } from "../../publish/pruned-run.js";
+import { openLoaded } from "../../job/job-context.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
+import type { Retention } from "../../run/series/prune-choice.js";
+import { paramTexts } from "../../run/plan/identity.js";
+import { nothingRemoved, type Removed } from "../../run/lifecycle/pruned-run.js";
 import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";
-import { JobError, messageOf } from "../../util/errors.js";
-import { showBytes } from "../../util/memory-budget.js";
+import { JobError, messageOf } from "../../base/errors.js";
+import { showBytes } from "../../base/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,8 +1,8 @@
-import type { RejectedRow } from "../../columnar/types.js";
+import type { RejectedRow } from "../../columns/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import { type SafeIo, writeRejects } from "../io.js";
-import { openLoaded, readRunSpec, type RunOptions } from "../../app/job-context.js";
+import { openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
 
 export async function rejectsCommand(
   spec: string,

@@ -1,11 +1,11 @@
 import { dirname, resolve } from "node:path";
-import { openLoaded } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
-import { reportRollback } from "../../app/reporting.js";
-import { paramTexts } from "../../plan/identity.js";
-import { type RolledBack, runOfDate } from "../../publish/published-run.js";
-import type { LoadedSpec } from "../../spec/load.js";
-import { JobError } from "../../util/errors.js";
+import { openLoaded } from "../../job/job-context.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
+import { reportRollback } from "../../job/reporting.js";
+import { paramTexts } from "../../run/plan/identity.js";
+import { type RolledBack, runOfDate } from "../../run/lifecycle/published-run.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,8 +1,8 @@
-import { openLoaded, readSpecOfRun } from "../../app/job-context.js";
-import { type JobOptions, readSpec } from "../../app/reading.js";
+import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/history.js";
-import { JobError } from "../../util/errors.js";
+import { JobError } from "../../base/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 
 interface StatsOptions extends JobOptions {

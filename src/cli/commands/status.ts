@@ -1,5 +1,5 @@
 import { firstLine } from "../../duckdb/sql.js";
-import { printable } from "../../util/texts.js";
+import { printable } from "../../base/texts.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
 import {
   checksText,
@@ -11,15 +11,15 @@ import {
   showCount,
   verdictFields,
 } from "../../report/report.js";
-import { failureFields } from "../../publish/recorded-run.js";
-import { byChecks, decisionText } from "../../publish/lifecycle.js";
+import { failureFields } from "../../run/lifecycle/recorded-run.js";
+import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
-import type { JobContext } from "../../scoring/context.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import type { JobContext } from "../../flow/context.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../app/job-context.js";
+import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../job/job-context.js";
 
 interface StatusOptions extends RunOptions {
   readonly json?: boolean;

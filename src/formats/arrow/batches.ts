@@ -1,7 +1,7 @@
-import { longestText, createColumnBuilder, nullColumn, rowsOf } from "../../columnar/columns.js";
-import type { Piece, Column, ColumnType } from "../../columnar/types.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
-import { awaitedLater, settled } from "../../util/promises.js";
+import { longestText, createColumnBuilder, nullColumn, rowsOf } from "../../columns/columns.js";
+import type { Piece, Column, ColumnType } from "../../columns/types.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
+import { awaitedLater, settled } from "../../base/promises.js";
 import { tooLarge } from "../faults.js";
 import { type Lend, openBody, type BatchReader, readArrowColumn, requiredType } from "./columns.js";
 import {
@@ -24,7 +24,7 @@ import {
   showField,
   type Block,
 } from "./metadata.js";
-import type { ByteRange, SliceWindow } from "../port.js";
+import type { ByteRange, SliceWindow } from "../format.js";
 
 interface PiecesRequest {
   readonly rowStart: number;

@@ -1,5 +1,5 @@
-import { fromFloat16Bits } from "../../columnar/tensor.js";
-import type { ByteRange } from "../port.js";
+import { fromFloat16Bits } from "../../columns/tensor.js";
+import type { ByteRange } from "../format.js";
 import type { ShardBytes } from "./shards.js";
 import {
   type ArrowNode,
@@ -12,10 +12,10 @@ import {
   columnTypeOf,
 } from "./metadata.js";
 import { unpackLz4, unpackZstd } from "../codecs.js";
-import type { Column, FixedColumn, BytesColumn, ColumnType, ListColumn } from "../../columnar/types.js";
-import { allocate, elementsOf, type Values, unpackBits } from "../../columnar/values.js";
-import { assertNever } from "../../util/errors.js";
-import { createColumnBuilder, takeRows } from "../../columnar/columns.js";
+import type { Column, FixedColumn, BytesColumn, ColumnType, ListColumn } from "../../columns/types.js";
+import { allocate, elementsOf, type Values, unpackBits } from "../../columns/values.js";
+import { assertNever } from "../../base/errors.js";
+import { createColumnBuilder, takeRows } from "../../columns/columns.js";
 import { checkTexts } from "../bytes.js";
 
 /** The bytes of a batch's buffers, unpacked. */

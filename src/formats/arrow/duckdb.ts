@@ -1,17 +1,17 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
-import type { Column, ColumnType, Piece, RecordBatch } from "../../columnar/types.js";
+import type { Column, ColumnType, Piece, RecordBatch } from "../../columns/types.js";
 import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
 import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
-import { JobError } from "../../util/errors.js";
+import { JobError } from "../../base/errors.js";
 import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
 import { columnTypeOf, showField } from "./metadata.js";
 import { rowNumberColumn, sliceSql } from "../sql/slice-sql.js";
 import { untypedNulls, plannedColumns } from "../planned-columns.js";
-import type { ShardFile, SliceRequest } from "../port.js";
+import type { ShardFile, SliceRequest } from "../format.js";
 import { type ShardTables, type WantedColumn, type ShardSql, shardSql } from "../sql/expressions.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 import { checkRowNumbers, recordBatches, openDuckDbReader, onConnection, streamChunks } from "../sql/chunks.js";
 
 /** Rows of one DuckDB vector. */

@@ -3,7 +3,7 @@ import { unpackedBytes } from "./columns.js";
 import { damageOf, type ShardBytes, openShards, type OpenArrow } from "./shards.js";
 import { type BufferPlace, buffersOf } from "./metadata.js";
 import { columnsOf } from "./decoder.js";
-import type { ShardColumn, ShardDetails } from "../port.js";
+import type { ShardColumn, ShardDetails } from "../format.js";
 
 /**
  * Reads the facts about an Arrow file or stream from its metadata. No value is read. Record batches count as row

@@ -1,5 +1,5 @@
-import { assertNever } from "../../util/errors.js";
-import type { ColumnType, SourceColumn } from "../../columnar/types.js";
+import { assertNever } from "../../base/errors.js";
+import type { ColumnType, SourceColumn } from "../../columns/types.js";
 
 /**
  * What the metadata of Arrow says: messages, schemas, footers, and where a batch has its columns. Numbers and names are

@@ -1,4 +1,4 @@
-import { errnoOf, JobError } from "../../util/errors.js";
+import { errnoOf, JobError } from "../../base/errors.js";
 import {
   corruptArrow,
   damageOf,
@@ -15,11 +15,11 @@ import {
   walkMessages,
 } from "./shards.js";
 import { type Block, type Message, prefixLength, readMessage, readPrefix } from "./metadata.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { encodedFields } from "./batches.js";
-import type { RowStream, ShardFile } from "../port.js";
-import { createCondition } from "../../util/promises.js";
+import type { RowStream, ShardFile } from "../format.js";
+import { createCondition } from "../../base/promises.js";
 
 interface Held<B extends Block> {
   readonly block: B;

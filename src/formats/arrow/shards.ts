@@ -1,9 +1,9 @@
 import { closeSync, fstatSync, openSync, promises } from "node:fs";
-import { errnoOf, JobError } from "../../util/errors.js";
-import type { ShardFile, ByteRange, SliceRequest } from "../port.js";
+import { errnoOf, JobError } from "../../base/errors.js";
+import type { ShardFile, ByteRange, SliceRequest } from "../format.js";
 import { rewriteShard } from "../faults.js";
 import { readFully, readLimitBytes } from "../bytes.js";
-import type { Column } from "../../columnar/types.js";
+import type { Column } from "../../columns/types.js";
 import {
   type ArrowFooter,
   type ArrowSchema,

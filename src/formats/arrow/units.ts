@@ -1,12 +1,12 @@
-import { valuesPerRow, type Projection } from "../../binding/contract.js";
-import { decodedRowBytes } from "../../binding/row-bytes.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import { valuesPerRow, type Projection } from "../../models/binding/contract.js";
+import { decodedRowBytes } from "../../models/binding/row-bytes.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 import { batchesBetween, type BatchLimits, cutPieces } from "./batches.js";
 import { type OpenArrow, openBytesHere, openShards } from "./shards.js";
-import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../port.js";
+import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../format.js";
 import { unitRows } from "../unit-sizes.js";
-import { releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
-import type { Piece } from "../../columnar/types.js";
+import { releaseMemory, takeMemory } from "../../columns/loops/vectors.js";
+import type { Piece } from "../../columns/types.js";
 import { plannedColumns } from "../planned-columns.js";
 
 /** Neighbouring rows of an Arrow shard of which the whole file is on this machine. Plain JSON. */

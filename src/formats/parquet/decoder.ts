@@ -1,7 +1,7 @@
-import type { Projection } from "../../binding/contract.js";
-import type { Decoder, ShardSchema, SliceUnits } from "../port.js";
-import { lazyResource } from "../../util/promises.js";
-import { type MemoryBudget, mebibytes, memoryBudget } from "../../util/memory-budget.js";
+import type { Projection } from "../../models/binding/contract.js";
+import type { Decoder, ShardSchema, SliceUnits } from "../format.js";
+import { lazyResource } from "../../base/promises.js";
+import { type MemoryBudget, mebibytes, memoryBudget } from "../../base/memory-budget.js";
 import { namingDecoder } from "../by-format.js";
 import { hasFolderColumns } from "../planned-columns.js";
 import { decodingThreads } from "../unit-sizes.js";

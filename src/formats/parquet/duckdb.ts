@@ -1,8 +1,8 @@
-import type { SourceColumn, RecordBatch } from "../../columnar/types.js";
+import type { SourceColumn, RecordBatch } from "../../columns/types.js";
 import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
 import { firstLine } from "../../duckdb/sql.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { SchemaReader } from "./footers.js";
 import { type Leaf, readFooter, type Footer, groupsBetween } from "./footer.js";
@@ -22,11 +22,11 @@ import { rangesBetween } from "./windows.js";
 import { type ExactTables, exactTables } from "./exact-table.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
-import type { SliceRequest, ShardFile, Decoder } from "../port.js";
-import { boundColumns, type ColumnRef } from "../../binding/contract.js";
+import type { SliceRequest, ShardFile, Decoder } from "../format.js";
+import { boundColumns, type ColumnRef } from "../../models/binding/contract.js";
 import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 import { plannedColumns } from "../planned-columns.js";
 import {
   checkRowNumbers,

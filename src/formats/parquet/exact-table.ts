@@ -1,10 +1,10 @@
 import { type FileHandle, open, rm } from "node:fs/promises";
-import type { ColumnType } from "../../columnar/types.js";
+import type { ColumnType } from "../../columns/types.js";
 import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
-import { JobError, reworded } from "../../util/errors.js";
-import { isDeadWriter, newWriter, openSpool, spoolRoot, withSpoolErrors } from "../../util/spool.js";
-import { writeAll } from "../../util/write-all.js";
-import type { ByteRange, ShardFile, SliceRequest } from "../port.js";
+import { JobError, reworded } from "../../base/errors.js";
+import { isDeadWriter, newWriter, openSpool, spoolRoot, withSpoolErrors } from "../../base/spool.js";
+import { writeAll } from "../../base/write-all.js";
+import type { ByteRange, ShardFile, SliceRequest } from "../format.js";
 import { plannedColumns, untypedNulls } from "../planned-columns.js";
 import { parquetTable } from "../sql/slice-sql.js";
 import type { Footer, Leaf } from "./footer.js";

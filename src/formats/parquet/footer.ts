@@ -10,11 +10,11 @@ import {
   readListed,
   readList,
   readStruct,
-} from "../../util/thrift.js";
+} from "../../base/thrift.js";
 import { type FileHandle } from "node:fs/promises";
-import { JobError, errnoOf, messageOf } from "../../util/errors.js";
+import { JobError, errnoOf, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
-import type { ShardFile } from "../port.js";
+import type { ShardFile } from "../format.js";
 import { promises } from "node:fs";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */

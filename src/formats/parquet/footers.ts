@@ -1,9 +1,9 @@
-import { mapBounded } from "../../util/promises.js";
-import type { SourceColumn } from "../../columnar/types.js";
+import { mapBounded } from "../../base/promises.js";
+import type { SourceColumn } from "../../columns/types.js";
 import { type Footer, type Leaf, readFooter, sparkKeys } from "./footer.js";
 import { refuseNames } from "../sql/slice-sql.js";
 import { plainColumns } from "./pages/storage.js";
-import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../port.js";
+import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../format.js";
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;

@@ -1,7 +1,7 @@
 import { realpath } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { SourceColumn } from "../../columnar/types.js";
-import type { ShardColumn, ShardDetails } from "../port.js";
+import type { SourceColumn } from "../../columns/types.js";
+import type { ShardColumn, ShardDetails } from "../format.js";
 import { openParquetDecoder } from "./decoder.js";
 import { type Footer, readFooter } from "./footer.js";
 

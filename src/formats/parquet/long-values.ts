@@ -1,8 +1,8 @@
-import type { MemoryBudget } from "../../util/memory-budget.js";
-import { boundColumns, type Projection } from "../../binding/contract.js";
-import { layoutOf } from "../../columnar/types.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
+import { boundColumns, type Projection } from "../../models/binding/contract.js";
+import { layoutOf } from "../../columns/types.js";
 import { columnsInFile } from "../planned-columns.js";
-import type { SliceRequest } from "../port.js";
+import type { SliceRequest } from "../format.js";
 import { type ColumnChunk, type Footer, type GroupRows, groupsBetween, type Leaf } from "./footer.js";
 import { hasReadableStart, unpackStart } from "./pages/page-header.js";
 import { type Page, PageFault, pagesOf, type ReadBytes, withPages } from "./pages/page-walk.js";

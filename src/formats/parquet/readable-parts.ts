@@ -1,9 +1,9 @@
-import { boundColumns, type Projection } from "../../binding/contract.js";
-import { JobError } from "../../util/errors.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import { boundColumns, type Projection } from "../../models/binding/contract.js";
+import { JobError } from "../../base/errors.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { plannedColumns } from "../planned-columns.js";
-import type { SliceRequest } from "../port.js";
+import type { SliceRequest } from "../format.js";
 import { isInexact } from "./exact-table.js";
 import { type ColumnChunk, type Footer, type Leaf, readFooter } from "./footer.js";
 import {

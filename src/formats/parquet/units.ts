@@ -1,6 +1,6 @@
-import { type ColumnRef, boundColumns } from "../../binding/contract.js";
-import { type Column, showType, type Piece } from "../../columnar/types.js";
-import { bytesPerElement } from "../../columnar/values.js";
+import { type ColumnRef, boundColumns } from "../../models/binding/contract.js";
+import { type Column, showType, type Piece } from "../../columns/types.js";
+import { bytesPerElement } from "../../columns/values.js";
 import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
 import { openColumn } from "./pages/column.js";
 import type { ColumnRows, ReadBytes } from "./pages/page-values.js";
@@ -9,10 +9,10 @@ import { type Footer, type GroupRows, groupsBetween } from "./footer.js";
 import { averageBytes, chunksOf, longValueBytes, listUnitBytes } from "./long-values.js";
 import { type PageLimits, type StoredColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
-import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../port.js";
+import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../format.js";
 import { cutRows, unitRows } from "../unit-sizes.js";
 import { closeSync, openSync } from "node:fs";
-import { areHere, releaseMemory, takeMemory } from "../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, takeMemory } from "../../columns/loops/vectors.js";
 import { readFully } from "../bytes.js";
 
 /** Neighbouring rows of one row group. Plain JSON. */

@@ -1,6 +1,6 @@
 import { columnsInFile } from "../planned-columns.js";
 import { type ColumnChunk, type Footer, readFooter, groupsBetween } from "./footer.js";
-import type { ByteRange, SliceRequest, SliceWindow } from "../port.js";
+import type { ByteRange, SliceRequest, SliceWindow } from "../format.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
 const slackBytes = 100;

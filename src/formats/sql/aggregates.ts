@@ -1,9 +1,9 @@
 import { type DuckDBConnection, createConnectionPool, openDuckDb } from "../../duckdb/instance.js";
 import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import { checkExpression, exactJson, expressionHint, isObject, parseExpression } from "./check-expression.js";
-import type { ColumnType, FixedColumn, OutputRows } from "../../columnar/types.js";
-import { didYouMean } from "../../util/suggest.js";
+import type { ColumnType, FixedColumn, OutputRows } from "../../columns/types.js";
+import { didYouMean } from "../../base/suggest.js";
 import { profileColumn } from "../../checks/profile/column.js";
 import type { Finding } from "../../checks/check.js";
 import {
@@ -15,7 +15,7 @@ import {
   aggregateValue,
 } from "../../checks/profile/profile.js";
 import { createTable, readScalars } from "../../duckdb/vectors.js";
-import { printable } from "../../util/texts.js";
+import { printable } from "../../base/texts.js";
 
 /** An aggregate of a condition. */
 interface Aggregate {

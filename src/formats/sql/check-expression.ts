@@ -1,9 +1,9 @@
-import { parseJson } from "../../plan/parse-plan.js";
+import { parseJson } from "../../run/plan/parse-plan.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
-import { didYouMean } from "../../util/suggest.js";
-import { z } from "../../util/zod.js";
+import { didYouMean } from "../../base/suggest.js";
+import { z } from "../../base/zod.js";
 import { firstLine, quoteText } from "../../duckdb/sql.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
 
 /** The key of an object that represents a number. No part of a parsed expression has such a key. */
 const numberKey = "#number";

@@ -4,7 +4,7 @@ import {
   type ConnectionPool,
   createConnectionPool,
 } from "../../duckdb/instance.js";
-import { awaitedLater, settled } from "../../util/promises.js";
+import { awaitedLater, settled } from "../../base/promises.js";
 import { quoteText } from "../../duckdb/sql.js";
 import {
   type Column,
@@ -14,16 +14,16 @@ import {
   type ListColumn,
   type Matrix,
   type RecordBatch,
-} from "../../columnar/types.js";
+} from "../../columns/types.js";
 import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from "../../duckdb/vectors.js";
-import type { SliceRequest } from "../port.js";
+import type { SliceRequest } from "../format.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
-import { type DecodedBinding, decodedInputs, type Projection } from "../../binding/contract.js";
-import { selectRows } from "../../packing/select-rows.js";
-import { tensorElement } from "../../columnar/tensor.js";
-import { rowsWithin, sliceColumn } from "../../columnar/columns.js";
-import { JobError } from "../../util/errors.js";
-import type { MemoryBudget } from "../../util/memory-budget.js";
+import { type DecodedBinding, decodedInputs, type Projection } from "../../models/binding/contract.js";
+import { selectRows } from "../../flow/pack/select-rows.js";
+import { tensorElement } from "../../columns/tensor.js";
+import { rowsWithin, sliceColumn } from "../../columns/columns.js";
+import { JobError } from "../../base/errors.js";
+import type { MemoryBudget } from "../../base/memory-budget.js";
 
 export interface DuckDbReader extends AsyncDisposable {
   readonly pool: ConnectionPool;

@@ -1,12 +1,12 @@
-import type { Column, ColumnType, SourceColumn } from "../../columnar/types.js";
+import type { Column, ColumnType, SourceColumn } from "../../columns/types.js";
 import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
-import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../port.js";
+import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../format.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
-import { JobError, messageOf } from "../../util/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import { checkExpression, isZonedTime, type NamesInExpression, sessionValues } from "./check-expression.js";
-import { type Contract, folderColumns } from "../../binding/contract.js";
+import { type Contract, folderColumns } from "../../models/binding/contract.js";
 import { columnTypeOf, readColumn } from "../../duckdb/vectors.js";
-import { didYouMean } from "../../util/suggest.js";
+import { didYouMean } from "../../base/suggest.js";
 import {
   expressionAlias,
   expressionQuery,
@@ -18,7 +18,7 @@ import {
   fromRows,
 } from "./slice-sql.js";
 import type { DuckDBDataChunk, DuckDBType } from "@duckdb/node-api";
-import { exactText, jsonOf } from "../../columnar/value-text.js";
+import { exactText, jsonOf } from "../../columns/value-text.js";
 
 /** Rows of a shard as a table of DuckDB, for a shard of any format. */
 export interface ShardTables {

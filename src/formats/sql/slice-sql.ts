@@ -6,12 +6,12 @@ import {
   type NumericTensorType,
   type DecodedBinding,
   decodedInputs,
-} from "../../binding/contract.js";
-import { rowState } from "../../packing/select-rows.js";
+} from "../../models/binding/contract.js";
+import { rowState } from "../../flow/pack/select-rows.js";
 import { quoteName, quoteText, sqlTypeOf, quotePath } from "../../duckdb/sql.js";
-import { type ColumnType, showType } from "../../columnar/types.js";
-import type { Partitions, RowsRequest, SliceRequest } from "../port.js";
-import { assertNever, JobError } from "../../util/errors.js";
+import { type ColumnType, showType } from "../../columns/types.js";
+import type { Partitions, RowsRequest, SliceRequest } from "../format.js";
+import { assertNever, JobError } from "../../base/errors.js";
 
 /** Names of this kind are no column's: they hold what expressions gave. */
 export function expressionAlias(name: string): string {

@@ -1,5 +1,5 @@
-import { withDigits } from "../../util/shown-numbers.js";
-import { printable } from "../../util/texts.js";
+import { withDigits } from "../../base/shown-numbers.js";
+import { printable } from "../../base/texts.js";
 
 /** Markup. Only `html` makes it, and escapes all text in it, such as names of files, models and specs. */
 export interface Html {

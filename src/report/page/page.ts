@@ -1,5 +1,5 @@
-import { paramTexts } from "../../plan/identity.js";
-import { assertNever } from "../../util/errors.js";
+import { paramTexts } from "../../run/plan/identity.js";
+import { assertNever } from "../../base/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
 import { showBytes } from "../plan-text.js";
 import {
@@ -23,7 +23,7 @@ import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
 import { folded, html, type Html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
-import { readersText } from "../../publish/published-run.js";
+import { readersText } from "../../run/lifecycle/published-run.js";
 
 /**
  * Renders a run after an attempt as a self-contained HTML page: no script, font, image or network request. The decision

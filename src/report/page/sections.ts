@@ -2,7 +2,7 @@ import type { Measures } from "../../checks/agreement.js";
 import type { Level } from "../../checks/check.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
-import { shownValue } from "../../util/shown-numbers.js";
+import { shownValue } from "../../base/shown-numbers.js";
 import { agreementLine, comparedRows, differentRows, flipRows, modelNames } from "../agreement.js";
 import type { RunReview, Timeline } from "../attempt-record.js";
 import { count, showCount, showRate, showShortDuration } from "../report.js";

@@ -19,7 +19,7 @@ import {
   type RowSketch,
   sketchRows,
 } from "#src/checks/profile/profile-loops.js";
-import type { Column, ColumnType } from "#src/columnar/types.js";
+import type { Column, ColumnType } from "#src/columns/types.js";
 import { listColumn, textColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";
 

@@ -8,7 +8,7 @@ test("a thread without WebAssembly memory profiles as the others do", () => {
   const profile = (first: string): [text: string, hasLoops: boolean] => {
     const code = `import { profileRows, profileText } from "#src/checks/profile/profile.js";
       import { profileLoops } from "#src/checks/profile/profile-loops.js";
-      import { doWithoutVectors } from "#src/columnar/memory/vectors.js";
+      import { doWithoutVectors } from "#src/columns/loops/vectors.js";
       ${first}
       const rows = 5000;
       const special = [NaN, Infinity, -Infinity, -0, 5e-324, -5e-324, 1e300, -1e300];

@@ -9,7 +9,7 @@ import {
   profileSlices,
   profileText,
 } from "#src/checks/profile/profile.js";
-import type { NamedColumn } from "#src/columnar/types.js";
+import type { NamedColumn } from "#src/columns/types.js";
 import { textColumn } from "../../support/batches.js";
 import { normals } from "../../support/run-profiles.js";
 

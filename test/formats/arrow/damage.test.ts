@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { arrowFooters, verifyArrow } from "#src/formats/arrow/decoder.js";
 import { openShards } from "#src/formats/arrow/shards.js";
 import { unpackLz4 } from "#src/formats/codecs.js";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { projectFolder } from "../../support/cli.js";
 import { scratch } from "../../support/job.js";
 import { torture } from "../../support/torture.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { fixedColumn } from "#src/formats/arrow/columns.js";
-import type { FixedColumn } from "#src/columnar/types.js";
+import type { FixedColumn } from "#src/columns/types.js";
 
 type Bits = 32 | 64 | 128 | 256;
 

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type BatchLimits, cutPieces } from "#src/formats/arrow/batches.js";
 import { openShards } from "#src/formats/arrow/shards.js";
-import { mebibytes } from "#src/util/memory-budget.js";
+import { mebibytes } from "#src/base/memory-budget.js";
 import { writeArrow } from "../../support/arrow.js";
 import { projectFolder } from "../../support/cli.js";
 import { scratch } from "../../support/job.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { releaseMemory, takeMemory } from "#src/columnar/memory/vectors.js";
-import { unpackSnappyHere } from "#src/columnar/memory/page-loops.js";
+import { releaseMemory, takeMemory } from "#src/columns/loops/vectors.js";
+import { unpackSnappyHere } from "#src/columns/loops/page-loops.js";
 import { unpackSnappy } from "#src/formats/codecs.js";
 import { varint } from "../../support/parquet-runs.js";
 import { randomOf } from "../../support/random.js";

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
-import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
-import type { Projection } from "#src/binding/contract.js";
+import type { FixedColumn, ListColumn } from "#src/columns/types.js";
+import type { Projection } from "#src/models/binding/contract.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { withPageBytes } from "#src/formats/parquet/long-values.js";
 import type { PageMemory } from "#src/formats/parquet/pages/page-memory.js";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openParquetUnitReader, parquetUnits } from "#src/formats/parquet/units.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
-import type { SliceRequest } from "#src/formats/port.js";
+import type { SliceRequest } from "#src/formats/format.js";
 import { scratchFolder } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
 import { writeRows } from "../../support/parquet.js";
@@ -39,7 +39,7 @@ test("a page of numbers in a dictionary is left to DuckDB if it is larger than w
 
 test("a thread without WebAssembly memory leaves all units to DuckDB", () => {
   const code = `import { openParquetUnitReader } from "#src/formats/parquet/units.js";
-    import { doWithoutVectors } from "#src/columnar/memory/vectors.js";
+    import { doWithoutVectors } from "#src/columns/loops/vectors.js";
     const columns = [];
     doWithoutVectors();
     try {

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
-import type { FixedColumn } from "#src/columnar/types.js";
-import { areFinite } from "#src/columnar/memory/vectors.js";
+import type { FixedColumn } from "#src/columns/types.js";
+import { areFinite } from "#src/columns/loops/vectors.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";

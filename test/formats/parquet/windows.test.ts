@@ -2,8 +2,8 @@ import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import type { ByteRange, ShardFile } from "#src/formats/port.js";
-import type { Projection } from "#src/binding/contract.js";
+import type { ByteRange, ShardFile } from "#src/formats/format.js";
+import type { Projection } from "#src/models/binding/contract.js";
 import { scratch } from "../../support/job.js";
 import { writeRows } from "../../support/parquet.js";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { CastRules, NumericTensorType } from "#src/binding/contract.js";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { CastRules, NumericTensorType } from "#src/models/binding/contract.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
 import { ref } from "../../support/batches.js";

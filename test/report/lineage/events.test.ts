@@ -3,7 +3,7 @@ import { decidedEvent, endEvent, type LineageRun, startEvent } from "#src/report
 import type { Finding } from "#src/checks/check.js";
 import type { AttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/report.js";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { facetOf, parseEvent } from "../../support/openlineage.js";
 import { failed, recordOf } from "../../support/records.js";
 import { reviewedRun } from "../../support/reviews.js";

@@ -2,7 +2,7 @@ import { spawnSync } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Outcome } from "#src/report/report.js";
-import type { RunComparison } from "#src/publish/erasure.js";
+import type { RunComparison } from "#src/run/lifecycle/erasure.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../../support/job.js";

@@ -2,7 +2,7 @@ import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { Finding } from "#src/checks/check.js";
 import { type AttemptRecord, type RunReview, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome, RunReport, VerdictReport } from "#src/report/report.js";
-import type { RunComparison } from "#src/publish/erasure.js";
+import type { RunComparison } from "#src/run/lifecycle/erasure.js";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
 import { describe, expect, test } from "vitest";
 import { recordOf } from "../../support/records.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
-import { resultLines } from "#src/publish/verdict-text.js";
+import { resultLines } from "#src/run/lifecycle/verdict-text.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome } from "#src/report/report.js";
 import { failed, partly, recordOf } from "../../support/records.js";

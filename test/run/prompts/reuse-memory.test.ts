@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openJob } from "#src/app/job-context.js";
+import { openJob } from "#src/job/job-context.js";
 import { runJob } from "#src/run/run.js";
-import type { JobContext } from "#src/scoring/context.js";
-import { JobError } from "#src/util/errors.js";
+import type { JobContext } from "#src/flow/context.js";
+import { JobError } from "#src/base/errors.js";
 import { alone } from "../../support/score.js";
 import { writeRows } from "../../support/parquet.js";
 import { promptJob } from "../../support/prompt-job.js";

@@ -1,4 +1,4 @@
-import type { Column } from "../../../columnar/types.js";
+import type { Column } from "../../../columns/types.js";
 import { openLists } from "./lists.js";
 import type { PageHeader } from "./page-header.js";
 import {

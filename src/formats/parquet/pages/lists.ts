@@ -1,4 +1,4 @@
-import { findZeros } from "../../../columnar/memory/page-loops.js";
+import { findZeros } from "../../../columns/loops/page-loops.js";
 import { codecs, unpackStart, type PageHeader } from "./page-header.js";
 import { reachable, type PageMemory } from "./page-memory.js";
 import {
@@ -18,7 +18,7 @@ import {
 import { firstBit, isOneRun, readRuns } from "./runs.js";
 import type { StoredColumn } from "./storage.js";
 import type { ListLevels } from "../footer.js";
-import type { FixedColumn, ListColumn } from "../../../columnar/types.js";
+import type { FixedColumn, ListColumn } from "../../../columns/types.js";
 import {
   allocate,
   bytesPerElement,
@@ -26,7 +26,7 @@ import {
   type ElementType,
   type Values,
   viewOf,
-} from "../../../columnar/values.js";
+} from "../../../columns/values.js";
 
 /**
  * Where the pages of a chunk of lists are, and how many rows begin in each. A page may begin in the middle of a row: one of

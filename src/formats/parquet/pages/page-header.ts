@@ -1,4 +1,4 @@
-import { type Cursor, isNo, readInner, readI32, readStruct } from "../../../util/thrift.js";
+import { type Cursor, isNo, readInner, readI32, readStruct } from "../../../base/thrift.js";
 import * as zlib from "node:zlib";
 import {
   isZstdNative,
@@ -8,7 +8,7 @@ import {
   unpackZstd,
   unpackZstdBlocks,
 } from "../../codecs.js";
-import { messageOf } from "../../../util/errors.js";
+import { messageOf } from "../../../base/errors.js";
 
 /** What precedes a page; names are those of parquet.thrift where it has one. */
 export interface PageHeader {

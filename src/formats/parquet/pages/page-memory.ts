@@ -1,4 +1,4 @@
-import { areHere, releaseMemory, takeMemory } from "../../../columnar/memory/vectors.js";
+import { areHere, releaseMemory, takeMemory } from "../../../columns/loops/vectors.js";
 
 /**
  * What memory is for: a page when it is unpacked, the dictionary before it, and what is made of a page's rows. `levels`:

@@ -1,4 +1,4 @@
-import type { BytesColumn, Column } from "../../../columnar/types.js";
+import type { BytesColumn, Column } from "../../../columns/types.js";
 import {
   allocate,
   bytesPerElement,
@@ -9,12 +9,12 @@ import {
   copyValues,
   elementOf,
   viewOf,
-} from "../../../columnar/values.js";
-import { assertNever, messageOf } from "../../../util/errors.js";
+} from "../../../columns/values.js";
+import { assertNever, messageOf } from "../../../base/errors.js";
 import { checkTexts } from "../../bytes.js";
 import type { Storage, StoredColumn } from "./storage.js";
-import { longestText, takeRows, sliceColumn } from "../../../columnar/columns.js";
-import { areHere, pieceLimitBytes } from "../../../columnar/memory/vectors.js";
+import { longestText, takeRows, sliceColumn } from "../../../columns/columns.js";
+import { areHere, pieceLimitBytes } from "../../../columns/loops/vectors.js";
 import {
   bitsSpareBytes,
   countOnesHere,
@@ -23,11 +23,11 @@ import {
   readBits,
   spreadHere,
   takeRunsHere,
-} from "../../../columnar/memory/page-loops.js";
+} from "../../../columns/loops/page-loops.js";
 import { type PageMemory, reachable } from "./page-memory.js";
 import { type PageHeader, codecs, unpack, unpackIntoNew, parsePageHeader } from "./page-header.js";
 import { isOneRun, readRuns } from "./runs.js";
-import type { Cursor } from "../../../util/thrift.js";
+import type { Cursor } from "../../../base/thrift.js";
 
 /** `count` consecutive values from `at` to the end: views of `bytes` where they can be. */
 export function plainValues(

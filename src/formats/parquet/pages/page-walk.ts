@@ -1,9 +1,9 @@
-import { errnoOf, JobError, messageOf } from "../../../util/errors.js";
+import { errnoOf, JobError, messageOf } from "../../../base/errors.js";
 import { type ColumnChunk, type Footer, placeOf, readFooter } from "../footer.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
 import { promises } from "node:fs";
 import { crc32 } from "node:zlib";
-import type { PageCounts, ShardFile } from "../../port.js";
+import type { PageCounts, ShardFile } from "../../format.js";
 import { rangesOf } from "../windows.js";
 
 /** The number of bytes of a file that are held at once. */

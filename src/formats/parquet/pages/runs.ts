@@ -1,5 +1,5 @@
-import { messageOf } from "../../../util/errors.js";
-import { type Cursor, readVarint } from "../../../util/thrift.js";
+import { messageOf } from "../../../base/errors.js";
+import { type Cursor, readVarint } from "../../../base/thrift.js";
 
 /**
  * Runs of small numbers, repeated or packed to bits: repetition and definition levels, and places in a dictionary.

@@ -1,5 +1,5 @@
-import { type ColumnType, layoutOf, showType, type SourceColumn } from "../../../columnar/types.js";
-import { type ElementType, isElementType } from "../../../columnar/values.js";
+import { type ColumnType, layoutOf, showType, type SourceColumn } from "../../../columns/types.js";
+import { type ElementType, isElementType } from "../../../columns/values.js";
 import type { Leaf, ListLevels } from "../footer.js";
 
 /**

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { readFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
-import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
 import { openArrowPipe } from "#src/formats/arrow/pipe.js";
 import { projectFolder } from "../../../support/cli.js";
 import { refusalOf } from "../../../support/faulty.js";

@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { JobError } from "#src/util/errors.js";
+import { JobError } from "#src/base/errors.js";
 import { scratchFolder } from "../../../support/job.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
 import { carryAll, readUnits, wholeSlice } from "../../../support/parquet-units.js";

@@ -1,11 +1,11 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { ColumnType } from "#src/columnar/types.js";
+import type { ColumnType } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
-import type { Projection } from "#src/binding/contract.js";
+import type { Projection } from "#src/models/binding/contract.js";
 import { emptyContract } from "../../../support/batches.js";
 import { scratch, scratchFolder } from "../../../support/job.js";
 import { outputRows, partNames } from "../../../support/output.js";

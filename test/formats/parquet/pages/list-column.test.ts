@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { FixedColumn, ListColumn } from "#src/columnar/types.js";
+import type { FixedColumn, ListColumn } from "#src/columns/types.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
 import type { ColumnRows } from "#src/formats/parquet/pages/page-values.js";
 import { readLists } from "#src/formats/parquet/pages/lists.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { FixedColumn } from "#src/columnar/types.js";
-import { takeMemory } from "#src/columnar/memory/vectors.js";
+import type { FixedColumn } from "#src/columns/types.js";
+import { takeMemory } from "#src/columns/loops/vectors.js";
 import { openPageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { encodings, mostRows, pageRows } from "#src/formats/parquet/pages/page-values.js";
 import { packedRun } from "../../../support/parquet-runs.js";

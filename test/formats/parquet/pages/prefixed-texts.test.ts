@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { findUnfitPrefixes } from "#src/formats/parquet/readable-parts.js";
-import { mebibytes, memoryBudget } from "#src/util/memory-budget.js";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
 import { projectFolder } from "../../../support/cli.js";
 import { emptyContract, ref } from "../../../support/batches.js";
 import { scratch } from "../../../support/job.js";

@@ -1,9 +1,9 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { SourceColumn } from "#src/columnar/types.js";
+import type { SourceColumn } from "#src/columns/types.js";
 import { type Footer, readFooter } from "#src/formats/parquet/footer.js";
-import { messageOf } from "#src/util/errors.js";
+import { messageOf } from "#src/base/errors.js";
 import { plainColumns } from "#src/formats/parquet/pages/storage.js";
 import { readColumns } from "#src/duckdb/parquet-schema.js";
 import { corpusFolder, corpusIsWhole, corpusNote, filesIn } from "../../../corpora/corpus.js";

@@ -1,0 +1,268 @@
+import type { Aggregates } from "../checks/profile/profile.js";
+import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
+import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
+import type { Column, ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
+import type { Decoder, ShardFile } from "../formats/format.js";
+import type { CountTokens, Engine, LookAtPaid } from "../models/engine.js";
+import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/places/place.js";
+import { JobError, reworded } from "../base/errors.js";
+import type { MemoryBudget } from "../base/memory-budget.js";
+import type { ListedShard } from "../run/plan/compare.js";
+import type { PinnedTokenizer } from "../run/plan/plan.js";
+import type { Sha256 } from "../run/plan/identity.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
+import type { Progress } from "../report/progress.js";
+import type { Sink } from "../targets/target.js";
+import type { LocalParts, StoredFiles, StoredTable } from "../run/lifecycle/span-record.js";
+import type { Source } from "../sources/source.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { LimitedRun } from "../job/jobfile/load.js";
+import type { SliceReaderOptions } from "./workers/slice-reader.js";
+import type { Worker } from "../run/plan/spans.js";
+
+/** What scoring needs for rows of any source and target; `job/` provides it. */
+export interface ScoringContext {
+  readonly spec: JobSpec;
+  /** Returns the place of a key in the spec: "job.yaml:4:9: input.path". */
+  readonly where: (path: readonly string[]) => string;
+  /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
+  readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
+  /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */
+  readonly resolveTokenizer: (uri: string, planned?: PinnedTokenizer) => Promise<TokenizerFile>;
+  /** Loads the tokenizer that the spec names for estimates; undefined: it names none. */
+  readonly loadTokenCounter?: (() => Promise<CountTokens>) | undefined;
+  readonly openEngine: (model: Model, need: EngineNeed) => Promise<Engine>;
+  /** Looks at an unfinished run; undefined: predictions are free. */
+  readonly lookAtPaid?: LookAtPaid | undefined;
+  readonly earlierModels: EarlierModels;
+  readonly sha256: Sha256;
+  readonly nowMs: () => number;
+  /** Milliseconds from 1970: what `nowMs` is not. */
+  readonly dateMs: () => number;
+  readonly log: Log;
+  readonly progress: Progress;
+  /** The record of this attempt, which all reports are made from. */
+  readonly record: AttemptRecord;
+
+  /** How much memory rows may take on their way. */
+  readonly memory: MemoryBudget;
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  /** The batch limits that earlier runs found. */
+  readonly batchLimits: BatchLimitCache;
+  /** Name and version of this program. */
+  readonly program: string;
+}
+
+/** Makes shards readable. */
+export interface ShardFiles {
+  open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
+}
+
+/** What a run needs. Each resource is closed by the code that opens it. */
+export interface JobContext extends ScoringContext {
+  /** @throws the signal's reason when the job is stopped during the pause */
+  readonly sleep: (ms: number) => Promise<void>;
+  /** Returns how many files to open at once: at most `most`, and fewer near the limit of open files. */
+  readonly filesAtOnce: (most: number) => number;
+  /** The param whose value is the run's logical date; undefined: the job has none. */
+  readonly dateParam: string | undefined;
+  /** Names this attempt among all attempts on all machines. */
+  readonly writer: string;
+  /** Whether the process of an attempt has ended, as far as this machine knows. */
+  readonly isDead: (writer: string) => boolean;
+  /** Who uses this program, for decisions: a scheduler's task or a user. */
+  readonly actingUser: () => string;
+  /** The command line that carries out the run of these params; or that decides on one of their runs, shows the last, or lists all. */
+  readonly command: (
+    params: Readonly<Record<string, string>>,
+    other?:
+      | { readonly verb: "approve" | "discard"; readonly runId: string }
+      | { readonly verb: "stats" | "status" | "rejects" | "history" },
+  ) => string;
+  /** The path of an input file, as a command of the person names it who reads the message. */
+  readonly pathOf: (uri: string) => string;
+  readonly source: Source;
+  readonly sink: Sink;
+  /**
+   * Opens the job that scores the same rows with the challenger, and its target; without a challenger, that of an earlier
+   * one.
+   */
+  readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;
+  /** Opens a DuckDB that joins files of these folders. */
+  readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
+  /** Reads files of these folders only. */
+  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
+  readonly readGiven: (path: string, key: readonly string[]) => Promise<string>;
+  /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
+  readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
+  /**
+   * Opens the conditions of `checks.sql` over output columns. @throws JobError SPEC_INVALID with the place of the
+   * condition in the spec
+   */
+  readonly openAggregates: (
+    conditions: Readonly<Record<string, string>>,
+    columns: readonly { readonly name: string; readonly type: ColumnType }[],
+  ) => Promise<Aggregates>;
+  /** Workers that only decode, and the cores that they may use. */
+  readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
+  /** The HTML page of this attempt, as messages name it; undefined: it writes none. */
+  readonly page?: string | undefined;
+  readonly worker: Worker;
+  /** Take over spans of other workers when the own share is done. */
+  readonly steal: boolean;
+  /** Open the next run if the latest one is finished or its pins no longer hold. */
+  readonly newRun: boolean;
+  /** A new run reuses predictions, too. Default: it scores all rows. */
+  readonly reuse?: boolean | undefined;
+  /** Opens a reader of Parquet parts in a folder. */
+  readonly openPartReader: (folder: string) => Promise<PartReader>;
+  /** Opens the rows of an earlier run. */
+  readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
+  /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
+  readonly runsOfCommand?: ReadonlySet<string> | undefined;
+  /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
+  readonly limited?: LimitedRun | undefined;
+}
+
+/** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
+type SecondJob = Pick<
+  JobContext,
+  "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
+>;
+
+/** Joins two sets of rows, A and B, by their keys. Memory is bounded. */
+export interface RowJoiner extends AsyncDisposable {
+  /** Loads rows in place of those that the side had; returns its columns. */
+  load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly RowColumn[]>;
+  /** Adds rows to a side that nothing was loaded into. */
+  add(side: "a" | "b", rows: OutputRows): Promise<void>;
+  /** Takes note of the rows that the run of a side has rejected, by their numbers in the run. */
+  loadRejected(side: "a" | "b", rows: AsyncIterable<{ readonly row: number; readonly reason: string }>): Promise<void>;
+  /**
+   * Loads the spans of two runs of the same rows. Those of B have the column _row with the numbers of their rows; the numbers
+   * of A's rows follow from these and from which rows were rejected. @throws Error if they do not fit
+   */
+  loadSpans(a: AsyncIterable<NumberedSpan>, b: AsyncIterable<NumberedSpan>): Promise<void>;
+  /** Counts the rows that B has rejected, and A has not, by reason. */
+  missed(): Promise<ReadonlyMap<string, number>>;
+  /** Compares the rows of keys that are once in both. What it shows of them depends on their keys alone. */
+  compare(request: JoinRequest): Promise<Agreement>;
+  /** Judges the predictions of A by the labels of B. */
+  evaluate(request: EvaluationRequest): Promise<Evaluated>;
+}
+
+/** A column of a side. Type undefined: no type that is known. */
+export type RowColumn = Pick<SourceColumn, "name" | "type">;
+
+/** A model as the profile of an earlier run names it. */
+interface EarlierModel extends ModelPin {
+  readonly uri: string;
+}
+
+/** Finds the models of earlier runs. */
+export interface EarlierModels {
+  /**
+   * Finds a model, and opens engines for it; undefined: neither the place that its URI names nor the cache of this machine
+   * has it.
+   */
+  find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
+  /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
+  keep(model: EarlierModel): Promise<void>;
+}
+
+/** Reads Parquet parts of this program. */
+interface PartReader extends AsyncDisposable {
+  /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
+  rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
+}
+
+/** Which rows of an earlier run are read. */
+export interface StoredRowsRequest {
+  readonly files: StoredFiles;
+  /** Columns that together name a row. */
+  readonly key: readonly NamedType[];
+  readonly outputs: readonly NamedType[];
+}
+
+interface NamedType {
+  readonly name: string;
+  readonly type: ColumnType;
+}
+
+/** Rows of an earlier run, as they are stored. */
+interface StoredPiece {
+  readonly rowCount: number;
+  readonly keys: readonly Column[];
+  readonly predictions: readonly Column[];
+  /** What is stored with them, four words each. */
+  readonly hashes: Int32Array;
+}
+
+/** Reads the rows of an earlier run once. */
+export interface StoredRowsReader extends AsyncDisposable {
+  /** The number of rows. */
+  readonly rowCount: number;
+  /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
+  all(): AsyncGenerator<StoredPiece>;
+}
+
+/** Reads a file of rows with known predictions. */
+export interface GoldenReader extends AsyncDisposable {
+  readonly decoder: Decoder;
+  /** Reads the digest of the model that the file says it was made with. */
+  modelSha256(file: ShardFile): Promise<string | undefined>;
+}
+
+/** Sessions of the model, and threads of each. */
+export interface EngineLayout {
+  readonly sessions: number;
+  readonly threads: number;
+}
+
+/** What an engine is opened for: shards of so many bytes, as the spec says, or a layout to be tried. */
+export type EngineNeed =
+  | {
+      readonly inputBytes: number;
+      /** Nothing is scored: only the model's signature is read, for which any provider will do. */
+      readonly preview?: true;
+    }
+  | EngineLayout;
+
+export interface Log {
+  info(message: string): void;
+  warn(message: string): void;
+  debug(message: string): void;
+}
+
+/** Does `work` for a key of the spec: errors that its author must correct name the place in the spec. */
+export async function atKey<T>(
+  { where }: Pick<ScoringContext, "where">,
+  path: readonly string[],
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.exitCode === 64) {
+      throw reworded(error, { message: `reading ${where(path)}: ${error.message}` });
+    }
+    throw error;
+  }
+}
+
+/** The largest batches that fitted into memory in earlier runs. A lost entry only costs time. */
+export interface BatchLimitCache {
+  find(of: BatchLimitKey): Promise<number | undefined>;
+  keep(of: BatchLimitKey, rows: number): Promise<void>;
+}
+
+/** The model, device and row width that a limit holds for. */
+export interface BatchLimitKey {
+  readonly modelSha256: string;
+  /** "cuda:0" */
+  readonly device: string;
+  /** The size of a row's inputs in bytes. It varies for a model that takes lists of any length. */
+  readonly rowBytes: number;
+}

@@ -1,0 +1,88 @@
+import { filterColumn, keptRuns } from "../../columns/columns.js";
+import type { Contract } from "../../models/binding/contract.js";
+import type { ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../../columns/types.js";
+import { allocate, copyValues, elementOf } from "../../columns/values.js";
+
+/** What expressions made of a row: `kept + 1 + i`: it stays, and expression i failed on it. */
+export const rowState = { filtered: 0, kept: 1 } as const;
+
+/**
+ * Copies the rows of a batch that stay: rows that are filtered out are not packed, scored or carried.
+ * `states`: one a row, see `rowState`.
+ */
+export function selectRows(
+  batch: RecordBatch,
+  states: Uint16Array,
+  { passthrough }: Pick<Contract, "passthrough">,
+): RecordBatch {
+  const keep = new Uint8Array(batch.rowCount);
+  const indices = new Uint32Array(batch.rowCount);
+  const failed: { row: number; expression: number }[] = [];
+  let rowCount = 0;
+  for (let place = 0; place < batch.rowCount; place += 1) {
+    const state = states[place] ?? rowState.filtered;
+    if (state === rowState.filtered) {
+      continue;
+    }
+    if (state > rowState.kept) {
+      failed.push({ row: rowCount, expression: state - rowState.kept - 1 });
+    }
+    keep[place] = 1;
+    indices[rowCount] = place;
+    rowCount += 1;
+  }
+  const selection = { readCount: batch.rowCount, indices: indices.subarray(0, rowCount), failed };
+  if (rowCount === batch.rowCount) {
+    return { ...batch, selection };
+  }
+  return {
+    rowCount,
+    inputs: selectInputs(batch.inputs, keep, rowCount),
+    carried: batch.carried.map((column, index) => {
+      const source = passthrough[index]?.source;
+      if (source === undefined) {
+        throw new RangeError("a record batch carries more columns than the contract");
+      }
+      return filterColumn(source.type, column, keep);
+    }),
+    selection,
+  };
+}
+
+/** Copies the rows that `keep` marks with 1 of what the model gets. */
+export function selectInputs(inputs: readonly DecodedInput[], keep: Uint8Array, rowCount: number): DecodedInput[] {
+  return inputs.map((input) => selectInput(input, keep, rowCount));
+}
+
+function selectInput(input: DecodedInput, keep: Uint8Array, rowCount: number): DecodedInput {
+  if (input.kind === "list") {
+    const lists = input.child.kind === "fixed" ? filterColumn(listOf(input.child), input, keep) : undefined;
+    if (lists?.kind !== "list") {
+      throw new TypeError("an input of lists takes lists of numbers");
+    }
+    return lists;
+  }
+  if (input.kind === "bytes") {
+    const texts = filterColumn("utf8", input, keep);
+    if (texts.kind !== "bytes") {
+      throw new TypeError("a column of texts stays one");
+    }
+    return texts;
+  }
+  const { width, valid } = input;
+  const data = allocate(elementOf(input.data), rowCount * width);
+  const validNow = valid === undefined ? undefined : new Uint8Array(rowCount * width);
+  let row = 0;
+  for (const [from, to] of keptRuns(keep)) {
+    copyValues(data, row * width, input.data, from * width, to * width);
+    if (valid !== undefined) {
+      validNow?.set(valid.subarray(from * width, to * width), row * width);
+    }
+    row += to - from;
+  }
+  return { ...input, data, valid: validNow };
+}
+
+function listOf({ data }: FixedColumn): ColumnType {
+  return { kind: "list", element: elementOf(data) };
+}

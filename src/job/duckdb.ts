@@ -1,0 +1,168 @@
+import { reuseColumn } from "../models/binding/contract.js";
+import type { FixedColumn } from "../columns/types.js";
+import { evaluateRows } from "../duckdb/evaluate.js";
+import { openDuckDb } from "../duckdb/instance.js";
+import { rowsWithout } from "../duckdb/key-match.js";
+import {
+  type RowJoin,
+  addRows,
+  compareRows,
+  loadRejected,
+  loadRows,
+  loadSpans,
+  missedRows,
+} from "../duckdb/row-join.js";
+import { firstLine } from "../duckdb/sql.js";
+import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
+import type { ParquetOptions } from "../formats/parquet/duckdb.js";
+import { readFooter } from "../formats/parquet/footer.js";
+import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/context.js";
+import { JobError, messageOf } from "../base/errors.js";
+import { openSpool, spoolRoot } from "../base/spool.js";
+import { attemptServices } from "./attempt.js";
+
+interface JoinOptions {
+  readonly folders: readonly string[];
+  readonly threads: number;
+  readonly memoryBytes: number;
+}
+
+/** Each thread that joins pins blocks of its own: two of them sometimes ran out of 64 MiB. */
+const bytesPerThread = 64 * 1024 * 1024;
+
+/** Opens a DuckDB that joins files of these folders, and spills what does not fit in memory. */
+export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions): Promise<RowJoiner> {
+  const log = { info() {}, warn() {}, debug() {} };
+  const { writer, isDead } = attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);
+  const root = spoolRoot(process.cwd(), undefined);
+  const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
+  await spool.prepare();
+  const duckdb = await openDuckDb({
+    threads: Math.max(1, Math.min(threads, Math.floor(memoryBytes / bytesPerThread))),
+    memoryBytes,
+    spillFolder: spool.folder,
+    allowed: { folders },
+    settings: { preserve_insertion_order: "false" }, // rows are joined and numbered by key
+  });
+  const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
+  return {
+    load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
+    loadRejected: (side, rows) => guarded(() => loadRejected(join, side, rows)),
+    missed: () => guarded(() => missedRows(join)),
+    loadSpans: (a, b) => guarded(() => loadSpans(join, a, b)),
+    add: (side, rows) => guarded(() => addRows(join, side, rows)),
+    evaluate: (request) => guarded(() => evaluateRows(join, request)),
+    compare: (request) => guarded(() => compareRows(join, request)),
+    async [Symbol.asyncDispose]() {
+      join.connection.closeSync();
+      duckdb[Symbol.dispose]();
+      await spool[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const fileHint = "a file is no Parquet file, was changed meanwhile, or has other columns than the other files";
+const tableHint =
+  "a value cannot be read as its column's type, such as NaN in a numeric column, or a row has more than 2 MB";
+
+const comparing = "comparing the rows";
+
+/** Errors of DuckDB that are those of the files. */
+const ofFiles = /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/;
+
+/** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
+async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const said = firstLine(messageOf(error));
+    const isOfFiles = !(error instanceof JobError) && ofFiles.test(said);
+    throw (
+      limitError(error, comparing) ??
+      (isOfFiles ? new JobError("SHARD_CORRUPT", `${comparing}: ${said}`, { hint: badRowsHint, cause: error }) : error)
+    );
+  }
+}
+
+/** The key of a Parquet file's metadata that names the model which computed its predictions. */
+const modelKey = "infer_batch.model_sha256";
+
+/** Opens a reader of a file of rows with known predictions. */
+export async function openGoldenReader(options: ParquetOptions): Promise<GoldenReader> {
+  const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
+  const decoder = openParquetDecoder(options);
+  return {
+    decoder,
+    modelSha256: async (file) => (await readFooter(file)).metadata.get(modelKey),
+    [Symbol.asyncDispose]: () => decoder[Symbol.asyncDispose](),
+  };
+}
+
+/** Opens a DuckDB that reads Parquet parts in a folder. */
+export async function openPartReader(
+  folder: string,
+  limits: { readonly threads: number; readonly memoryBytes: number },
+): ReturnType<JobContext["openPartReader"]> {
+  const duckdb = await openDuckDb({ ...limits, allowed: { folders: [folder] } });
+  const connection = await duckdb.connect();
+  return {
+    rows: (path, columns) => rowsWithout(connection, path, { columns, without: [] }),
+    async [Symbol.asyncDispose]() {
+      connection.closeSync();
+      await Promise.resolve(duckdb[Symbol.dispose]());
+    },
+  };
+}
+
+/** Opens a DuckDB that reads rows of an earlier run. */
+export async function openStoredRows(
+  { threads, memoryBytes }: { readonly threads: number; readonly memoryBytes: number },
+  { files, key, outputs }: StoredRowsRequest,
+): Promise<StoredRowsReader> {
+  const duckdb = await openDuckDb({ threads, memoryBytes, allowed: { folders: [files.folder] } });
+  const connection = await duckdb.connect();
+  const columns = { key, outputs, hash: reuseColumn };
+  return {
+    rowCount: files.rows,
+    async *all() {
+      try {
+        for await (const { rowCount, keys, outputs: predictions, hashes } of readStored(connection, columns, files)) {
+          yield { rowCount, keys, predictions, hashes: wordsOf(hashes) };
+        }
+      } catch (error) {
+        throw limitError(error, "reading the rows of an earlier run") ?? error;
+      }
+    },
+    [Symbol.asyncDispose]() {
+      connection.closeSync();
+      duckdb[Symbol.dispose]();
+      return Promise.resolve();
+    },
+  };
+}
+
+function wordsOf({ data: { buffer, byteOffset, length } }: FixedColumn): Int32Array {
+  return new Int32Array(buffer, byteOffset, length * 2);
+}
+
+/** What DuckDB says where it reaches a limit of the machine. */
+const limits = [
+  {
+    said: /^Out of Memory Error/,
+    code: "MEMORY",
+    hint: "raise engine.memory, or set TMPDIR to a folder with more free space",
+  },
+  { said: /^IO Error.*(No space|write)/i, code: "DISK", hint: "set TMPDIR to a folder with more free space" },
+] as const;
+
+/** The error to report where a DuckDB ran out of memory or disk; undefined for other errors. */
+function limitError(error: unknown, doing: string): JobError | undefined {
+  const said = firstLine(messageOf(error));
+  if (error instanceof StreamEndedError) {
+    const hint =
+      "run the same command again; if it ends like this again, raise engine.memory, or set TMPDIR to a folder with more free space";
+    return new JobError("MEMORY", `${doing}: ${said}`, { hint, cause: error });
+  }
+  const found = error instanceof JobError ? undefined : limits.find((limit) => limit.said.test(said));
+  return found && new JobError(found.code, `${doing}: ${said}`, { hint: found.hint, cause: error });
+}

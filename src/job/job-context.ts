@@ -1,0 +1,366 @@
+import { userInfo } from "node:os";
+import { dirname, resolve } from "node:path";
+import { doWithoutVectors } from "../columns/loops/vectors.js";
+import { filesAtOnce } from "../duckdb/instance.js";
+import type { EarlyThreads } from "../models/onnx/early-threads.js";
+import { decoderByFormat } from "../formats/by-format.js";
+import type { Decoder } from "../formats/format.js";
+import { paramTexts, splitRunId } from "../run/plan/identity.js";
+import { decidedText, everyRun } from "../run/lifecycle/recorded-run.js";
+import {
+  type AttemptInfo,
+  type AttemptRecord,
+  type RecordOptions,
+  createAttemptRecord,
+  workerFile,
+} from "../report/attempt-record.js";
+import { type Progress, silentProgress, withRecord } from "../report/progress.js";
+import type { JobContext, Log } from "../flow/context.js";
+import type { Sink } from "../targets/target.js";
+import type { JobSpec } from "./jobfile/job-spec.js";
+import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
+import { challengerModel, challengerPlaces } from "./jobfile/model-spec.js";
+import { JobError } from "../base/errors.js";
+import { type MemoryBudget, memoryBudget } from "../base/memory-budget.js";
+import { sha256Of } from "../base/sha256.js";
+import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
+import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
+import {
+  challengerTools,
+  type ModelToolsOptions,
+  type SharedModels,
+  modelTools,
+  openBatchLimitCache,
+} from "./model-tools.js";
+import { type Permissions, type SinkOptions, openSink, openSource, shortPath, targetName, writtenTo } from "./open.js";
+import { type JobOptions, readGivenText, readSpec } from "./reading.js";
+import { shellWord } from "../base/texts.js";
+import { startDecodeWorkers } from "./threads/worker-threads.js";
+
+interface ContextParts {
+  readonly log?: Log;
+  readonly progress?: Progress;
+  readonly signal?: AbortSignal;
+  readonly attempt?: AttemptOptions;
+  /** Default: a record that is not reported. */
+  readonly record?: AttemptRecord;
+  /** The folder that ONNX Runtime writes a profile of each session to. */
+  readonly profileFolder?: string | undefined;
+  readonly early?: EarlyThreads | undefined;
+  /** Jobs that this process carries out at once: each takes its share of cores and memory. Default: 1. */
+  readonly jobsAtOnce?: number;
+  /** Finds models for several jobs. Default: each job finds its own. */
+  readonly sharedModels?: SharedModels | undefined;
+}
+
+/** How this process takes part in a run. Default: as the only worker. */
+export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "runsOfCommand" | "limited"> &
+  Permissions;
+
+/** An attempt without other workers, with no permission that is refused by default. */
+export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
+
+const silentLog: Log = { info() {}, warn() {}, debug() {} };
+
+/** Reads a spec and opens the adapters that it names. Disposing the job closes them. */
+export async function openJob(
+  specPath: string,
+  options: JobOptions,
+  parts: ContextParts = {},
+): Promise<JobContext & AsyncDisposable> {
+  return await openLoaded(await readSpec(specPath, options), specPath, parts);
+}
+
+/**
+ * Opens the adapters of a spec that is already read. Its folder and the command line in messages come from `specPath`.
+ */
+export async function openLoaded(
+  loaded: LoadedSpec,
+  specPath: string,
+  {
+    log = silentLog,
+    progress = silentProgress,
+    signal = new AbortController().signal,
+    attempt = alone,
+    record = recordOf(loaded.spec, { worker: attempt.worker }),
+    jobsAtOnce = 1,
+    sharedModels = (_model, own) => own,
+    ...starting
+  }: ContextParts = {},
+): Promise<JobContext & AsyncDisposable> {
+  const { spec, where, clock, dateParam } = loaded;
+  checkSeveral(attempt, clock);
+  const folder = dirname(resolve(specPath));
+  const { cores, memory } = shareOf(spec, jobsAtOnce);
+  const tools = { folder, ...attemptServices(spec, log, signal) };
+  const { writer, isDead, retry } = tools;
+  const modelOptions = { ...tools, where, worker: attempt.worker, cores, log, ...starting };
+  const models = modelTools(spec, modelOptions);
+
+  // The source first: a thread that reads from S3 takes longest to start.
+  const source = await openSource(spec.input, writtenTo(spec, folder), spec.checks?.golden?.path ?? "", tools);
+  const { outputPattern, variablesOf } = loaded;
+  const sinkOptions = { ...tools, cores, memory, attempt, outputPattern, variablesOf, where };
+  let sink: Sink;
+  try {
+    sink = await openSink(spec, sinkOptions);
+  } catch (error) {
+    await source[Symbol.asyncDispose]();
+    throw error;
+  }
+
+  const { timezone, report } = spec;
+  const limits = { threads: cores, memoryBytes: memory.duckDbBytes };
+  return {
+    spec,
+    where,
+    dateParam,
+    writer,
+    isDead,
+    pathOf: (uri) => shortPath(resolve(folder, uri)),
+    command: (params, other) => commandFor(specPath, params, attempt.limited, other),
+    page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
+    sink,
+    source,
+    readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
+    memory,
+    async openGoldenReader(folders) {
+      const { openGoldenReader } = await import("./duckdb.js");
+      return await openGoldenReader({ threads: cores, folders, timezone, memory });
+    },
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
+    async openAggregates(conditions, columns) {
+      const { openAggregates } = await import("../formats/sql/aggregates.js");
+      return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+    },
+    async openPartReader(parts) {
+      const { openPartReader } = await import("./duckdb.js");
+      return await openPartReader(parts, limits);
+    },
+    async openStoredRows(request) {
+      const { openStoredRows } = await import("./duckdb.js");
+      return await openStoredRows(limits, request);
+    },
+    decodeWorkers: { cores, startDecodeWorkers },
+    ...models,
+    ...sharedModels(spec.model, models),
+    openSecondJob: secondJobOpener(spec, sinkOptions, modelOptions),
+    async openRowJoiner(folders) {
+      const { openRowJoin } = await import("./duckdb.js");
+      return await openRowJoin({ folders, ...limits });
+    },
+    batchLimits: openBatchLimitCache(log),
+    sha256: sha256Of,
+    nowMs: retry.nowMs,
+    dateMs: () => Date.now(),
+    sleep: retry.sleep,
+    log,
+    progress: withRecord(progress, record),
+    record,
+    ...attempt,
+    signal,
+    filesAtOnce,
+    actingUser: () => actingUser(process.env),
+    program: `infer-batch ${programVersion}`,
+    async [Symbol.asyncDispose]() {
+      await source[Symbol.asyncDispose]();
+      await sink[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** A profile has at most some 200 KiB. */
+const givenBytes = 16 * 1024 * 1024;
+
+export function recordOf(
+  spec: JobSpec,
+  { onStage, ...info }: Pick<AttemptInfo, "worker" | "command" | "olderCommand"> & Pick<RecordOptions, "onStage">,
+): AttemptRecord {
+  const { name, params } = spec;
+  if (Number.isFinite(addressSpaceBytes())) {
+    doWithoutVectors(); // the record's profiles; threads that score see to themselves
+  }
+  return createAttemptRecord({
+    info: { job: name, params, versions: versionsFor(spec), output: targetName(spec), ...info },
+    nowMs: () => performance.now(),
+    dateMs: Date.now,
+    onStage,
+  });
+}
+
+function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; readonly memory: MemoryBudget } {
+  const cores = usableCores();
+  const { bytes, storedBytes } = budgetOf(spec, cores);
+  const part = (whole: number): number => Math.floor(whole / jobsAtOnce);
+  return {
+    cores: Math.max(1, part(cores)),
+    memory: memoryBudget(Math.max(minBudgetBytes, part(bytes)), part(storedBytes)),
+  };
+}
+
+/** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */
+export function budgetOf({ engine: { memory } }: JobSpec, cores: number): MemoryBudget {
+  return memory === "auto" ? memoryBudget(defaultMemory(cores), storedRowsMemory()) : memoryBudget(memory);
+}
+
+/** Opens a decoder that loads the code of each format when the first shard of that format comes. */
+function openDecoder(
+  { input: { format }, timezone }: JobSpec,
+  { threads, folders, memory }: { threads: number; folders: readonly string[]; memory: MemoryBudget },
+): Decoder {
+  return decoderByFormat(format, {
+    async parquet() {
+      const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
+      return openParquetDecoder({ threads, folders, timezone, memory });
+    },
+    async arrow() {
+      const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
+      return openArrowDecoder({ timezone, memory, areFiles: true, open: openShards() });
+    },
+  });
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Who decides on a run: the task of Airflow, whose variables name it, else the user of this process. A user without an
+ * entry in the system's list of users, as in many containers, is named by number.
+ */
+function actingUser(env: Environment): string {
+  const { AIRFLOW_CTX_DAG_ID: dag, AIRFLOW_CTX_TASK_ID: task, AIRFLOW_CTX_DAG_OWNER: owner } = env;
+  if (dag !== undefined) {
+    return ["airflow", owner, dag, task].filter((part) => part !== undefined && part !== "").join("/");
+  }
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`;
+  }
+}
+
+/** Returns the command line that carries out the run of these params, decides on it, or shows it. */
+export function commandFor(
+  specPath: string,
+  params: Readonly<Record<string, string>>,
+  limited: LimitedRun | undefined,
+  other?: Parameters<JobContext["command"]>[1],
+): string {
+  const options = Object.entries(params).map(([name, value]) =>
+    name === limitParam
+      ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
+      : `--param ${shellWord(`${name}=${value}`)}`,
+  );
+  const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
+  return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
+}
+
+/** The folder with its predictions, below that of the published ones, and what is added to the name of a table. */
+const place = "_challenger";
+
+/** The longest time from the first failure of a call to its target to its last try: published rows wait for it. */
+const mostRetrySeconds = 30;
+
+/**
+ * The spec of the job, which scores all rows and is published nowhere. No spec can have its name. Without a challenger, it
+ * says where the predictions of an earlier one are.
+ */
+function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
+  const { columns, parquet, postgres } = job.output;
+  return {
+    ...job,
+    name: `${job.name}.challenger`,
+    model: challenger === undefined ? job.model : challengerModel(job.model, challenger),
+    input: { ...job.input, wait: 0, freshness: undefined },
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    output: {
+      columns,
+      lineage: postgres !== undefined && postgres.mode !== "replace",
+      numbered: true,
+      ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${place}` } }),
+      ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
+    },
+  };
+}
+
+/** How the job is opened that scores the same rows with the challenger of a spec. */
+function secondJobOpener(
+  spec: JobSpec,
+  options: SinkOptions,
+  tools: ModelToolsOptions & { readonly log: Log },
+): JobContext["openSecondJob"] {
+  const own = specOf(spec);
+  const debug = (message: string): void => {
+    tools.log.debug(message);
+  };
+  return async () => {
+    const opened = await openSink(own, {
+      ...options,
+      retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
+      // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
+      attempt: { allowDuplicates: true, allowOlder: true },
+      outputPattern: `${options.outputPattern}/${place}`,
+    });
+    const where = challengerPlaces(tools.where);
+    return {
+      spec: own,
+      sink: opened,
+      where,
+      ...challengerTools(spec, { ...tools, where }),
+      record: recordOf(own, { worker: tools.worker }),
+      progress: silentProgress,
+      log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end
+      [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+    };
+  };
+}
+
+export interface RunOptions extends JobOptions {
+  /** The id of a run, in place of its params. */
+  readonly run?: string | undefined;
+}
+
+/** Reads a spec with the params of a run of the job, as `readSpecOfRun`; without an id, with those of the command. */
+export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
+  return run === undefined || options.param.length > 0
+    ? await readSpec(specPath, options)
+    : await readSpecOfRun(specPath, { run, ...options });
+}
+
+/**
+ * Reads a spec with the params of a run of the job, which is looked for at the target. Params of the command only name the
+ * target.
+ * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ */
+export async function readSpecOfRun(
+  specPath: string,
+  { run, ...options }: RunOptions & { readonly run: string },
+): Promise<LoadedSpec> {
+  const loaded = await readSpec(specPath, options, { standIns: "all" });
+  await using job = await openLoaded(loaded, specPath);
+  const runs = await job.sink.history({ job: loaded.spec.name, last: everyRun });
+  const found = runs.find(({ runId }) => runId === run);
+  if (found?.plan === undefined) {
+    const { name, params } = loaded.spec;
+    const [param = "NAME"] = job.dateParam === undefined ? Object.keys(params) : [job.dateParam];
+    throw new JobError(
+      "USAGE",
+      `looking for run ${run}: none of the ${runs.length} runs of ${name} that were found has this id`,
+      {
+        hint: `infer-batch history lists the runs of all dates; to name a run that it does not list, give its params: --param ${param}=…`,
+      },
+    );
+  }
+  const { base, number } = splitRunId(found.runId);
+  const later = runs.map(({ runId }) => splitRunId(runId)).find((one) => one.base === base && one.number > number);
+  if (later !== undefined) {
+    const { decision, verdict } = found;
+    const decided = decision === undefined ? "" : `\n  it was ${decidedText({ decision, verdict })}`;
+    throw new JobError("USAGE", `looking for run ${run}: run ${base}-r${later.number} came after it${decided}`, {
+      hint: "name the later run; infer-batch history says what became of this one",
+    });
+  }
+  const param = paramTexts(found.plan.params);
+  return await readSpec(specPath, { param });
+}

@@ -1,0 +1,301 @@
+import { z } from "../../base/zod.js";
+import {
+  isMlflowUri,
+  isObjectUri,
+  objectUriProblem,
+  otherStoreProblem,
+  parseObjectUri,
+  type StoreScheme,
+} from "./uri.js";
+import { count, duration, name, type Refuse, text } from "./values.js";
+
+/** How a place in a store is reached; credentials come from the environment, never from the spec. */
+export interface StoreSpec {
+  /** URL of a store that is not the one of AWS, Google or Azure. */
+  readonly endpoint?: string | undefined;
+  readonly region?: string | undefined;
+  /** bucket in the path of the URL instead of its host; default: where there is an endpoint. */
+  readonly path_style?: boolean | undefined;
+  readonly request_payer?: "requester" | undefined;
+  /** Limits in seconds. */
+  readonly timeouts?: { readonly connect: number; readonly silence: number; readonly request: number } | undefined;
+}
+
+/** The stores whose paths take a key; all, if it is not named here. */
+const storesOfKeys: Readonly<Record<string, readonly StoreScheme[]>> = {
+  region: ["s3"],
+  path_style: ["s3"],
+  request_payer: ["s3"],
+  sse: ["s3"],
+};
+
+/** Those of `keys` that none of the paths takes, each with what is wrong. */
+export function needlessKeys(keys: readonly string[], paths: readonly string[]): { key: string; message: string }[] {
+  const inStores = paths.filter((path) => isObjectUri(path) && objectUriProblem(path) === undefined);
+  const used = new Set(inStores.map((path) => parseObjectUri(path).scheme));
+  return keys.flatMap((key) => {
+    const stores: readonly StoreScheme[] = storesOfKeys[key] ?? ["s3", "gs", "az"];
+    const written = stores
+      .map((scheme) => `${scheme}://`)
+      .join(", ")
+      .replace(/, (?=[^,]*$)/, " or ");
+    return stores.some((scheme) => used.has(scheme))
+      ? []
+      : [{ key, message: `only a path that starts with ${written} can have this key` }];
+  });
+}
+
+const endpointError = "expected a URL such as http://minio:9000, without user and password";
+
+/** The keys of a place in a store. */
+export const storeKeys = {
+  endpoint: text
+    .refine(isEndpoint, { error: endpointError })
+    .optional()
+    .describe(
+      "For a store: its URL, if it is not the one of AWS, Google or Azure. Default for S3: AWS_ENDPOINT_URL_S3; for Google Cloud Storage: STORAGE_EMULATOR_HOST.",
+    ),
+  region: text
+    .regex(/^[A-Za-z0-9-]+$/, "expected a region such as eu-central-1")
+    .optional()
+    .describe("For S3: region. Default: AWS_REGION, else the profile's region, else us-east-1."),
+  path_style: z
+    .boolean()
+    .optional()
+    .describe(
+      "For S3: true puts the bucket into the path of the URL instead of its host name. Default: true if an endpoint is set.",
+    ),
+  request_payer: z.literal("requester").optional().describe("For S3: requester agrees to pay for the requests."),
+  timeouts: z
+    .strictObject({
+      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: count(1, 3600)
+        .default(20)
+        .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
+      request: count(1, 86_400)
+        .default(300)
+        .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
+    })
+    .optional()
+    .describe("Time limits of requests to a store."),
+};
+
+function isEndpoint(given: string): boolean {
+  try {
+    const { protocol, username, password, search, hash } = new URL(given);
+    return /^https?:$/.test(protocol) && [username, password, search, hash].every((part) => part === "");
+  } catch {
+    return false; // no URL: the schema says what is due
+  }
+}
+
+interface Problem {
+  readonly path: (string | number)[];
+  readonly message: string;
+}
+
+/** A path in the spec. Its type is unknown, because these checks also run on a spec with other problems. */
+interface Given {
+  readonly path: (string | number)[];
+  readonly text: unknown;
+}
+
+/** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
+export function inputProblems(
+  input: StoreSpec & { readonly path: unknown; readonly ready?: unknown },
+  golden: unknown,
+): Problem[] {
+  const listed = [input.path].flat();
+  const paths = listed.map((one, index) => ({
+    path: listed.length === 1 ? ["input", "path"] : ["input", "path", index],
+    text: one,
+  }));
+  const others = [
+    { path: ["input", "ready"], text: input.ready },
+    { path: ["checks", "golden", "path"], text: golden },
+  ];
+  const all = [...paths, ...others];
+  const elsewhere = all.flatMap(({ path, text: given }) => {
+    const message = typeof given === "string" ? otherStoreProblem(given) : undefined;
+    return message === undefined ? [] : [{ path, message }];
+  });
+  if (elsewhere.length > 0) {
+    return elsewhere;
+  }
+  const problems = problemsAt("input", input, all);
+  return problems.length > 0 ? problems : severalStores(all, input.endpoint !== undefined);
+}
+
+/** One store at a time: the keys of the input, such as its endpoint, are those of all its paths. */
+function severalStores(paths: readonly Given[], hasEndpoint: boolean): Problem[] {
+  const inStores = paths.flatMap(({ path, text: given }) => {
+    if (typeof given !== "string" || !isObjectUri(given)) {
+      return [];
+    }
+    const { scheme, bucket } = parseObjectUri(given);
+    // An endpoint is that of one account.
+    const store = scheme === "az" && hasEndpoint ? `az://${bucket.split("/")[0]}` : `${scheme}://`;
+    return [{ path, store }];
+  });
+  const [first] = inStores;
+  const other = inStores.find(({ store }) => store !== first?.store);
+  return first === undefined || other === undefined
+    ? []
+    : [
+        {
+          path: other.path,
+          message: `expected a path on a disk or in the same store as ${first.path.join(".")}, which starts with ${first.store}`,
+        },
+      ];
+}
+
+/** Checks the place of the model. */
+export function modelProblems(model: StoreSpec & { readonly path?: unknown }): Problem[] {
+  // MLflow's files may be in S3.
+  return typeof model.path === "string" && isMlflowUri(model.path)
+    ? []
+    : problemsAt("model", model, [{ path: ["model", "path"], text: model.path }]);
+}
+
+/** Paths that are wrong, and keys that none of the paths takes. */
+function problemsAt(key: string, place: StoreSpec, paths: readonly Given[]): Problem[] {
+  const wrong = paths.flatMap(({ path, text: given }) => {
+    const message = typeof given === "string" && isObjectUri(given) ? objectUriProblem(given) : undefined;
+    return message === undefined ? [] : [{ path, message }];
+  });
+  if (wrong.length > 0) {
+    return wrong;
+  }
+  const keys = Object.keys(storeKeys).filter((one) => place[one as keyof StoreSpec] !== undefined);
+  const given = paths.flatMap(({ text: path }) => (typeof path === "string" ? [path] : []));
+  return needlessKeys(keys, given).map((needless) => ({ path: [key, needless.key], message: needless.message }));
+}
+
+export interface InputSpec extends StoreSpec {
+  /** Files or globs, relative to the spec's folder, or in a store of objects. */
+  readonly path: readonly string[];
+  readonly format?: "parquet" | "arrow" | undefined;
+  /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
+  readonly ready?: string | undefined;
+  /** Seconds that an attempt waits for its input before exit code 75. It may differ between attempts. */
+  readonly wait?: number | undefined;
+  /** The fewest rows. With fewer, a run ends with exit code 75. */
+  readonly min_rows: number;
+  /** How old the input may be when a run is planned; undefined: any age. */
+  readonly freshness?: FreshnessSpec | undefined;
+  /** Types of values from Hive folder names (`dt=2026-01-31/`). Default: text. */
+  readonly partitions: Readonly<Record<string, PartitionType>>;
+  /** Computed columns: row-wise SQL over the shard's columns. */
+  readonly columns: Readonly<Record<string, string>>;
+  /** Row filter: SQL that is true for the rows to be scored. */
+  readonly where?: string | undefined;
+  /** How shards are checked. It may differ between attempts. */
+  readonly verify: "pinned" | "full";
+  /** The folder for bytes from a store until they are read, and its size. It may differ between attempts. */
+  readonly spool: { readonly path?: string | undefined; readonly max_mb: number };
+}
+
+interface FreshnessSpec {
+  readonly column: string;
+  /** A limit in seconds. The run warns if the newest value is older. */
+  readonly warn_after?: number | undefined;
+  /** A limit in seconds. The run ends with exit code 75 if the newest value is older. */
+  readonly error_after?: number | undefined;
+}
+
+export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
+
+const freshness = z
+  .strictObject({
+    column: text.describe(
+      "Date or timestamp column of the input, or of its folder names. Planning reads this column of all rows.",
+    ),
+    warn_after: duration
+      .optional()
+      .describe(
+        "Warn if the newest value is older than this at the end of the logical date, or now if that is earlier.",
+      ),
+    error_after: duration
+      .optional()
+      .describe(
+        "If the newest value is older, the input is not ready: the run waits as input.wait says, or ends with exit code 75.",
+      ),
+  })
+  .refine(({ warn_after: warn, error_after: error }) => warn !== undefined || error !== undefined, {
+    error: "expected warn_after, error_after or both",
+  })
+  .refine(({ warn_after: warn = 0, error_after: error = Number.POSITIVE_INFINITY }) => warn <= error, {
+    error: "warn_after is longer than error_after, so it never applies",
+  }) satisfies z.ZodType<FreshnessSpec>;
+
+/** `input` of a spec. */
+export const input = z.strictObject({
+  path: z
+    .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
+    .transform((value) => (typeof value === "string" ? [value] : value))
+    .describe(
+      "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
+    ),
+  format: z
+    .enum(["parquet", "arrow"])
+    .optional()
+    .describe("File format. Default: Arrow for names that end in .arrow, .arrows, .feather or .ipc, else Parquet."),
+  ready: text
+    .optional()
+    .describe(
+      "Marker file that is written when the input is complete. While it is missing, the run ends with exit code 75, or waits as input.wait says.",
+    ),
+  wait: duration
+    .optional()
+    .describe(
+      "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
+    ),
+  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+    .default(1)
+    .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
+  freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
+  partitions: z
+    .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
+    .default({})
+    .describe(
+      "Types of the columns in Hive folder names, such as dt: date. Default: text. A column of the same name in the file takes precedence.",
+    ),
+  columns: z
+    .record(name, text)
+    .default({})
+    .describe(
+      "Computed columns: DuckDB SQL over the columns of one row, such as amount_log: ln(1 + amount). ${name} stands for a param as a text value, without quotes.",
+    ),
+  where: text
+    .optional()
+    .describe("Row filter: DuckDB SQL over the columns of one row. Rows for which it is not true are not scored."),
+  verify: z
+    .enum(["pinned", "full"])
+    .default("pinned")
+    .describe(
+      "pinned checks that size and modification time (in a store: the ETag or generation) of each shard stay as planned. full also checks its sha256 and the page checksums.",
+    ),
+  ...storeKeys,
+  spool: z
+    .strictObject({
+      path: text
+        .optional()
+        .describe(
+          "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
+        ),
+      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
+    })
+    .prefault({})
+    .describe("For input in a store: where fetched bytes are kept until they are read."),
+}) satisfies z.ZodType<InputSpec>;
+
+/** SQL does not tell names by case. */
+export function checkColumnNames({ columns }: Pick<InputSpec, "columns">, refuse: Refuse): void {
+  const seen = new Set<string>();
+  for (const column of Object.keys(columns)) {
+    if (seen.has(column.toLowerCase())) {
+      refuse(["input", "columns", column], `column \`${column}\` is computed twice (case does not count)`);
+    }
+    seen.add(column.toLowerCase());
+  }
+}

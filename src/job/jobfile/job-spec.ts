@@ -1,0 +1,425 @@
+import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
+import { JobError } from "../../base/errors.js";
+import { z } from "../../base/zod.js";
+import { type ChecksSpec, checkChecks, checks } from "./checks-spec.js";
+import { type EngineSpec, engine } from "./engine-spec.js";
+import { type InputSpec, checkColumnNames, input, inputProblems, modelProblems } from "./input-spec.js";
+import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
+import {
+  type TargetSpecs,
+  checkParquet,
+  checkPostgres,
+  parquetOutput,
+  postgresOutput,
+  splitTable,
+} from "./output-spec.js";
+import { type ReportSpec, report } from "./report-spec.js";
+import { type Refuse, autoOrCount, checking, count, isTimeZone, showFound } from "./values.js";
+
+/** Rows whose key, features and model are those of an earlier run take its predictions. */
+interface ReuseSpec {
+  /** Output columns that together name a row. */
+  readonly key: readonly string[];
+}
+
+const reuse = z.strictObject({
+  key: z
+    .array(z.string())
+    .min(1)
+    .describe("Columns of output.columns, by their names in the output, that together name a row."),
+}) satisfies z.ZodType<ReuseSpec>;
+
+const plainParam = { type: ["string", "number", "boolean"] };
+
+function typedParam(type: string, more: Readonly<Record<string, object>> = {}): object {
+  return {
+    type: "object",
+    properties: { type: { const: type }, ...more, default: plainParam },
+    required: ["type", ...Object.keys(more)],
+    additionalProperties: false,
+  };
+}
+
+/** The JSON Schema of a param's value. The loader reads any plain value as text. */
+const paramJsonSchema = {
+  anyOf: [
+    plainParam,
+    typedParam("date"),
+    typedParam("integer"),
+    typedParam("enum", { values: { type: "array", minItems: 1, items: plainParam } }),
+  ],
+};
+
+/** Version 1 of the job spec; keys are those of the YAML. */
+export interface JobSpec {
+  readonly version: 1;
+  /** `[a-z0-9][a-z0-9-]*`; the first part of every run id. */
+  readonly name: string;
+  /** IANA name: the zone of `${today}` and of date expressions. */
+  readonly timezone: string;
+  /** Resolved, in spec order. They identify the run, so they are never secrets. */
+  readonly params: Readonly<Record<string, string>>;
+  readonly input: InputSpec;
+  readonly model: ModelSpec;
+  /** A model that scores the same rows, and whose predictions are not published. Default: there is none. */
+  readonly challenger?: ChallengerSpec | undefined;
+  readonly engine: EngineSpec;
+  readonly output: OutputSpec;
+  /** Rows a span; fixed in the plan by its writer. */
+  readonly commit_rows: number | "auto";
+  readonly on_bad_row: "fail" | "reject";
+  /** A share of the planned rows ("0.1%"), or a count. */
+  readonly max_rejects: number | string;
+  readonly retry: { readonly max_seconds: number };
+  /** Default: nothing is checked, and no run is held. */
+  readonly checks?: ChecksSpec | undefined;
+  /** Default: all rows are scored. */
+  readonly reuse?: ReuseSpec | undefined;
+  readonly report: ReportSpec;
+}
+
+interface OutputSpec extends TargetSpecs {
+  /** Input columns carried through. */
+  readonly columns: readonly string[];
+  readonly lineage: boolean;
+  /** Adds the number of each row in the run, as the run that is compared with this one needs it. No spec says so. */
+  readonly numbered?: true | undefined;
+}
+
+/** A column, or a field of a struct column; its dots become `_` in the output. */
+const columnPath = z
+  .string()
+  .regex(
+    /^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.]{0,62}$/,
+    "expected a column, or column.field, of letters, digits and _, at most 63",
+  );
+
+const output = z.strictObject({
+  columns: z
+    .array(columnPath)
+    .default([])
+    .describe("Input columns that are copied to the output, with type and value unchanged."),
+  lineage: z.boolean().default(false).describe("true adds the columns run_id, model_sha256 and scored_at."),
+  parquet: parquetOutput.optional(),
+  postgres: postgresOutput.optional(),
+}) satisfies z.ZodType<OutputSpec>;
+
+const rejectLimitError = "expected a count, or a percentage such as 0.1%";
+const rejectLimit = z.union(
+  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  { error: rejectLimitError },
+);
+
+const job = z.strictObject({
+  version: z.literal(1).describe("Version of the job spec format."),
+  name: z
+    .string()
+    .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected lower-case letters, digits and -, at most 63")
+    .describe("Name of the job. Each run id starts with it."),
+  timezone: z
+    .string()
+    .refine(isTimeZone, {
+      error: "expected an IANA time zone such as Europe/Berlin",
+      params: showFound,
+    })
+    .default("UTC")
+    .describe(
+      "IANA time zone of ${today}, ${yesterday} and ${hour}, and of expressions that extract a date or a time of day from a timestamp with time zone.",
+    ),
+  params: z
+    .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
+    .default({})
+    .describe(
+      'Values for ${name} in the rest of the spec; --param name=value overrides one. A param can have a type, which checks its value: ds: { type: date, default: "${today}" }, top: { type: integer, default: 7 }, region: { type: enum, values: [EU, US] }; without default, --param must give the value. Params identify the run and are logged: never put a secret here.',
+    ),
+  input,
+  model,
+  challenger: challenger
+    .optional()
+    .describe(
+      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
+    ),
+  engine: engine.prefault({}),
+  output,
+  commit_rows: autoOrCount(1, 100_000_000)
+    .default("auto")
+    .describe(
+      "Rows in a span: they are committed together. auto takes 262,144, or fewer where rows are wide or the model is slow.",
+    ),
+  on_bad_row: z
+    .enum(["fail", "reject"])
+    .default("fail")
+    .describe(
+      "What happens to a row that cannot be scored. fail ends the run with exit code 65; reject sets the row aside, in _rejects/ or in infer_batch.rejects.",
+    ),
+  max_rejects: rejectLimit
+    .optional()
+    .describe(
+      "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows, which allows at least one row unless it is 0%. More end the run with exit code 65.",
+    ),
+  retry: z
+    .strictObject({
+      max_seconds: count(0, 86_400)
+        .default(300)
+        .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),
+    })
+    .prefault({}),
+  checks: checks
+    .optional()
+    .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
+  reuse: reuse
+    .optional()
+    .describe(
+      "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
+    ),
+  report: report.prefault({}),
+});
+
+type GivenJob = z.output<typeof job>;
+
+const named = job.superRefine(
+  checking((spec: GivenJob, refuse) => {
+    checkOutputNames(spec, refuse);
+    checkReferences(spec, refuse);
+    checkColumnNames(spec.input, refuse);
+    checkPlaces(spec, refuse);
+  }),
+);
+const schema = named.superRefine(checking(checkTarget)).transform(withDefaults) satisfies z.ZodType<JobSpec>;
+const pipeSchema = named.transform(withDefaults) satisfies z.ZodType<JobSpec>;
+
+/**
+ * Fills in defaults that depend on other keys. Where checks hold a run with too many rejects, a person decides in place of
+ * the default limit. A challenger that took fewer rows than the champion would be compared on those only.
+ */
+function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.output<typeof job>): JobSpec {
+  const { cast, missing } = spec.model;
+  return {
+    ...spec,
+    max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%"),
+    ...(other && { challenger: { ...other, cast: other.cast ?? cast, missing: other.missing ?? missing } }),
+  };
+}
+
+/** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
+const longestName = 63 - "_challenger".length;
+
+function checkTarget(spec: GivenJob, refuse: Refuse): void {
+  const { parquet, postgres, columns } = spec.output;
+  const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
+  if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
+    const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
+    refuse(["challenger"], message);
+  }
+  if (
+    spec.challenger !== undefined &&
+    postgres !== undefined &&
+    splitTable(postgres.table).table.length > longestName
+  ) {
+    const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
+    refuse(["challenger"], message);
+  }
+  if ((parquet === undefined) === (postgres === undefined)) {
+    refuse(["output"], "expected exactly one of parquet and postgres");
+  }
+  if (postgres !== undefined) {
+    checkPostgres(postgres, columns, spec.model.outputs, refuse);
+  }
+  if (spec.checks !== undefined) {
+    checkChecks(spec.checks, postgres?.mode, spec.params, refuse);
+  }
+  if (spec.checks?.golden !== undefined && spec.model.prompt !== undefined) {
+    refuse(["checks", "golden"], "golden rows of a language model would be paid for in each attempt");
+  }
+  if (spec.reuse !== undefined) {
+    checkReuse(spec.reuse, spec.output, refuse);
+  }
+}
+
+function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {
+  const carried = new Set(columns.map((column) => column.replaceAll(".", "_")));
+  for (const [index, column] of key.entries()) {
+    if (!carried.has(column)) {
+      refuse(["reuse", "key", index], `column \`${column}\` is not in output.columns, which must have it`);
+    }
+  }
+  if (new Set(key).size < key.length) {
+    refuse(["reuse", "key"], "a column is named twice");
+  }
+  if (postgres?.mode === "append" && !lineage) {
+    const message =
+      "mode append keeps the rows of all runs in one table: set output.lineage to true, which tells them apart";
+    refuse(["reuse"], message);
+  }
+}
+
+function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
+  for (const { path, message } of [...inputProblems(from, given?.golden?.path), ...modelProblems(by)]) {
+    refuse(path, message, showFound);
+  }
+  if (parquet !== undefined) {
+    checkParquet(parquet, refuse);
+  }
+}
+
+/** Output columns come from two lists; names are unique ignoring case, since Postgres and Hive fold it. */
+function checkOutputNames(spec: GivenJob, refuse: Refuse): void {
+  const seen = new Set<string>();
+  const add = (column: string, path: (string | number)[]): void => {
+    if (seen.has(column.toLowerCase())) {
+      refuse(path, `output column \`${column}\` is named twice (case does not count)`);
+    }
+    seen.add(column.toLowerCase());
+  };
+  for (const { name: column } of spec.output.lineage ? lineageColumns : []) {
+    add(column, ["output", "lineage"]);
+  }
+  if (spec.reuse !== undefined) {
+    add(reuseColumn.name, ["reuse"]);
+  }
+  for (const [index, column] of spec.output.columns.entries()) {
+    add(column.replaceAll(".", "_"), ["output", "columns", index]);
+  }
+  for (const key of ["outputs", "response"] as const) {
+    for (const column of Object.keys(spec.model[key] ?? {})) {
+      add(column, ["model", key, column]);
+    }
+  }
+}
+
+function checkReferences(spec: GivenJob, refuse: Refuse): void {
+  for (const key of ["model", "challenger"] as const) {
+    for (const [column, reference] of Object.entries(spec[key]?.outputs ?? {})) {
+      if (parseOutputReference(reference) === undefined) {
+        refuse([key, "outputs", column], "expected a tensor's name or name[index]", showFound);
+      }
+    }
+  }
+}
+
+function isPercentage(given: string): boolean {
+  const [, number] = /^(\d{1,3}(?:\.\d{1,6})?)%$/.exec(given) ?? [];
+  return number !== undefined && Number(number) <= 100;
+}
+
+export type SpecIssue = z.core.$ZodIssue;
+
+/**
+ * Checks plain data against version 1. Returns the spec, frozen all the way down, or what is wrong with it.
+ * @param pipe it needs no target
+ */
+export function checkSpec(
+  raw: unknown,
+  { pipe = false }: { readonly pipe?: boolean | undefined } = {},
+): { spec: JobSpec } | { issues: readonly SpecIssue[] } {
+  const result = (pipe ? pipeSchema : schema).safeParse(raw);
+  return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
+}
+
+/** JSON Schema (draft 2020-12) of the same definition, of a spec whose `${…}` are filled in. */
+export function specJsonSchema(): object {
+  const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
+  const params = typeof properties?.["params"] === "object" ? properties["params"] : {};
+  return {
+    ...rest,
+    // The loader takes any plain value of a param as text, and that of a typed one from its default.
+    properties: {
+      ...properties,
+      params: { ...params, additionalProperties: paramJsonSchema },
+    },
+    title: "infer-batch job spec, version 1",
+  };
+}
+
+function deepFreeze<T>(value: T): T {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    for (const child of Object.values(value)) {
+      deepFreeze(child);
+    }
+  }
+  return value;
+}
+
+/** The pattern of a text that contains `${…}`. */
+const template = String.raw`\$\{.+\}`;
+
+/** Keywords of JSON Schema whose value is a schema, a list of schemas or a mapping to schemas that values must match. */
+const nested = new Set(["properties", "additionalProperties", "items", "prefixItems", "anyOf", "oneOf", "allOf"]);
+
+/**
+ * Returns the JSON Schema (draft 2020-12) for editors. An editor sees a spec before `${…}` is filled in, so the schema
+ * also allows a text with `${…}` where a pattern or an enumeration restricts a value. Keys must not contain `${…}`.
+ */
+export function editorSchema(): object {
+  return withTemplates(specJsonSchema()) as object;
+}
+
+function withTemplates(node: unknown): unknown {
+  if (typeof node !== "object" || node === null) {
+    return node;
+  }
+  if (Array.isArray(node)) {
+    return node.map(withTemplates);
+  }
+  const inner = Object.entries(node).map(([keyword, value]: [string, unknown]): [string, unknown] => [
+    keyword,
+    keyword === "properties" ? eachValue(value) : nested.has(keyword) ? withTemplates(value) : value,
+  ]);
+  const { enum: names, ...rest } = Object.fromEntries(inner);
+  if (rest["type"] !== "string") {
+    return Object.fromEntries(inner);
+  }
+  if (names !== undefined) {
+    return { ...rest, anyOf: [{ enum: names }, { pattern: template }] };
+  }
+  return typeof rest["pattern"] === "string" ? { ...rest, pattern: `${rest["pattern"]}|${template}` } : rest;
+}
+
+/** Adds templates to the schema of each property. A property may have the name of a keyword, such as `enum`. */
+function eachValue(properties: unknown): unknown {
+  return typeof properties !== "object" || properties === null
+    ? properties
+    : Object.fromEntries(Object.entries(properties).map(([name, value]) => [name, withTemplates(value)]));
+}
+
+type KeySpec = Pick<JobSpec, "checks" | "output" | "reuse">;
+
+interface Candidate {
+  readonly from: string;
+  readonly columns: readonly string[];
+}
+
+/** The row keys that the spec declares, each with the setting that declares it. */
+function candidates(spec: KeySpec): readonly Candidate[] {
+  return [
+    { from: "output.postgres.key", columns: spec.output.postgres?.key ?? [] },
+    { from: "checks.unique", columns: spec.checks?.unique ?? [] },
+    { from: "reuse.key", columns: spec.reuse?.key ?? [] },
+  ].filter(({ columns }) => columns.length > 0);
+}
+
+/**
+ * Returns the columns that identify a row of the output. The key of the table comes first because the database enforces
+ * it; the other keys are only declared. Without a key, returns `output.columns`, which may be empty.
+ */
+export function usualKey(spec: KeySpec): readonly string[] {
+  return candidates(spec)[0]?.columns ?? spec.output.columns;
+}
+
+/**
+ * Returns the key column for a text file of values: the only single-column key in the spec. Without one, returns
+ * `usualKey`. Two different candidates are an error, because erased rows cannot be recovered.
+ * @throws JobError USAGE if the spec has different single-column keys
+ */
+export function keyOfValues(spec: KeySpec): readonly string[] {
+  const single = candidates(spec).filter(({ columns }) => columns.length === 1);
+  const names = [...new Set(single.map(({ columns }) => String(columns[0])))];
+  if (names.length > 1) {
+    const found = single.map(({ columns, from }) => `${columns.join()} (${from})`).join(" or ");
+    throw new JobError("USAGE", `reading the keys: they may be values of ${found}`, {
+      hint: `name the column: ${names.map((column) => `--key ${column}`).join(" or ")}`,
+    });
+  }
+  return names.length === 1 ? names : usualKey(spec);
+}

@@ -1,0 +1,237 @@
+import { readFileSync, statSync } from "node:fs";
+import { open, readdir } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import type { DiffSide } from "../run/diff.js";
+import type { SpecContext } from "./jobfile/fill-document.js";
+import { type LoadedSpec, loadSpec } from "./jobfile/load.js";
+import { secretFile } from "./jobfile/secrets.js";
+import { diskErrors } from "../stores/disk.js";
+import { errnoOf, type ErrorCode, JobError, messageOf } from "../base/errors.js";
+
+/** Errors of a file name that a user gave; names that the sink makes do not meet them. */
+const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>> = {
+  ENOENT: { code: "FILE_MISSING", found: "there is no such file or folder" },
+  EISDIR: { code: "FILE_MISSING", found: "it is a folder" },
+  ENOTDIR: { code: "FILE_MISSING", found: "a folder above it is a file" },
+  ENAMETOOLONG: { code: "FILE_MISSING", found: "the name is too long" },
+  ELOOP: { code: "FILE_MISSING", found: "its links lead in a circle" },
+};
+
+/**
+ * Returns the error to show for a failed call on a file that a user named in an argument, an option or the spec. Errors
+ * that another name would not avoid (a full or failing disk, too many open files) are temporary.
+ * @param hint what to do if the name is wrong
+ * @returns `error` itself if it is no system error
+ */
+export function fileError(doing: string, error: unknown, hint: string): unknown {
+  const errno = errnoOf(error);
+  if (error instanceof JobError || errno === undefined) {
+    return error;
+  }
+  const { code, found, remedy } = explained(errno, hint, "run the same command again");
+  return new JobError(code, `${doing}: ${found}`, { hint: remedy, cause: error });
+}
+
+/** Says in one line why a file that a user named could not be written. @param hint what to do if the name is wrong */
+export function failureText(error: unknown, hint: string): string {
+  const errno = errnoOf(error);
+  if (error instanceof JobError || errno === undefined) {
+    return messageOf(error);
+  }
+  const { found, remedy } = explained(errno, hint, hint);
+  return `${found}; ${remedy}`;
+}
+
+/** @param unknown what to do about an error that is not known */
+function explained(
+  errno: string,
+  hint: string,
+  unknown: string,
+): { readonly code: ErrorCode; readonly found: string; readonly remedy: string } {
+  const known = ofGivenNames[errno] ?? diskErrors[errno];
+  if (known === undefined) {
+    return { code: "DISK", found: errno, remedy: unknown };
+  }
+  const { code, found } = known;
+  const ofDisk = code === "DISK" ? diskErrors[errno]?.hint : undefined;
+  return { code, found: `${found} (${errno})`, remedy: ofDisk ?? hint };
+}
+
+/**
+ * Reads at most the first `limitBytes` of a file or pipe as text, also if it never ends, as `/dev/zero`.
+ * @throws system errors
+ */
+export async function readStart(path: string, limitBytes: number): Promise<string> {
+  await using file = await open(path);
+  const bytes = Buffer.alloc(limitBytes);
+  let length = 0;
+  while (length < limitBytes) {
+    const { bytesRead } = await file.read(bytes, length, limitBytes - length, null); // a pipe has no positions
+    if (bytesRead === 0) {
+      break;
+    }
+    length += bytesRead;
+  }
+  return bytes.toString("utf8", 0, length);
+}
+
+/**
+ * Reads a whole text file that the spec names.
+ * @param key the key as messages name it
+ * @throws JobError FILE_MISSING, PERMISSION, DISK; SPEC_INVALID for a file that is too large
+ */
+export async function readGivenText(
+  path: string,
+  { key, limitBytes }: { key: string; limitBytes: number },
+): Promise<string> {
+  const doing = `reading ${key}: ${path}`;
+  const hint = "name a file that this user can read; paths are relative to the spec's folder";
+  const text = await readStart(path, limitBytes + 1).catch((error: unknown) => {
+    throw fileError(doing, error, hint);
+  });
+  if (Buffer.byteLength(text) > limitBytes) {
+    throw new JobError("SPEC_INVALID", `${doing}: it has more than ${limitBytes / 1024 / 1024} MiB`, { hint });
+  }
+  return text;
+}
+
+/** Longer than any password, token or URL. */
+const secretLimitBytes = 64 * 1024;
+
+/**
+ * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
+ * newline at its end. No message quotes it. `folder`: the spec's; `key`: as messages name it, with its place.
+ * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
+ */
+export async function readSecret(
+  value: string,
+  { folder, key }: { readonly folder: string; readonly key: string },
+): Promise<string> {
+  const path = secretFile(value);
+  if (path === undefined) {
+    return value;
+  }
+  const doing = `reading ${key}: ${path}`;
+  const hint = "${file:PATH} names a file that this user can read; paths are relative to the spec's folder";
+  const text = await readStart(resolve(folder, path), secretLimitBytes + 1).catch((error: unknown) => {
+    throw fileError(doing, error, hint);
+  });
+  if (Buffer.byteLength(text) > secretLimitBytes) {
+    throw new JobError("SPEC_INVALID", `${doing}: it has more than ${secretLimitBytes / 1024} KiB`, { hint });
+  }
+  const secret = text.replace(/\r?\n$/, "");
+  if (secret === "" || secret.includes("\0")) {
+    const found = secret === "" ? "it is empty" : "it is no text";
+    throw new JobError("SPEC_INVALID", `${doing}: ${found}`, { hint: "write the secret into it, and nothing else" });
+  }
+  return secret;
+}
+
+export interface JobOptions {
+  /** `name=value` each. */
+  readonly param: readonly string[];
+}
+
+const specLimitBytes = 1024 * 1024;
+
+/** Ids of runs, which some people give in place of a spec. */
+const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
+
+/**
+ * Reads and checks a spec.
+ * @param how `pipe`: its rows come and go through a pipe. `standIns`: params without a value get a placeholder, so that runs with any value are found
+ */
+export async function readSpec(
+  path: string,
+  options: JobOptions,
+  how: Pick<SpecContext, "pipe" | "standIns"> = {},
+): Promise<LoadedSpec> {
+  return (await readSpecOnce(path, options, how))({});
+}
+
+/** Checks a spec with several sets of params, all at the same moment. */
+export type LoadWith = (params: Readonly<Record<string, string>>) => LoadedSpec;
+
+/** Reads a spec once, for runs with different params. `param` holds for all of them. */
+export async function readSpecOnce(
+  path: string,
+  { param }: JobOptions,
+  how: Pick<SpecContext, "pipe" | "standIns"> = {},
+): Promise<LoadWith> {
+  const text = await readText(path);
+  const given = parseParams(param);
+  const context = { ...how, file: path, env: process.env, nowMs: Date.now(), readFile: readerRelativeTo(path) };
+  return (params) => loadSpec(text, { ...context, params: { ...given, ...params } });
+}
+
+function readerRelativeTo(specPath: string): (path: string, place: string) => string {
+  return (path, place) => {
+    const doing = `reading ${place}: ${path}`;
+    try {
+      const file = resolve(dirname(specPath), path);
+      if (statSync(file).size > specLimitBytes) {
+        throw new JobError("SPEC_INVALID", `${doing}: it has more than ${specLimitBytes} bytes`, {
+          hint: "a prompt is a few pages of text; is this the right file?",
+        });
+      }
+      return readFileSync(file, "utf8");
+    } catch (cause) {
+      throw fileError(doing, cause, "a text file that this user can read; paths are relative to the spec's folder");
+    }
+  };
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return requireText(path, await readStart(path, specLimitBytes));
+  } catch (cause) {
+    const hint = runIdForm.test(path)
+      ? `that is a run id; give the job spec first, a YAML file. status, stats, rejects, diff, approve and discard then take the id: infer-batch status job.yaml --run ${path}`
+      : "the first argument is the job spec, a YAML file this user can read";
+    throw fileError(`reading ${path}`, cause, hint);
+  }
+}
+
+/** Refuses a file of rows, which some people give in place of a spec. @throws JobError SPEC_INVALID */
+function requireText(path: string, text: string): string {
+  const [, kind] = /^(PAR1|ARROW1)/.exec(text) ?? [];
+  if (kind === undefined) {
+    return text;
+  }
+  const found = kind === "PAR1" ? "a Parquet file" : "an Arrow file";
+  throw new JobError("SPEC_INVALID", `reading ${path}: it is ${found}, not a job spec`, {
+    hint: "the first argument is the job spec, a YAML file, which names its input; infer-batch init writes one",
+  });
+}
+
+function parseParams(given: readonly string[]): Record<string, string> {
+  const params = new Map<string, string>();
+  for (const text of given) {
+    const at = text.indexOf("=");
+    if (at <= 0) {
+      throw new JobError("USAGE", `reading --param ${text}: expected name=value`, {
+        hint: "such as --param ds=2026-01-31",
+      });
+    }
+    params.set(text.slice(0, at), text.slice(at + 1));
+  }
+  return Object.fromEntries(params);
+}
+
+/** Finds the Parquet files directly in a folder. @throws JobError FILE_MISSING, USAGE where there is none */
+export async function parquetFolder(given: string): Promise<DiffSide> {
+  const folder = resolve(given);
+  const names = await readdir(folder).catch((cause: unknown) => {
+    throw fileError(`reading ${given}`, cause, "name a folder with Parquet files that this user can read");
+  });
+  const paths = names.filter((name) => name.endsWith(".parquet")).map((name) => join(folder, name));
+  if (paths.length === 0) {
+    throw new JobError("USAGE", `reading ${given}: no file in it ends in .parquet`);
+  }
+  return { name: given, rows: { folder, groups: oneGroup(paths) } };
+}
+
+/** Files that are read together. */
+export async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
+  yield await Promise.resolve(paths);
+}

@@ -1,0 +1,64 @@
+import { Worker } from "node:worker_threads";
+import { notifyServer, untilExit } from "../../base/rpc.js";
+import type { SessionProtocol } from "./protocol.js";
+
+/** Threads that load ONNX Runtime and then wait for a model. */
+export interface EarlyThreads extends AsyncDisposable {
+  /** How many threads are still waiting. */
+  readonly count: number;
+  /** Hands over a waiting thread, else a new one. The caller owns it from now on. */
+  take(): Worker;
+}
+
+/** More threads are rarely needed at once. */
+const mostThreads = 4;
+
+/**
+ * Starts threads before the model is known, one for each other core, since loading takes a while. An unused thread does
+ * not keep the process alive.
+ * @param entry the file that the threads run
+ */
+export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
+  const count = Math.min(Math.max(1, cores - 1), mostThreads);
+  const waiting = new Map(
+    Array.from({ length: count }, () => {
+      const worker = startThread(entry);
+      worker.unref();
+      return [worker, untilExit(worker)];
+    }),
+  );
+  for (const [worker, end] of waiting) {
+    void end.then(() => waiting.delete(worker)); // starting another one reports why
+  }
+  return {
+    get count() {
+      return waiting.size;
+    },
+    take() {
+      const [worker] = waiting.keys();
+      if (worker === undefined) {
+        return startThread(entry);
+      }
+      waiting.delete(worker);
+      worker.ref();
+      return worker;
+    },
+    async [Symbol.asyncDispose]() {
+      // Not `terminate`: Node aborts the process when a thread is torn down that is loading a native library.
+      for (const worker of waiting.keys()) {
+        worker.ref();
+        notifyServer<SessionProtocol>(worker, "close");
+      }
+      await Promise.all(waiting.values());
+    },
+  };
+}
+
+/** Starts a thread that loads ONNX Runtime. @param entry the file that it runs */
+export function startThread(entry: URL): Worker {
+  // The native library reads this when it loads. A scoring job sends nothing to places that its spec does not name.
+  process.env["ORT_DISABLE_TELEMETRY"] = "1";
+  // Each session's tokenizer has one thread, as the session has.
+  process.env["TOKENIZERS_PARALLELISM"] ??= "false";
+  return new Worker(entry, { name: "onnxruntime" });
+}

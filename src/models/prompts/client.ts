@@ -1,0 +1,361 @@
+import type { AnswerFault } from "../../columns/types.js";
+import { assertNever, JobError } from "../../base/errors.js";
+import { createCondition } from "../../base/promises.js";
+import { costOf, type Price, type ServerTraffic, type SpendingLimits, type TokenCount } from "../engine.js";
+import { encodedRequest, MalformedAnswer, ServerFault } from "../served/protocol.js";
+import {
+  type ModelServers,
+  type Refusal,
+  refusalKind,
+  refusalOf,
+  saidIn,
+  serverText,
+  urlAt,
+} from "../served/server.js";
+import {
+  openAsking,
+  post,
+  type RefusedRows,
+  refuseOverload,
+  type Turn,
+  usualAnswerBytes,
+  wasUnsent,
+} from "../served/turns.js";
+import { type AskedPrompt, type ModelAnswer, type PromptTask, readAnswerBody, type RequestForm } from "./task.js";
+
+/** What became of a request, after retries. */
+export type Asked =
+  | { readonly kind: "answered"; readonly answer: ModelAnswer }
+  | RefusedRows
+  /** The server may take the request in another form. `message`: what it says of this one */
+  | { readonly kind: "form"; readonly form: RequestForm; readonly message: string };
+
+export interface PromptRequest {
+  readonly asked: AskedPrompt;
+  readonly form: RequestForm;
+  /** Waits until the budget covers the request: once more where an answer was lost. */
+  readonly ready: Reservation["ready"];
+  /** Called when its answer was lost: it may have been paid for. */
+  readonly onLost: () => void;
+  /** The most tokens that it takes, as a server counts them before it answers. */
+  readonly tokens: number;
+}
+
+/** A small request of no row, which costs next to nothing: its answer shows that a server works. */
+export interface ControlRequest {
+  readonly asked: AskedPrompt;
+  /** Called when its answer was lost. */
+  readonly onLost: () => void;
+  /** Counts its answer. @throws JobError DISK */
+  readonly answered: (answer: ModelAnswer) => void;
+}
+
+/** Sends prompts. */
+export interface PromptClient {
+  readonly traffic: ServerTraffic;
+  /**
+   * Sends a request until it is answered or refused.
+   * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
+   */
+  ask(request: PromptRequest): Promise<Asked & { readonly ms: number }>;
+  /** Ends all requests with the first error that ends the attempt: each of them would cost money. */
+  stop(error: unknown): void;
+}
+
+/** Failures of servers on a row, before it may be the row that makes them fail. */
+const faultsOfRow = 5;
+/** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
+const equalRefusals = 20;
+
+export function openPromptClient(
+  kind: PromptTask["kind"],
+  servers: ModelServers,
+  openControl: () => ControlRequest,
+): PromptClient {
+  const asking = openAsking(servers, "asking", true);
+  /** How often the server refused a row before it answered any, by what it said. */
+  const refusals = new Map<string, number>();
+
+  const postTo = ({ server }: Turn, { body }: AskedPrompt): ReturnType<typeof post> => {
+    const url = urlAt(server, kind === "embedding" ? "/embeddings" : "/chat/completions");
+    const encoded = encodedRequest([body], { "content-type": "application/json" });
+    return post(server, url, encoded, { mayResend: false, mostBytes: usualAnswerBytes });
+  };
+
+  /** @throws JobError MODEL_INVALID if each of the first requests was refused, for the same reason */
+  const countRefusal = (doing: string, message: string, hint: string): void => {
+    const count = asking.answers > 0 ? 0 : (refusals.get(message) ?? 0) + 1;
+    refusals.set(message, count);
+    if (count >= equalRefusals) {
+      const all = `${doing}: none of the first ${count} requests has a result: ${message}`;
+      throw new JobError("MODEL_INVALID", all, { hint });
+    }
+  };
+
+  const send = async (request: PromptRequest, turn: Turn): Promise<Asked> => {
+    const doing = `asking ${serverText(turn.server)}`;
+    const received = await postTo(turn, request.asked).catch((error: unknown) => {
+      noteLost(request, error);
+      throw error;
+    });
+    const { status, headers, body } = received;
+    turn.heard(headers);
+
+    if (status !== 200) {
+      const refusal = { status, headers, said: received.said() };
+      const found = refusalOfPrompt(refusal, request.form);
+      switch (found.kind) {
+        case "row":
+          if (found.reason === undefined) {
+            const hint = "check model.sampling, model.response and model.server.name: only what they name is sent";
+            countRefusal(doing, found.message, hint);
+          }
+          return { kind: "refused", reason: found.reason, message: found.message };
+        case "form":
+          return found;
+        case "quota":
+          throw new JobError("QUOTA", `${doing}: ${found.message}`, {
+            hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
+          });
+        case "fault":
+          throw new ServerFault(found.message);
+        case "overloaded":
+          return refuseOverload(turn, found, headers);
+        case "gone":
+        case "other":
+          throw refusalOf(turn.server, doing, refusal);
+        default:
+          return assertNever(found);
+      }
+    }
+
+    try {
+      return { kind: "answered", answer: readAnswerBody(body, kind) };
+    } catch (error) {
+      noteLost(request, error);
+      if (error instanceof MalformedAnswer) {
+        const hint =
+          "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input";
+        countRefusal(`${doing}: reading the answer`, error.message, hint);
+        return { kind: "refused", reason: "answer_invalid", message: `reading the answer: ${error.message}` };
+      }
+      throw error;
+    }
+  };
+
+  /** Whether a server answers a small request. */
+  const answersControl = async (turn: Turn): Promise<boolean> => {
+    const control = openControl();
+    turn.countRequest();
+    let answer: ModelAnswer;
+    try {
+      const received = await postTo(turn, control.asked);
+      if (received.status !== 200) {
+        return false;
+      }
+      answer = readAnswerBody(received.body, kind);
+    } catch (error) {
+      noteLost(control, error);
+      turn.server.signal.throwIfAborted();
+      return false;
+    }
+    control.answered(answer);
+    return true;
+  };
+
+  return {
+    traffic: asking.traffic,
+    stop: asking.stop,
+    ask: (request) =>
+      asking.ask<Asked>({
+        rows: 1,
+        tokens: request.tokens,
+        mostFaults: faultsOfRow,
+        ready: request.ready,
+        send: (turn) => send(request, turn),
+        works: async (turn, answered) => answered || (await answersControl(turn)),
+      }),
+  };
+}
+
+/** Counts a request whose answer was lost, unless it was never sent. */
+function noteLost({ onLost }: Pick<PromptRequest, "onLost">, error: unknown): void {
+  if (!wasUnsent(error)) {
+    onLost();
+  }
+}
+
+/** An answer without a result. */
+type PromptRefusal =
+  /** The request of this row. */
+  | { readonly kind: "row"; readonly reason: AnswerFault | undefined; readonly message: string }
+  | Extract<Asked, { readonly kind: "form" }>
+  /** The account has no money left. */
+  | { readonly kind: "quota"; readonly message: string }
+  | Exclude<ReturnType<typeof refusalKind>, { readonly kind: "values" | "too large" }>;
+
+const quota =
+  /insufficient_quota|billing_hard_limit|billing_not_active|insufficient (balance|credits|funds)|exceeded your current quota|credit balance is too low|out of credits/i;
+const tooLong =
+  /context_length_exceeded|exceed_context_size|maximum context|context (length|size|window)|prompt is too long|input (is )?too long|maximum (input|sequence) length|too many input tokens/i;
+/** OpenAI's 429 to a request with more tokens than an account may send in a minute: it is never taken. */
+const neverTaken = /request too large for .* tokens per min/i;
+const policy = /content_filter|content_policy|content management policy|invalid_prompt|flagged/i;
+const structured = /response_format|json_?\s?schema|structured output|grammar|guided/i;
+
+/** Classifies an answer without a result. @param form the form of the request */
+function refusalOfPrompt(refusal: Refusal, form: RequestForm): PromptRefusal {
+  const { status, said } = refusal;
+  const found = refusalKind(refusal);
+  if (status === 402 || ((status === 429 || status === 403) && quota.test(said))) {
+    return { kind: "quota", message: found.message };
+  }
+  if (status === 429 && neverTaken.test(said)) {
+    return { kind: "row", reason: "prompt_too_long", message: `the server answered ${status}: ${saidIn(said)}` };
+  }
+  if (found.kind === "too large") {
+    return { kind: "row", reason: "prompt_too_long", message: found.message };
+  }
+  if (found.kind !== "values") {
+    return found;
+  }
+
+  const { message } = found;
+  if (form.tokensKey === "max_tokens" && /max_completion_tokens/.test(said)) {
+    return { kind: "form", form: { ...form, tokensKey: "max_completion_tokens" }, message };
+  }
+  if (tooLong.test(said)) {
+    return { kind: "row", reason: "prompt_too_long", message };
+  }
+  if (policy.test(said)) {
+    return { kind: "row", reason: "answer_refused", message };
+  }
+  return form.isStructured && structured.test(said)
+    ? { kind: "form", form: { ...form, isStructured: false }, message }
+    : { kind: "row", reason: undefined, message };
+}
+
+/** What a request may spend at most, until it is known what it did. */
+export interface Reservation {
+  /** Counts what the request spent. */
+  spent(tokens: TokenCount): void;
+  /** Counts the worst case: an answer was lost, which may have cost as much. The reservation stays. */
+  lost(): void;
+  /**
+   * Waits until the request may be sent: again, after `lost`, its worst case must fit in addition to those that were lost.
+   * @throws JobError BUDGET if it does not fit and no request is left that could free a part
+   */
+  ready(this: void): Promise<void>;
+  /** Ends the reservation. What was not counted is free again. */
+  end(): void;
+}
+
+/** Holds a run to its budget: before a request is sent, its worst case must fit into what requests in flight leave. */
+export interface Budget {
+  /**
+   * Takes what attempts have spent from the limits.
+   * @param earlier spent by all workers, and by this one
+   * @param workers the processes that share the budget
+   */
+  begin(earlier: { readonly all: TokenCount; readonly byWorker: TokenCount }, workers: number): void;
+  /**
+   * Waits until a request fits.
+   * @throws JobError BUDGET if it does not fit although no other request is in flight
+   */
+  reserve(worst: TokenCount): Promise<Reservation>;
+}
+
+interface Amount {
+  readonly tokens: number;
+  readonly cost: number;
+}
+
+/** Sums of costs are off by less than this. */
+const roundingError = 1e-9;
+
+/** @param doing the act that messages begin with; @param limits what a run may spend in all */
+export function createBudget(doing: string, limits: SpendingLimits, price: Price | undefined): Budget {
+  const changed = createCondition();
+  /** What this attempt may spend, what all workers had spent before it, and what it has spent. */
+  let [allowed, earlier, workers] = [limits, { tokens: 0, cost: 0 }, 1];
+  const used = { tokens: 0, cost: 0 };
+  /** The worst cases of requests in flight, and how many these are; some of them wait to be sent again. */
+  const held = { tokens: 0, cost: 0 };
+  let [holders, waiting] = [0, 0];
+
+  const amountOf = (count: TokenCount): Amount => ({
+    tokens: count.prompt + count.completion,
+    cost: price === undefined ? 0 : costOf(count, price),
+  });
+
+  const fits = ({ tokens, cost }: Amount): boolean =>
+    used.tokens + held.tokens + tokens <= (allowed.tokens ?? Number.POSITIVE_INFINITY) &&
+    used.cost + held.cost + cost <= (allowed.cost ?? Number.POSITIVE_INFINITY) + roundingError;
+
+  const spentError = (): JobError => {
+    const { tokens, cost } = limits;
+    const limit = [
+      ...(tokens === undefined ? [] : [`max_tokens is ${tokens}, used ${earlier.tokens + used.tokens}`]),
+      ...(cost === undefined ? [] : [`max_cost is ${cost}, used ${Number((earlier.cost + used.cost).toPrecision(4))}`]),
+    ].join("; ");
+    const what = "paid, and the most that requests without an answer may have cost";
+    const part = workers === 1 ? "" : `, of which each of the ${workers} workers may spend 1/${workers}`;
+    return new JobError("BUDGET", `${doing}: the next request might exceed model.budget (${limit}: ${what})${part}`, {
+      hint: "answers so far and committed rows are kept: raise the budget and run the same command to go on",
+    });
+  };
+
+  return {
+    begin({ all, byWorker }, count) {
+      const own = amountOf(byWorker);
+      [earlier, workers] = [amountOf(all), count];
+      // A part of what is left, and no more than this worker's part of the whole: what the others have begun to spend is
+      // not known yet, and this worker may have started several times.
+      const shareOf = (limit: number | undefined, by: number, byThis: number): number | undefined =>
+        limit === undefined ? undefined : Math.max(0, Math.min((limit - by) / count, limit / count - byThis));
+      allowed = {
+        tokens: shareOf(limits.tokens, earlier.tokens, own.tokens),
+        cost: shareOf(limits.cost, earlier.cost, own.cost),
+      };
+    },
+    async reserve(count) {
+      const worst = amountOf(count);
+      while (!fits(worst)) {
+        if (holders === waiting) {
+          throw spentError();
+        }
+        await changed.wait();
+      }
+
+      add(held, worst); // at once: others that wait here must find it held
+      holders += 1;
+      return {
+        spent: (tokens) => add(used, amountOf(tokens)),
+        lost: () => add(used, worst),
+        async ready() {
+          while (!fits({ tokens: 0, cost: 0 })) {
+            if (waiting + 1 === holders) {
+              throw spentError();
+            }
+            waiting += 1;
+            await changed.wait();
+          }
+        },
+        end() {
+          add(held, worst, -1);
+          holders -= 1;
+          if (holders === 0) {
+            [held.tokens, held.cost] = [0, 0]; // sums of floating-point numbers do not return to 0
+          }
+          waiting = 0; // all check again: until they have, none of them counts as one that can free nothing
+          changed.notify();
+        },
+      };
+    },
+  };
+}
+
+function add(to: { tokens: number; cost: number }, { tokens, cost }: Amount, sign: 1 | -1 = 1): void {
+  to.tokens += sign * tokens;
+  to.cost += sign * cost;
+}

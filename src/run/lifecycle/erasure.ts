@@ -1,0 +1,102 @@
+import type { RunVerdict } from "./lifecycle.js";
+import type { DifferentRow, MatchedColumns, Measures } from "../../checks/agreement.js";
+import { isRecord } from "../../base/checks.js";
+
+/** Keys of persons whose rows are erased. */
+export interface KeyList {
+  /** Output columns that the keys are values of. */
+  readonly columns: readonly string[];
+  /** A text for each column, for each key. No key is there twice. */
+  readonly keys: readonly (readonly string[])[];
+  /** Names a key for messages, without its value: "line 7 of keys.txt". */
+  readonly placeOf: (index: number) => string;
+}
+
+/** What was erased, or would be. */
+export interface ErasedRows {
+  /** Rows of predictions. */
+  readonly rows: number;
+  readonly rejects: number;
+}
+
+/** The rows to erase from tables. */
+export interface TableErasure {
+  readonly keys: KeyList;
+  /** Only count them. */
+  readonly dryRun: boolean;
+  /** Who erases them. */
+  readonly by: string;
+  /** Takes the indexes of keys that are found. */
+  readonly found: Set<number>;
+  /** The job whose runs `command` is about; other jobs may write into the same table. */
+  readonly job: string;
+  /**
+   * Whether no attempt continues an unfinished run of the job with these params, because the run that it is compared with is
+   * over. Default: one may.
+   */
+  readonly isOver?: ((params: Readonly<Record<string, string>>) => boolean) | undefined;
+  /** The command line that finishes the run of these params, or decides on it. */
+  readonly command: (
+    params: Readonly<Record<string, string>>,
+    deciding?: { readonly verb: "approve" | "discard"; readonly runId: string },
+  ) => string;
+}
+
+export interface ErasedTable extends ErasedRows {
+  readonly name: string;
+}
+
+export const nothingErased: ErasedRows = { rows: 0, rejects: 0 };
+
+/** Removes from a verdict all that names a row: keys that repeat. */
+export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
+  const results = verdict.verdict.results.map((result) => {
+    const { examples: _, ...numbers } = result.numbers;
+    return "examples" in result.numbers ? { ...result, numbers } : result;
+  });
+  return { ...verdict, verdict: { ...verdict.verdict, results } };
+}
+
+/** How a second model agrees with the predictions of a run. Plain JSON, in which NaN and infinity are null. Created once. */
+export interface RunComparison {
+  /** The second model as the spec names it. */
+  readonly model: string;
+  readonly sha256: string;
+  readonly version?: string | undefined;
+  /** Where its predictions are. */
+  readonly place: string;
+  /** Numbers that differ by more are counted. */
+  readonly tolerance: number;
+  /** Rows that both models scored. */
+  readonly compared: number;
+  /** Rows that only the second model rejected, by reason. */
+  readonly missed: Readonly<Record<string, number>>;
+  /** Keys with several rows, which are not compared; 0 where rows are joined by their numbers. */
+  readonly repeated: number;
+  /** By output column. */
+  readonly columns: readonly (readonly [string, Measures])[];
+  readonly apart: MatchedColumns["apart"];
+}
+
+/** Reads a result that was stored as JSON, with NaN and infinity where they were; undefined for anything else. */
+export function parseRunComparison(json: unknown): RunComparison | undefined {
+  if (!isRecord(json) || !Array.isArray(json["columns"]) || typeof json["compared"] !== "number") {
+    return undefined;
+  }
+  const stored = json as unknown as RunComparison;
+  return { ...stored, columns: stored.columns.map(([name, measures]) => [name, reviveMeasures(measures)]) };
+}
+
+function reviveMeasures(stored: Measures): Measures {
+  const figures = Object.entries(stored).map(([name, value]) => [name, value === null ? Number.NaN : value]);
+  return { ...Object.fromEntries(figures), most: stored.most.map(reviveRow) };
+}
+
+function reviveRow(row: DifferentRow): DifferentRow {
+  return { ...row, distance: Number.isFinite(row.distance) ? row.distance : Number.POSITIVE_INFINITY };
+}
+
+/** Without the rows that differ most, whose keys name persons. */
+export function withoutRows(result: RunComparison): RunComparison {
+  return { ...result, columns: result.columns.map(([name, measures]) => [name, { ...measures, most: [] }]) };
+}

@@ -1,0 +1,105 @@
+import type { ListedShard } from "../run/plan/compare.js";
+
+/** The read end of a job: lists shards, and makes their bytes readable as local files. */
+export interface Source extends AsyncDisposable {
+  readonly readAhead: ReadAhead;
+  /**
+   * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,
+   * under the first of its URIs, unless the folders give a partition column different values.
+   * @throws JobError FILE_MISSING, PERMISSION; SPEC_INVALID when the output is among the shards, or will be
+   */
+  list(patterns: readonly string[]): Promise<Listing>;
+  /**
+   * Lists the names directly in a folder: of a large folder only some, of a folder that is missing or may not be listed
+   * none.
+   */
+  listNames(folder: string): Promise<readonly string[]>;
+  /** Whether a marker such as `_SUCCESS` exists. */
+  exists(uri: string): Promise<boolean>;
+  /**
+   * Opens a shard for reading until it is disposed.
+   * @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one
+   */
+  open(shard: ListedShard): Promise<OpenShard>;
+}
+
+/** Bounds of reading ahead. */
+export interface ReadAhead {
+  /** Files that are open before they are read. */
+  readonly files: number;
+  /** Small files that are opened and read together. */
+  readonly coalescedFiles: number;
+  /** Bytes of a window, the part of a shard that is fetched at once; infinite where shards are local. */
+  readonly windowBytes: number;
+  /** Bytes that were fetched and not yet freed, at most; a single larger window is still fetched. */
+  readonly bytes: number;
+}
+
+/** What patterns name. */
+export interface Listing {
+  readonly shards: readonly ListedShard[];
+  /** Paths without wildcards that do not exist. */
+  readonly missingFiles: readonly string[];
+  /** Local folders in which opened shards will be. */
+  readonly folders: readonly string[];
+  /** Patterns that match no file. */
+  readonly unmatched: readonly string[];
+  /** Patterns whose folder before the first wildcard does not exist. */
+  readonly missingFolders: readonly (MissingFolder & { readonly pattern: string })[];
+  /** Matches that cannot be read as a shard. */
+  readonly unreadable: readonly (UnreadableMatch & { readonly pattern: string })[];
+  /** Folders above shards that may be the roots of lakehouse tables. */
+  readonly tableRoots: readonly { readonly folder: string; readonly pattern: string }[];
+}
+
+/** A path that does not exist. */
+export interface MissingFolder {
+  /** The first folder of the path that does not exist. */
+  readonly folder: string;
+  /** Whether only the last folder of the path is missing. */
+  readonly parentExists: boolean;
+}
+
+/** A match that is not a readable file. */
+export interface UnreadableMatch {
+  readonly path: string;
+  /** The part of a message that follows the path. */
+  readonly finding: string;
+  readonly hint: string;
+}
+
+/** A shard that is open for reading. */
+export interface OpenShard extends AsyncDisposable {
+  /** An absolute path on this machine. */
+  readonly path: string;
+  readonly name: string;
+  /** Present when the local file holds only fetched bytes: `fetch` adds bytes, `forget` frees all of them. */
+  readonly remote?:
+    | {
+        /** `keep`: cache the bytes for other files of this shard, which will need them too. */
+        fetch(
+          ranges: readonly { readonly start: number; readonly end: number }[],
+          options?: { readonly keep?: boolean },
+        ): Promise<void>;
+        forget(): Promise<void>;
+      }
+    | undefined;
+  /**
+   * Compares the shard with the plan; called after its last row was read and before anything made from it is committed.
+   * @throws JobError INPUT_CHANGED when the shard was replaced or written to
+   */
+  check(): Promise<void>;
+  /** Reads the whole shard, and resolves to its sha256 in hex. @throws JobError DISK; the signal's reason */
+  digest(signal: AbortSignal): Promise<string>;
+}
+
+/** The folder that the job writes files to. Files in it are never input. */
+export interface OutputFolder {
+  /** A path, or `s3://bucket/folder`. */
+  readonly folder: string;
+  /** The name of a part that the run will write there. */
+  readonly part: string;
+}
+
+/** The hint of errors about input in the output folder. */
+export const outputHint = "write the output outside the folders that input.path matches";

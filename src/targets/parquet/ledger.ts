@@ -1,0 +1,234 @@
+import { parseJson } from "../../run/plan/parse-plan.js";
+import type { Plan } from "../../run/plan/plan.js";
+import { type Fence, type Store, namesIn } from "../../stores/store.js";
+import { type Decision, type SupersededRun, requireApproved } from "../../run/lifecycle/lifecycle.js";
+import { JobError } from "../../base/errors.js";
+import {
+  type AnswerJournal,
+  type DocumentKind,
+  type KeptAnswer,
+  type Ledger,
+  decisionDocument,
+} from "../../stores/ledger.js";
+import type { RunFolder } from "./parts.js";
+import { createPlan, damagedOutput, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
+import type { StoredPlan } from "../target.js";
+import { type Layout, layoutOf, plannedLayout } from "./layout.js";
+import type { ProfileFile } from "./manifest.js";
+import { sha256Of } from "../../base/sha256.js";
+
+/** Opens the documents of the runs of a folder: files, of which whoever creates one first wins. */
+export function openLedger(store: Store, folder: string): Ledger {
+  return {
+    read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
+    create: (runId, kind, value) => {
+      const layout = layoutOf(folder, runId);
+      return createDocument(store, layout, kind, value, unfenced(layout));
+    },
+    async change(runId, kind, next, stop) {
+      const layout = layoutOf(folder, runId);
+      const changed = (text: string | undefined): string | undefined => {
+        const value = next(documentIn(text, layout, kind));
+        return value === undefined ? text : documentText(value);
+      };
+      if ((await store.stat(layout.plan, stop)) !== undefined) {
+        await store.update(layout.document(kind.name), changed, undefined, stop);
+      }
+    },
+  };
+}
+
+/** Reads a document of a run; undefined where there is none. @throws JobError OUTPUT_DAMAGED */
+export async function readDocument<T>(
+  store: Pick<Store, "readText">,
+  layout: Layout,
+  kind: DocumentKind<T>,
+): Promise<T | undefined> {
+  return documentIn(await store.readText(layout.document(kind.name)), layout, kind);
+}
+
+function documentIn<T>(
+  text: string | undefined,
+  { runId, document }: Layout,
+  { name, parse }: DocumentKind<T>,
+): T | undefined {
+  if (text === undefined) {
+    return undefined;
+  }
+  const found = parse(parseJson(text));
+  if (found === undefined) {
+    throw damagedOutput(runId, `reading ${document(name)}: it is no ${name} of this program`, "restore it");
+  }
+  return found;
+}
+
+/** Creates a document of a run unless there is one, and returns the stored one. */
+export async function createDocument<T>(
+  store: Store,
+  layout: Layout,
+  kind: DocumentKind<T>,
+  value: T,
+  fence: Fence,
+): Promise<T> {
+  const path = layout.document(kind.name);
+  await store.create(path, documentText(value), fence);
+  const stored = await readDocument(store, layout, kind);
+  if (stored === undefined) {
+    throw new JobError("OUTPUT_DAMAGED", `writing ${path}: it is gone since it was written`, {
+      hint: "something else removes files here; run the same command again",
+    });
+  }
+  return stored;
+}
+
+function documentText(value: unknown): string {
+  return `${JSON.stringify(value)}\n`;
+}
+
+/** The file of a run's profile, and its text. */
+export interface ProfileToWrite {
+  readonly text: string;
+  readonly entry: ProfileFile;
+}
+
+/** @param decision of a staged run; a run without one is part of what later runs are compared with */
+export function profileToWrite(
+  { folder, profile }: Layout,
+  text: string,
+  decision: Decision | undefined,
+): ProfileToWrite {
+  const file = profile.slice(folder === "/" ? 1 : folder.length + 1);
+  return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
+}
+
+/**
+ * Refuses a run that was superseded or discarded, which removes its parts.
+ * @throws JobError DISCARDED, PLAN_CHANGED
+ */
+export async function refuseStopped({
+  store,
+  layout,
+  stored,
+  check,
+}: Pick<RunFolder, "store" | "layout" | "stored" | "check">): Promise<void> {
+  await check();
+  const decision = stored.plan.staged ? await readDocument(store, layout, decisionDocument) : undefined;
+  if (decision !== undefined) {
+    requireApproved(decision, layout.runId);
+  }
+}
+
+/** Stores the decision that a run is superseded, then the plan of the later run; returns the run's own if it is approved. */
+export async function createInPlace(
+  store: Store,
+  folder: string,
+  plan: Plan,
+  { runId, decision }: SupersededRun,
+): Promise<StoredPlan> {
+  const layout = layoutOf(folder, runId);
+  const first =
+    (await readDocument(store, layout, decisionDocument)) ?? (await orLaterRun(supersede(store, layout, decision)));
+  return first?.kind === "approved"
+    ? await storedPlan(store, layout)
+    : await createPlan(store, plannedLayout(folder, plan), plan);
+}
+
+async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
+  const { planId } = await storedPlan(store, layout);
+  const fence = lasting({ layout, check: planCheck(store, layout, planId) });
+  return await createDocument(store, layout, decisionDocument, value, fence);
+}
+
+/** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */
+async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
+  return await deciding.catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
+      return undefined;
+    }
+    throw error;
+  });
+}
+
+/** Lines that are written at once. A reader holds a whole file in memory. */
+const textBytes = 4 * 1024 ** 2;
+const readAtOnce = 8;
+
+/** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
+const pauseMs = 1000;
+
+/** Opens the journal of a run: a folder to which each attempt adds files. */
+export function openAnswers(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
+  let files = 0;
+  return {
+    pauseMs,
+    read: () => readAnswers(store, layout),
+    async keep(answers) {
+      for (const text of textsOf(answers, textBytes)) {
+        let created = { outcome: "exists" };
+        while (created.outcome === "exists") {
+          files += 1;
+          created = await store.create(`${layout.answers}/${String(files).padStart(6, "0")}.${writer}`, text, fence);
+        }
+      }
+    },
+  };
+}
+
+async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
+  const names = await namesIn(store, log);
+  for (let start = 0; start < names.length; start += readAtOnce) {
+    const group = names.slice(start, start + readAtOnce);
+    for (const text of await Promise.all(group.map((name) => store.readText(`${log}/${name}`)))) {
+      yield* answersIn(text ?? "");
+    }
+  }
+}
+
+/** Hex digits of the checksum of a record. */
+const checksumDigits = 16;
+
+/** A record is a line: the checksum of the rest, a space, the request's digest, a space, and the answer's JSON. */
+const recordPattern = /^([0-9a-f]{16}) (([0-9a-f]{64}) (.+))$/s;
+
+function recordOf({ request, answer }: KeptAnswer): string {
+  // JSON has line ends only between its values, where they mean nothing.
+  const content = `${request} ${answer.replaceAll(/[\r\n]+/g, " ")}`;
+  return `${checksumOf(content)} ${content}\n`;
+}
+
+/**
+ * Yields the answers of a file of the log. Leaves out lines that are torn or damaged.
+ * @public so that tests read a journal as a killed attempt left it
+ */
+export function* answersIn(text: string): Generator<KeptAnswer> {
+  for (let start = 0, end = text.indexOf("\n"); end >= 0; start = end + 1, end = text.indexOf("\n", start)) {
+    const [, checksum, content = "", request = "", answer = ""] = recordPattern.exec(text.slice(start, end)) ?? [];
+    if (checksum !== undefined && checksum === checksumOf(content)) {
+      yield { request, answer };
+    }
+  }
+}
+
+function checksumOf(content: string): string {
+  return sha256Of(content).slice(0, checksumDigits);
+}
+
+/** Divides the lines of answers into texts of at most `maxBytes`, but at least one line each. */
+function* textsOf(answers: readonly KeptAnswer[], maxBytes: number): Generator<string> {
+  let lines: string[] = [];
+  let bytes = 0;
+  for (const answer of answers) {
+    const line = recordOf(answer);
+    const lineBytes = Buffer.byteLength(line);
+    if (lines.length > 0 && bytes + lineBytes > maxBytes) {
+      yield lines.join("");
+      lines = [];
+      bytes = 0;
+    }
+    lines.push(line);
+    bytes += lineBytes;
+  }
+  if (lines.length > 0) {
+    yield lines.join("");
+  }
+}

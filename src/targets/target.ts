@@ -1,0 +1,231 @@
+import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columns/types.js";
+import type { SpanProfile } from "../checks/profile/profile.js";
+import type { KeyCounts } from "../checks/rules/spec.js";
+import type {
+  AttemptFacts,
+  PublishedRowsRequest,
+  SpanRecord,
+  StoredFiles,
+  StoredSpans,
+  StoredTable,
+} from "../run/lifecycle/span-record.js";
+import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../run/plan/plan.js";
+import type { Decision, RunState, RunVerdict, SupersededRun } from "../run/lifecycle/lifecycle.js";
+import type { ErasedTable, RunComparison, TableErasure } from "../run/lifecycle/erasure.js";
+import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../run/lifecycle/pruned-run.js";
+import type { PublishedRun, RolledBack } from "../run/lifecycle/published-run.js";
+import type { HistoryRequest, RecordedRun } from "../run/lifecycle/recorded-run.js";
+import type { AnswerJournal, DocumentKind, Ledger } from "../stores/ledger.js";
+
+/** A plan that is stored at the target: the first writer's. */
+export interface StoredPlan {
+  readonly plan: Plan;
+  /** Hex sha256 of the plan's text. Every part names its plan by it. */
+  readonly planId: string;
+  /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
+  readonly pruned?: Pruning | undefined;
+}
+
+/**
+ * The write end of a job: it stores plans, publishes spans, and knows which are committed.
+ * `test/support/memory-target.ts` is one.
+ */
+export interface Sink extends AsyncDisposable {
+  /** Name of the target in messages. */
+  readonly target: string;
+  /** The target as a plan pins it. */
+  readonly planTarget: PlanTarget;
+  /** The documents of the runs here. */
+  readonly ledger: Ledger;
+  /** undefined: rows are not in a table. */
+  readonly table: TargetTable | undefined;
+  /**
+   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); or of the
+   * run with this number. Of a pruned run too. undefined: it was never planned. Writes nothing.
+   * @throws JobError OUTPUT_FOREIGN when the target of the latest run holds files or rows of something else
+   */
+  find(base: RunId, number?: number): Promise<StoredPlan | undefined>;
+  /**
+   * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
+   * carried out, a line each. Changes nothing.
+   * @param isPlanned whether the run has a plan already, and attempts may be working on it
+   * @throws JobError the errors of `create` and `begin`
+   */
+  rehearse(plan: Plan, isPlanned: boolean): Promise<readonly string[]>;
+  /**
+   * Stores a plan unless there is one. Returns the stored plan, which is the first writer's.
+   * @param insteadOf the held run in whose place the plan comes, with the decision that says so: both are stored or
+   * neither, and where two records cannot be stored at once, the decision comes first. Of a run that is approved, returns
+   * its own plan, and stores nothing
+   * @throws JobError PLAN_CHANGED when a later run came first; of a new run, USAGE if rows of earlier runs would stay with
+   * its own, OUTPUT_NEWER if it would replace later dates
+   */
+  create(plan: Plan, insteadOf?: SupersededRun): Promise<StoredPlan>;
+  /**
+   * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
+   * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
+   */
+  open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
+  /**
+   * Finds the runs that are published and were not rolled back, of any job, those of one place in the order of their
+   * publication. `here`: where the rows of this target's params go. `everywhere`: those of the job with other params, too,
+   * where these have places of their own; of many, the last by name. Writes nothing.
+   */
+  published(where: "here" | "everywhere"): Promise<readonly PublishedRun[]>;
+  /**
+   * Reads the profile of a published run, as `runProfileText` wrote it.
+   * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
+   */
+  readProfile(pinned: PinnedRun): Promise<string>;
+  /**
+   * Offers the rows of a published run as files on this machine.
+   * @throws JobError when they are gone, or no longer those of that run
+   */
+  readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
+  /**
+   * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
+   * any order; of those that are not finished, the newest first where the target knows it. Writes nothing.
+   */
+  history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  /**
+   * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
+   * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params. Rows
+   * that a table holds are never removed. Safe to repeat, and to run several times at once.
+   */
+  prune(request: PruneRequest): Promise<PruneOutcome>;
+}
+
+/** What only a table can do. */
+export interface TargetTable {
+  /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
+  read(table: string, key: readonly string[]): Promise<StoredTable>;
+  /**
+   * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
+   */
+  erase(request: TableErasure): Promise<readonly ErasedTable[]>;
+  /** Finds the tables that keep what runs replaced, the newest first. Writes nothing. */
+  previous(): Promise<readonly PreviousTable[]>;
+  /** Drops one of the previous tables, and returns whether it is gone. */
+  drop(table: string): Promise<boolean>;
+  /** Restores what the last finished run replaced. @throws JobError USAGE when there is nothing to restore */
+  rollBack(): Promise<RolledBack>;
+}
+
+/** How a run is opened. */
+export interface Opening {
+  /** Whether the run is opened only to discard it: missing or damaged rows of an unpublished run are then accepted. */
+  readonly toDiscard: boolean;
+}
+
+export type CommitOutcome = "committed" | "adopted";
+
+/** A run at its target, for reading, with the plan that it was opened with. */
+export interface RunSink extends StoredPlan {
+  /** The state when the run was opened. */
+  readonly state: RunState;
+  /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
+  readonly spans: ReadonlyMap<number, SpanRecord>;
+  /**
+   * Offers the rows of a run whose spans are all committed as files on this machine: those of its spans, which `erase`
+   * copies, or of a table, which erases them in place.
+   * @param key columns whose numbers stay exact: as texts if they have more digits than a number holds
+   * @throws JobError USAGE where the rows cannot be told from those of other runs
+   */
+  read(key: readonly string[]): Promise<StoredTable | StoredSpans>;
+  /**
+   * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
+   * run, `prune`, and a later run of the same params.
+   */
+  answers(): AnswerJournal;
+  /** Yields the rejected rows of committed spans, in span order. */
+  rejects(): AsyncIterable<RejectedRow>;
+  /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
+  refresh(): Promise<void>;
+  /**
+   * Merges the profiles of all committed spans. Called when every span is committed.
+   * @throws JobError OUTPUT_DAMAGED if a profile is gone; DISCARDED, PLAN_CHANGED
+   */
+  profile(): Promise<SpanProfile>;
+  /**
+   * Counts how often keys repeat among the rows of all committed spans. The count is exact, and reads the whole output.
+   * Called when every span is committed and the run is not finished.
+   * @param columns output columns, without lists and structs
+   * @throws JobError MEMORY, DISK, OBJECT_STORE, DATABASE
+   */
+  countKeys(columns: readonly string[]): Promise<KeyCounts>;
+  /**
+   * Stores the verdict on a run whose spans are all committed, or how a second model agrees, or the decision on a staged
+   * run, unless there is one.
+   * Returns the stored one, which is the first writer's. Durable when it returns.
+   * @throws JobError DISCARDED, PLAN_CHANGED for a run that was superseded; those of `finish` for an approval
+   */
+  create<T extends RunVerdict | Decision | RunComparison>(kind: DocumentKind<T>, value: T): Promise<T>;
+  /**
+   * Prepares the target for writing. Called once in an attempt.
+   * @throws JobError USAGE when several workers would not be safe there
+   */
+  begin(attempt: AttemptFacts): Promise<RunWriter>;
+  /**
+   * Removes what late attempts left behind, what is left of replaced runs, and all rows of a discarded run. Called for a
+   * published or a discarded run only. Does not fail where it may not remove something: readers never see it.
+   */
+  tidy(): Promise<void>;
+}
+
+/** A value that the target cannot hold. */
+export interface UnfitValue {
+  /** Index of the row among those passed to `RunWriter.unfit`. */
+  readonly row: number;
+  readonly column: string;
+  /** What is wrong with the value. */
+  readonly found: string;
+}
+
+/** A run that has begun, for writing. */
+export interface RunWriter {
+  /**
+   * Finds values that the target cannot hold, at most one a row. Such rows must not be committed.
+   */
+  unfit(rows: OutputRows): Promise<readonly UnfitValue[]>;
+  /**
+   * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
+   * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
+   * one span never overlap.
+   * @throws JobError DISK
+   */
+  spill(span: Span, rows: OutputRows): Promise<void>;
+  /**
+   * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
+   * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
+   * Calls for different spans may overlap.
+   * @throws JobError DISK, OUTPUT_DAMAGED
+   */
+  commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
+  /**
+   * Finishes the run: publishes it, with its profile. Called when every span is committed; idempotent, so that two
+   * attempts can both call it. Needs neither model nor input. Of a staged run it publishes nothing unless the stored
+   * decision is `approved`, which it reads itself.
+   * @throws JobError DISCARDED, PLAN_CHANGED for a staged run with another decision
+   * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
+   */
+  finish(attempt?: AttemptJson): Promise<void>;
+}
+
+export type AttemptJson = Readonly<Record<string, unknown>>;
+
+/** Number of commits under way at once: one part is encoded while another waits for the disk. */
+export const commitConcurrency = 2;
+
+/** The write end of a pipe: a program reads the rows in order, as they come. */
+export interface RowWriter {
+  /**
+   * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
+   * express
+   */
+  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
+  /** Writes rows, and resolves when more can be written. Calls never overlap. */
+  write(rows: OutputRows): Promise<void>;
+  /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */
+  end(): Promise<void>;
+}

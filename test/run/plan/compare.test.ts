@@ -1,0 +1,146 @@
+import { describe, expect, test } from "vitest";
+import { compareListing, compareSpec, reuseShards } from "#src/run/plan/compare.js";
+import { bindingRequest } from "#src/run/plan/make-plan.js";
+import type { PlannedShard } from "#src/run/plan/plan.js";
+import { planOf } from "../../support/plans.js";
+import { load, minimalSpec } from "../../support/spec.js";
+
+describe("comparing the listing with the plan", () => {
+  const plan = planOf([5, 0, 5], 4);
+  const { shards } = plan.input;
+  const [first, second, third] = shards;
+
+  test("compareListing finds no change in an equal listing, in any order", () => {
+    expect(compareListing(plan, shards.toReversed())).toEqual({ added: [], missing: [], changed: [] });
+  });
+
+  test("compareListing finds shards that were added, are missing or have changed", () => {
+    const listed = [
+      { uri: "s0", sizeBytes: 1, fingerprint: "mtime:0" },
+      { uri: "new", sizeBytes: 1, fingerprint: "mtime:9" },
+      ...shards.slice(2),
+    ];
+    expect(compareListing(plan, listed)).toEqual({ added: ["new"], missing: [second], changed: [first] });
+  });
+
+  test("compareListing reports a file of the same size with another time as changed", () => {
+    const listed = shards.map((shard) => (shard === third ? { ...shard, fingerprint: "mtime:77" } : shard));
+    expect(compareListing(plan, listed)).toEqual({ added: [], missing: [], changed: [third] });
+  });
+
+  test("compareListing reports a file of the same time with another size as changed", () => {
+    const listed = shards.map((shard) => (shard === third ? { ...shard, sizeBytes: 1 } : shard));
+    expect(compareListing(plan, listed).changed).toEqual([third]);
+  });
+
+  test("compareListing reports all shards as missing from an empty listing", () => {
+    expect(compareListing(plan, [])).toEqual({ added: [], missing: shards, changed: [] });
+  });
+});
+
+describe("reuseShards", () => {
+  const plan = planOf([5, 0, 5], 4);
+  const copies = plan.input.shards.map((shard) => ({ ...shard }));
+
+  test("reuseShards replaces a plan's shards with equal ones", () => {
+    const taken = reuseShards(plan, copies);
+    expect(taken.input.shards).toBe(copies);
+    expect(taken).toEqual(plan);
+  });
+
+  test.for<[string, Partial<PlannedShard>]>([
+    ["uri", { uri: "other" }],
+    ["size", { sizeBytes: 77 }],
+    ["fingerprint", { fingerprint: "mtime:77" }],
+    ["rows", { rows: 77 }],
+    ["sha256", { sha256: "77" }],
+  ])("reuseShards keeps a plan's shards when one differs in its %s", ([, other]) => {
+    const changed = copies.map((shard, index) => (index === 1 ? { ...shard, ...other } : shard));
+    expect(reuseShards(plan, changed)).toBe(plan);
+  });
+
+  test("reuseShards keeps a plan's shards when there are more or fewer", () => {
+    expect(reuseShards(plan, copies.slice(1))).toBe(plan);
+    expect(reuseShards(plan, [...copies, ...copies])).toBe(plan);
+  });
+});
+
+describe("comparing the spec with the plan", () => {
+  const text = minimalSpec
+    .replace("model:", "model:\n  inputs: { features: [a, b] }\n  outputs: { score: p }")
+    .replace("output:", "output:\n  columns: [id]");
+  const spec = load(text);
+  const plan = { ...planOf([5], 4), request: bindingRequest(spec) };
+  const from = (uri: string): typeof plan => ({ ...plan, model: { ...plan.model, uri } });
+  const to = (path: string): typeof spec => ({ ...spec, model: { ...spec.model, path } });
+
+  test("compareSpec finds no difference in an equal spec", () => {
+    expect(compareSpec(plan, spec)).toEqual([]);
+  });
+
+  test("compareSpec ignores keys that belong to an attempt", () => {
+    const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
+    expect(compareSpec(plan, other)).toEqual([]);
+  });
+
+  test("compareSpec compares a URI of a model as it is written, and leaves files to their digest", () => {
+    expect(compareSpec(from("models/a.onnx"), to("models/b.onnx"))).toEqual([]);
+    expect(compareSpec(from("models:/churn@champion"), to("models:/churn@champion"))).toEqual([]);
+    for (const uri of ["models:/churn/7", "hf://o/r/m.onnx", "s3://b/m.onnx", "https://h/m.onnx"]) {
+      const said = [`model.path is "${uri}", planned "models/a.onnx"`];
+      expect(compareSpec(from("models/a.onnx"), to(uri))).toEqual(said);
+    }
+  });
+
+  test("compareSpec says what the spec asks for and what was planned", () => {
+    const other = load(
+      `${text}timezone: Asia/Tokyo\n`
+        .replace("[a, b]", "[b, a]")
+        .replace("score: p", "score: q")
+        .replace("[id]", "[id, day]"),
+    );
+    expect(compareSpec(plan, other)).toMatchInlineSnapshot(`
+      [
+        "timezone is "Asia/Tokyo", planned "UTC"",
+        "model.inputs is {"features":["b","a"]}, planned {"features":["a","b"]}",
+        "model.outputs is {"score":"q"}, planned {"score":"p"}",
+        "output.columns is ["id","day"], planned ["id"]",
+      ]
+    `);
+  });
+
+  test("compareSpec tells a default from the same value written out", () => {
+    expect(compareSpec({ ...plan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
+  });
+});
+
+describe("checks in the spec of a planned run", () => {
+  const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
+  const checked = { ...unchecked, staged: true, checks: { baseline: [] } };
+
+  test("compareSpec finds checks that were added to or removed from a spec", () => {
+    expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual([
+      'checks is "present", planned "absent"',
+    ]);
+    expect(compareSpec(checked, load(minimalSpec))).toEqual(['checks is "absent", planned "present"']);
+  });
+
+  test.each(["{}", "{ on_fail: warn }", "{ rejects: 50% }"])(
+    "checks in the spec of a planned run do not differ where thresholds or on_fail change: %s",
+    (checks) => {
+      expect(compareSpec(checked, load(`${minimalSpec}checks: ${checks}\n`))).toEqual([]);
+    },
+  );
+
+  test("checks of a planned run differ if golden rows, slices or conditions of checks.sql differ", () => {
+    const golden = { uri: "golden.parquet", sha256: "ab".repeat(32) };
+    const pinned = { ...checked, checks: { ...checked.checks, golden, slices: ["k"], sql: { most: "count(*) > 1" } } };
+    const same = "{ golden: { path: golden.parquet, atol: 1 }, slices: [k], sql: { most: count(*) > 1 } }";
+    expect(compareSpec(pinned, load(`${minimalSpec}checks: ${same}\n`))).toEqual([]);
+    expect(compareSpec(pinned, load(`${minimalSpec}checks: { sql: { most: count(*) > 2 } }\n`))).toEqual([
+      'checks.golden.path is null, planned "golden.parquet"',
+      'checks.slices is null, planned ["k"]',
+      'checks.sql is {"most":"count(*) > 2"}, planned {"most":"count(*) > 1"}',
+    ]);
+  });
+});

@@ -1,0 +1,166 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { RunId } from "#src/run/plan/plan.js";
+import { showTable, stagingTable } from "#src/targets/postgres/table.js";
+import type { Sink } from "#src/targets/target.js";
+import type { PostgresSink } from "#src/targets/postgres/sink.js";
+import type { Database } from "../../support/pg-database.js";
+import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { untilWaiting } from "../../support/pg-amid.js";
+import { stopAt } from "../../support/pg-stop.js";
+import { usePostgres } from "../../support/postgres.js";
+import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
+import { alone } from "../../support/sink-drive.js";
+import { decisionDocument } from "#src/stores/ledger.js";
+
+const postgres = usePostgres();
+
+const runId = "job-000000000040" as RunId;
+const staging = showTable(stagingTable({ schema: "scores", table: "predictions" }, runId));
+const modes = {
+  append: { mode: "append" },
+  upsert: { mode: "upsert", key: ["id"] },
+  replace: { mode: "replace", key: ["id"] },
+} as const;
+
+/** What an attempt does, and what has been done before. */
+const steps = {
+  async create(sink: Sink) {
+    return () => sink.create(planFor(sink.planTarget, { rows: 40, runId }));
+  },
+  async begin(sink: Sink) {
+    const run = await sink.open(await sink.create(planFor(sink.planTarget, { rows: 40, runId })));
+    return () => run.begin(alone);
+  },
+  async commit(sink: Sink) {
+    const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    return () => commitSpans(run, stored, (span) => span === 0);
+  },
+  async answers(sink: Sink) {
+    const { run } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    return () => run.answers().keep([]);
+  },
+  async finish(sink: Sink) {
+    const { run, stored } = await begun(sink, planFor(sink.planTarget, { rows: 40, runId }));
+    await commitSpans(run, stored);
+    return () => run.finish();
+  },
+  async rollback(sink: PostgresSink) {
+    for (const number of ["", "-r2"]) {
+      await carryOut(sink, planFor(sink.planTarget, { rows: 40, runId: `${runId}${number}` }));
+    }
+    return () => sink.table.rollBack();
+  },
+  async approve(sink: Sink) {
+    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    await commitSpans(run, stored);
+    return () => run.create(decisionDocument, decisionOf("approved"));
+  },
+  async discard(sink: Sink) {
+    const { run } = await begun(sink, stagedPlan(sink.planTarget, { rows: 40, runId }));
+    return () => run.create(decisionDocument, decisionOf("discarded"));
+  },
+} as const satisfies Record<string, (sink: PostgresSink) => Promise<() => Promise<unknown>>>;
+
+/** Whether somebody waits for a lock that this program takes by name. */
+async function isWaiting(database: Database): Promise<boolean> {
+  const waiting = await database.query(
+    `SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+  );
+  return waiting.length > 0;
+}
+
+const fence = `runs ${runId}`;
+
+postgres.describe("two erasures of different tables", () => {
+  test("they may both be the first", async () => {
+    await using database = await postgres.server().createDatabase();
+    const erase = async (table: string): Promise<unknown> => {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      return await sink.table.erase({
+        keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
+        dryRun: false,
+        by: "ana",
+        found: new Set(),
+        job: "job",
+        command: () => "",
+      });
+    };
+    const tables = ["scores.one", "scores.other"];
+    for (const [index, table] of tables.entries()) {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      await carryOut(sink, planFor(sink.planTarget, { runId: `job-00000000000${index}` }));
+    }
+    using stop = stopAt("before", /^CREATE TABLE .*erasures/);
+    const first = erase("scores.one");
+    await stop.reached;
+    const second = erase("scores.other");
+    await Promise.race([second.catch(() => undefined), untilWaiting(database)]);
+    stop.go();
+    await Promise.all([first, second]);
+    expect(await database.query("SELECT target FROM infer_batch.erasures ORDER BY 1")).toEqual([
+      { target: "scores.one" },
+      { target: "scores.other" },
+    ]);
+  });
+});
+
+postgres.describe("locks of another attempt", () => {
+  test.each<{ step: keyof typeof steps; name: string; mode?: keyof typeof modes; shared?: boolean }>([
+    // Two that made the same thing at once would be refused by the server's own indexes.
+    { step: "create", name: "infer_batch" },
+    { step: "create", name: "scores" },
+    { step: "create", name: "scores.predictions" },
+    { step: "create", name: "scores.predictions", mode: "upsert" },
+    { step: "create", name: staging, mode: "replace" },
+    // A later run's plan waits for all that an earlier run makes visible, and that for the plan.
+    { step: "create", name: fence, shared: true },
+    { step: "begin", name: fence },
+    { step: "commit", name: fence },
+    { step: "answers", name: fence },
+    { step: "finish", name: fence },
+    { step: "approve", name: fence },
+    // Spans that are being committed are committed before a run is discarded, or not at all.
+    { step: "discard", name: fence, shared: true },
+    // Publications of a table are numbered one after the other.
+    { step: "finish", name: "publication scores.predictions" },
+    // A table is swapped while no run is published into it, and nothing is erased from it.
+    { step: "finish", name: "swap scores.predictions" },
+    { step: "finish", name: "swap scores.predictions", mode: "replace", shared: true },
+    { step: "rollback", name: "swap scores.predictions", mode: "replace", shared: true },
+    // A run is pruned before a rollback gives readers its rows, and the rollback is refused; or after that.
+    { step: "rollback", name: fence, mode: "replace" },
+    // A run's own tables are made and removed by one attempt at a time.
+    { step: "create", name: `run ${runId}` },
+    { step: "begin", name: `run ${runId}` },
+    { step: "answers", name: `run ${runId}` },
+    { step: "finish", name: `run ${runId}` },
+  ])(
+    "an attempt that wants to $step waits for another's lock of $name",
+    async ({ step, name, mode = "append", shared = false }) => {
+      await using database = await postgres.server().createDatabase();
+      await using holder = await postgres.server().open(database.name);
+      await using sink = pgSink({
+        url: database.url,
+        postgres: { ...modes[mode], timeouts: { connect: 5, statement: 60, lock: 60 } },
+      });
+      const work = await steps[step](sink);
+      await holder.query("BEGIN");
+      const take = `pg_advisory_xact_lock${shared ? "_shared" : ""}`;
+      await holder.query(`SELECT ${take}(hashtextextended($1, 0))`, [`infer-batch ${name}`]);
+      const state = { ended: false };
+      const working = work().finally(() => {
+        state.ended = true;
+      });
+
+      while (!state.ended && !(await isWaiting(database))) {
+        await sleep(2);
+      }
+
+      expect(state.ended, "ended without waiting").toBe(false);
+      await holder.query("COMMIT");
+      await working;
+    },
+  );
+});
