@@ -1,13 +1,14 @@
 /**
- * Imports point inwards: cli -> app -> run -> scoring -> ports and pure rooms <- adapters <- tools.
+ * Imports point inwards: cli -> job -> run -> flow -> contracts and pure rooms <- kinds <- tools.
  * docs/architecture.md has the picture. scripts/check-imports.mjs runs these rules, and proves with a canary for each
  * that they bite.
  */
 const pure =
-  "^src/(spec|plan|columnar|binding|packing|checks|publish|jobs|text)/|^src/base/(?!cache-folder|sha256|spool|writers)";
-const ports = "^src/(storage|formats|models|engine|sink)/(port|answers|ledger)\\.ts$";
-/** Each knows what all of them share, and no other: another kind of model is one file more. */
-const modelSources = "^src/models/places/(?!(port|model-file|cache)\\.ts$)";
+  "^src/(job/jobfile|run/(plan|series|lifecycle)|columns|flow/pack|models/binding|checks)/|^src/base/(?!http/|cache-folder|sha256|spool|writers)";
+const contracts =
+  "^src/(sources/source|formats/format|models/engine|models/places/place|targets/(target|answers)|stores/ledger)\\.ts$";
+/** Each knows what all of them share, and no other: another place of models is one file more. */
+const places = "^src/models/places/(?!(place|model-file|cache)\\.ts$)";
 
 /**
  * @param {string} room a folder below src/
@@ -15,14 +16,14 @@ const modelSources = "^src/models/places/(?!(port|model-file|cache)\\.ts$)";
  */
 const roomRule = (room, also = "$^") => ({
   name: `${room.replaceAll("/", "-")}-imports-its-own`,
-  comment: `src/${room}/ may import its own files, the pure rooms, digests, its port and the tools that it adapts`,
+  comment: `src/${room}/ may import its own files, the pure rooms, digests, its contract and the tools that it adapts`,
   severity: "error",
   from: { path: `^src/${room}/` },
   to: { path: "^src/", pathNot: `^src/${room}/|^src/base/sha256\\.ts$|${pure}|${also}` },
 });
 
-/** Rooms that hold several adapters: each knows the room's port, and no other adapter. */
-const port = (room) => `^src/${room}/[^/]+\\.ts$`;
+/** Rooms that hold several kinds: each knows the room's contract, and no other kind. */
+const contract = (room) => `^src/${room}/[^/]+\\.ts$`;
 
 export default {
   forbidden: [
@@ -51,36 +52,36 @@ export default {
       comment: "src/columns/ is below bindings, plans and specs",
       severity: "error",
       from: { path: "^src/columns/" },
-      to: { path: "^src/", pathNot: "^src/(columnar|util)/" },
+      to: { path: "^src/", pathNot: "^src/(columns|base)/" },
     },
     {
       name: "checks-know-columns-only",
       comment: "profiles and verdicts know no model, plan or spec",
       severity: "error",
       from: { path: "^src/checks/" },
-      to: { path: "^src/", pathNot: "^src/(checks|columnar|util)/" },
+      to: { path: "^src/", pathNot: "^src/(checks|columns|base)/" },
     },
     {
-      name: "run-knows-ports-only",
+      name: "run-knows-contracts-only",
       severity: "error",
       from: { path: "^src/run/" },
-      to: { path: "^src/", pathNot: `^src/(run|scoring|report)/|${ports}|${pure}` },
+      to: { path: "^src/", pathNot: `^src/(run|flow|report)/|${contracts}|${pure}` },
     },
     {
-      name: "scoring-knows-ports-only",
+      name: "flow-knows-contracts-only",
       severity: "error",
       from: { path: "^src/flow/" },
-      to: { path: "^src/", pathNot: `^src/(scoring|report)/|${ports}|${pure}` },
+      to: { path: "^src/", pathNot: `^src/(flow|report)/|${contracts}|${pure}` },
     },
     {
       name: "run-knows-no-library-or-node",
       severity: "error",
-      from: { path: "^src/(run|scoring)/" },
+      from: { path: "^src/(run|flow)/" },
       to: { dependencyTypes: ["npm", "core"] },
     },
     {
       name: "no-format-imports-another",
-      comment: "what two formats need is in src/columns/, or beside their port",
+      comment: "what two formats need is in src/columns/, or beside their contract",
       severity: "error",
       from: { path: "^src/formats/(parquet|arrow)/" },
       to: { path: "^src/formats/(parquet|arrow)/", pathNot: "^src/formats/$1/" },
@@ -91,38 +92,38 @@ export default {
       from: { path: "^src/formats/(sql/|codecs/|[^/]+$)" },
       to: { path: "^src/formats/(parquet|arrow)/" },
     },
-    roomRule("formats", "^src/(duckdb/|util/(spool|writers))"),
-    roomRule("storage", "^src/(objects/|util/spool)"),
+    roomRule("formats", "^src/(duckdb/|base/(spool|writers))"),
+    roomRule("sources", "^src/(stores/objects/|base/spool)"),
     {
-      name: "no-model-source-imports-another",
+      name: "no-place-imports-another",
       severity: "error",
       from: { path: "^src/models/places/" },
-      to: { path: modelSources },
+      to: { path: places },
     },
-    roomRule("models", "^src/(objects|net|onnx)/"),
-    roomRule("engine", "^src/(onnx|net)/"),
-    roomRule("onnx"),
-    roomRule("sink/parquet", `^src/duckdb/|^src/stores/store\\.ts$|${port("sink")}`),
-    roomRule("stores", "^src/stores/objects/|^src/base/spool"),
+    roomRule("models/places", "^src/(stores/objects|base/http|models/file)/"),
+    roomRule("models", "^src/(stores/objects|base/http)/"),
+    roomRule("models/file"),
+    roomRule("targets/parquet", `^src/duckdb/|^src/stores/(store|ledger)\\.ts$|${contract("targets")}`),
+    roomRule("stores", "^src/base/(spool|http/)"),
     {
       name: "no-store-imports-another",
       comment: "another kind of store is one file more",
       severity: "error",
-      from: { path: "^src/stores/(?!disk)" },
-      to: { path: "^src/stores/", pathNot: "^src/stores/store\\.ts$" },
+      from: { path: "^src/stores/(?!disk|objects/)" },
+      to: { path: "^src/stores/", pathNot: "^src/stores/(store\\.ts$|objects/)" },
     },
-    roomRule("sink/postgres", port("sink")),
-    roomRule("sink/arrow", port("sink")),
+    roomRule("targets/postgres", `^src/stores/ledger\\.ts$|${contract("targets")}`),
     roomRule("duckdb"),
-    roomRule("objects", "^src/base/http/"),
-    roomRule("net"),
+    roomRule("stores/objects", "^src/base/http/"),
+    roomRule("base/http"),
     roomRule("report"),
     {
-      name: "only-cli-and-app-wire",
-      comment: "nothing imports cli/, nothing but cli/ imports app/, and nothing but these imports run/",
+      name: "only-cli-and-job-wire",
+      comment:
+        "nothing imports cli/, nothing but cli/ imports job/, and nothing but these imports run/; their pure rooms are for all",
       severity: "error",
-      from: { path: "^src/", pathNot: "^src/(cli|app|run)/" },
-      to: { path: "^src/(cli|app|run)/" },
+      from: { path: "^src/", pathNot: "^src/(cli|job|run)/" },
+      to: { path: "^src/(cli|job|run)/", pathNot: pure },
     },
     {
       name: "start-is-its-own-bundle",
@@ -136,9 +137,14 @@ export default {
       comment: "it is compiled anew by each process and thread",
       severity: "error",
       from: { path: "^src/start/" },
-      to: { path: "^src/", pathNot: "^src/(start/|util/cache-folder\\.ts$)" },
+      to: { path: "^src/", pathNot: "^src/(start/|base/cache-folder\\.ts$)" },
     },
-    { name: "run-does-not-know-cli", severity: "error", from: { path: "^src/run/" }, to: { path: "^src/(cli|app)/" } },
-    { name: "app-does-not-know-cli", severity: "error", from: { path: "^src/job/" }, to: { path: "^src/cli/" } },
+    {
+      name: "run-does-not-know-cli",
+      severity: "error",
+      from: { path: "^src/run/" },
+      to: { path: "^src/(cli|job)/", pathNot: pure },
+    },
+    { name: "job-does-not-know-cli", severity: "error", from: { path: "^src/job/" }, to: { path: "^src/cli/" } },
   ],
 };
