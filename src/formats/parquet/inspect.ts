@@ -2,7 +2,6 @@ import { realpath } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { SourceColumn } from "../../columns/types.js";
 import type { ShardColumn, ShardDetails } from "../format.js";
-import { openParquetDecoder } from "./decoder.js";
 import { type Footer, readFooter } from "./footer.js";
 
 /** The codecs of parquet.thrift, by their numbers. */
@@ -16,6 +15,7 @@ const codecNames = ["uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "z
 export async function inspectParquet(path: string): Promise<ShardDetails> {
   // DuckDB is allowed to read one folder, where what a link leads to may not be.
   const file = { path: await realpath(path).catch(() => path), name: path };
+  const { openParquetDecoder } = await import("./decoder.js"); // as the commands do that read rows
   await using decoder = openParquetDecoder({ threads: 1, folders: [dirname(file.path)], timezone: "UTC" });
   for await (const { schema, rows, rowGroups, sizeBytes } of decoder.footers([file])) {
     const footer = await readFooter(file);
