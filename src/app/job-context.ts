@@ -319,7 +319,7 @@ function secondJobOpener(
       ...sink,
       retry: { ...sink.retry, maxSeconds: Math.min(sink.retry.maxSeconds, mostRetrySeconds) },
       attempt,
-      outputPattern: `${outputPattern}/${place}`,
+      outputPattern: { job: `${outputPattern.job}/${place}`, series: `${outputPattern.series}/${place}` },
       variablesOf,
       where,
     });

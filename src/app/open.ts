@@ -11,6 +11,7 @@ import { type Sha256, runIdOf } from "../plan/identity.js";
 import type { Plan } from "../plan/plan.js";
 import { type OpenKeyDuckDb, openParquetSink } from "../sink/parquet/sink.js";
 import { layoutOf, plannedLayout } from "../sink/parquet/layout.js";
+import type { OtherFolders } from "../sink/parquet/other-runs.js";
 import { type Sink, commitConcurrency } from "../sink/port.js";
 import type { Secrets } from "../sink/postgres/connect.js";
 import type { InputSpec, StoreSpec } from "../spec/input-spec.js";
@@ -19,6 +20,7 @@ import type { LoadedSpec } from "../spec/load.js";
 import type { ModelSpec } from "../spec/model-spec.js";
 import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "../spec/output-spec.js";
 import { secretFile } from "../spec/secrets.js";
+import type { OutputPattern } from "../spec/fill-document.js";
 import { anyValue } from "../spec/template.js";
 import {
   isHttpUri,
@@ -132,8 +134,7 @@ export interface SinkOptions {
   readonly cores: number;
   readonly memory: MemoryBudget;
   readonly attempt: Permissions;
-  /** The output's path with `anyValue` in the place of each param. */
-  readonly outputPattern: string;
+  readonly outputPattern: OutputPattern;
   readonly variablesOf: LoadedSpec["variablesOf"];
   readonly where: LoadedSpec["where"];
 }
@@ -237,7 +238,10 @@ async function openOnDisk({ path, compression }: ParquetOutputSpec, options: Sin
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
-    otherRunFolders: { root: "", pattern: segmentPatterns(resolve(options.folder, outputPattern).split(sep).slice(1)) },
+    otherRunFolders: {
+      root: "",
+      ...patternsOf(outputPattern, (pattern) => resolve(options.folder, pattern).split(sep).slice(1)),
+    },
     async rehearse(plan) {
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
@@ -268,7 +272,6 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
   const spool = spoolOf(options, "out", parquet.spool?.path);
   const objects = await openStore(path, parquet, options);
   const folder = objectFolder(path);
-  const { key, ...place } = parseObjectUri(objectFolder(options.outputPattern));
   return openParquetSink({
     folder,
     target: folder,
@@ -278,7 +281,10 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,
-    otherRunFolders: { root: objectUriText({ ...place, key: "" }), pattern: segmentPatterns(key.split("/")) },
+    otherRunFolders: {
+      root: objectUriText({ ...parseObjectUri(folder), key: "" }),
+      ...patternsOf(options.outputPattern, (pattern) => parseObjectUri(objectFolder(pattern)).key.split("/")),
+    },
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests"]),
     async close() {
       await spool[Symbol.asyncDispose]();
@@ -325,6 +331,13 @@ function filesOf(
   const path = inStore ? objectFolder(parquet.path) : resolve(folder, parquet.path);
   const layout = layoutOf(path, runIdOf(name, params, sha256));
   return { folder: layout.folder, part: layout.part(0) };
+}
+
+function patternsOf(
+  { job, series }: OutputPattern,
+  segmentsOf: (pattern: string) => readonly string[],
+): Omit<OtherFolders, "root"> {
+  return { job: segmentPatterns(segmentsOf(job)), series: segmentPatterns(segmentsOf(series)) };
 }
 
 /** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */

@@ -46,37 +46,31 @@ import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {
   readonly root: string;
-  readonly pattern: readonly (string | RegExp)[];
+  /** Of runs with any params. */
+  readonly job: FolderPattern;
+  /** Of runs whose params differ in dates only. */
+  readonly series: FolderPattern;
 }
+
+type FolderPattern = readonly (string | RegExp)[];
 
 /** Folders that are searched at each level of a path: the last by name, which are the latest where names are dates. */
 const foldersLimit = 400;
 /** Folders that are read at once. In S3, each takes some requests. */
 const foldersAtOnce = 24;
 
-/** Runs `read` for each folder that may hold a run of the job, and collects what it finds. */
-async function searchFolders<T>(
-  store: ReadableStore,
-  folders: OtherFolders,
-  read: (folder: string) => Promise<T | undefined>,
-): Promise<T[]> {
-  const runs = await mapBounded(await expand(store, folders), foldersAtOnce, read);
-  return runs.filter((run) => run !== undefined);
-}
-
 /**
- * Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last.
+ * Lists the folders that match a pattern, sorted by name: of more than `most`, the last up to `own`, and the last after it,
+ * since a run for an older date is compared with what came before.
+ * @param own the folder of this run
  * @param read takes the result of a call: a folder for which it is undefined counts as empty. Default: one that this user
  * may not list, where this user could not finish a run
  */
 async function expand(
   store: ReadableStore,
-  { root, pattern }: OtherFolders,
+  { root, pattern, own }: { readonly root: string; readonly pattern: FolderPattern; readonly own: string },
   { most = foldersLimit, read = ifReadable }: { readonly most?: number; readonly read?: typeof ifReadable } = {},
 ): Promise<string[]> {
-  if (!pattern.some((segment) => segment instanceof RegExp)) {
-    return [];
-  }
   let folders = [root];
   for (const segment of pattern) {
     const next: string[] = [];
@@ -88,22 +82,24 @@ async function expand(
         next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
       }
     }
-    folders = next.toSorted().slice(-most);
+    const sorted = next.toSorted();
+    const here = own.split("/").slice(0, sorted[0]?.split("/").length).join("/");
+    const after = sorted.findIndex((folder) => folder > here);
+    const upTo = after === -1 ? sorted.length : after;
+    folders = [...sorted.slice(Math.max(0, upTo - most), upTo), ...sorted.slice(upTo).slice(-most)];
   }
   return folders;
 }
 
-/** Finds the published run of a folder, or of all folders of the job's runs. */
+/** Finds the published run of a folder, or of all folders of the series. */
 export async function findPublished(
   store: ReadableStore,
   { folder: own, folders }: { readonly folder: string; readonly folders: OtherFolders },
   where: "here" | "everywhere",
 ): Promise<readonly PublishedRun[]> {
-  if (where === "everywhere") {
-    return await searchFolders(store, folders, (folder) => publishedIn(store, folder, own));
-  }
-  const run = await publishedIn(store, own, own);
-  return run === undefined ? [] : [run];
+  const searched = where === "here" ? [own] : await expand(store, { root: folders.root, pattern: folders.series, own });
+  const runs = await mapBounded(searched, foldersAtOnce, (folder) => publishedIn(store, folder, own));
+  return runs.filter((run) => run !== undefined);
 }
 
 /**
@@ -223,8 +219,9 @@ export async function findHistory(
   // Only warnings depend on unfinished runs of other folders: a disk or a store that fails, the run itself reports.
   const orNone = <T>(found: Promise<T[]>): Promise<T[]> =>
     unfinishedBut === undefined ? found : found.catch(() => []);
+  const place = { root: folders.root, pattern: folders.job, own: folder };
   const others =
-    runId === undefined ? await orNone(expand(store, folders, { most: Math.max(foldersLimit, last), read })) : [];
+    runId === undefined ? await orNone(expand(store, place, { most: Math.max(foldersLimit, last), read })) : [];
   const all = [...new Set(unfinishedBut === undefined ? [...others, folder] : others)];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];

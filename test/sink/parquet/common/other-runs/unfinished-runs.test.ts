@@ -5,7 +5,7 @@ import { sealedText } from "#src/sink/parquet/plan-file.js";
 import { JobError } from "#src/util/errors.js";
 import { planFor } from "../../../../support/sinks.js";
 
-const folders = { root: "", pattern: ["out", /^.*$/] };
+const folders = { root: "", job: ["out", /^.*$/], series: ["out", /^.*$/] };
 
 const idOf = (day: number): RunId => `job-0000000000${day}` as RunId;
 
