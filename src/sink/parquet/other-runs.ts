@@ -170,8 +170,8 @@ function nameAt(folder: string, place: string): string {
 }
 
 /**
- * Finds the parts of a published run, and its folder. @throws JobError `failure` when the run is not there any
- * more, or another one is, or a part is missing or has another size
+ * Finds the parts of a published run, or of the one that has replaced it, and its folder: of the same params, whose rows
+ * their hashes prove. @throws JobError `failure` while it is away, or is being replaced; OUTPUT_DAMAGED when it was pruned, or a part is gone
  */
 export async function findPublishedParts(
   store: ReadableStore,
@@ -181,15 +181,25 @@ export async function findPublishedParts(
   const profile = nameAt(own, pinned);
   const suffix = layoutOf("", runId as RunId).profile;
   const folder = profile.slice(0, -suffix.length);
-  const gone = (found: string): JobError =>
-    new JobError(failure, `reading the predictions of run ${runId} in ${folder}: ${found}`);
+  const { base } = splitRunId(runId as RunId);
+  const reading = `reading the predictions of run ${runId} in ${folder}`;
+  const gone = (found: string): JobError => new JobError("OUTPUT_DAMAGED", `${reading}: ${found}`);
+  const taken = "another run is taking its place";
+  const away = (found: string): JobError =>
+    new JobError(failure, `${reading}: ${found}`, {
+      hint: "bring that folder back, or finish the run that is replacing it, and run the same command again; or remove `reuse` from the spec, and score all rows with --new-run",
+    });
   const { manifest: path, success } = layoutOf(folder, runId as RunId);
-  const isPublished = (await store.readText(success)) !== undefined;
+  const published = runIdIn(await store.readText(success));
   const manifest = publishedManifest(await store.readText(path));
-  if (!profile.endsWith(suffix) || !isPublished || manifest === undefined || manifest.run_id !== runId) {
-    throw gone(
-      manifest === undefined || !isPublished ? "they are gone" : `they are those of run ${manifest.run_id} now`,
-    );
+  if (!profile.endsWith(suffix) || published === undefined || manifest?.run_id !== published) {
+    const latest = await readPlan(store, layoutOf(folder, await latestRun(store, folder, base)));
+    throw latest?.pruned !== undefined
+      ? gone("they were pruned")
+      : away(latest === undefined ? "they are gone" : taken);
+  }
+  if (splitRunId(published).base !== base) {
+    throw gone(`they are those of run ${published} now`);
   }
   const parts: string[] = [];
   let rowCount = 0;
@@ -198,6 +208,9 @@ export async function findPublishedParts(
     const part = `${folder}/${file}`;
     const size = await sizes(file);
     if (size !== sizeBytes) {
+      if (runIdIn(await store.readText(success)) !== published) {
+        throw away(taken);
+      }
       throw gone(size === undefined ? `${file} is gone` : `${file} was changed`);
     }
     rowCount += rows;
