@@ -36,7 +36,7 @@ import { secondsByStage } from "../report/stage-times.js";
 import { leftOutText, notComparedText, olderModelText, replacedBy } from "../publish/published-run.js";
 import type { JobContext } from "../scoring/context.js";
 import { createRejectBudget, runRejectLimit } from "../scoring/rejects.js";
-import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../sink/ledger.js";
+import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import { comparisonLines } from "../report/agreement.js";
 import { attemptFacts, countCommitted, dueCall, recordingFailure } from "./attempt.js";
@@ -421,7 +421,7 @@ export async function publishApproved(
   const writer: RunWriter = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await stripVerdicts(sink.ledger, plan.runId);
+    await stripRows(sink.ledger, plan.runId);
   }
   await recordingFailure(context, { stored, run }, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),

@@ -4,7 +4,7 @@ import type { Plan, RunId } from "../plan/plan.js";
 import { type OtherRuns, everyRun } from "../publish/recorded-run.js";
 import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "../publish/erasure.js";
 import type { JobContext } from "../scoring/context.js";
-import { decisionDocument, stripVerdicts } from "../sink/ledger.js";
+import { decisionDocument, stripRows } from "../sink/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../sink/port.js";
 import { JobError } from "../util/errors.js";
 import { openSecondJob } from "./second-job.js";
@@ -176,19 +176,21 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest.pruned.tombstone));
+    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
   const source = await findSource(context, latest, request.dryRun);
   if (typeof source === "string") {
     return retained(source);
   }
-  return source === undefined
-    ? { ...nothingErased, retained: undefined }
-    : {
-        ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
-        retained: undefined,
-      };
+  if (source === undefined) {
+    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
+    return { ...nothingErased, retained: undefined };
+  }
+  return {
+    ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
+    retained: undefined,
+  };
 }
 
 /**
@@ -278,7 +280,7 @@ async function eraseRun(context: JobContext, source: Source, request: CopyReques
   await using finder = await request.openFinder(files.folder, keyTypes(stored.plan, request.keys));
   const found = await countRows(files, finder);
   if (found.rows + found.rejects === 0) {
-    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest)); // an erasure before this one may have been killed
+    await (request.dryRun ? undefined : stripRows(sink.ledger, latest)); // an erasure before this one may have been killed
     return found;
   }
   if (request.dryRun) {

@@ -1,7 +1,7 @@
 import { splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "../publish/erasure.js";
-import { stripVerdicts, comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
+import { stripRows, comparisonDocument, decisionDocument, verdictDocument } from "../sink/ledger.js";
 import type { RunSink, RunWriter, StoredPlan } from "../sink/port.js";
 import type { JobContext } from "../scoring/context.js";
 import { JobError } from "../util/errors.js";
@@ -43,7 +43,7 @@ export async function finishErasure(
 ): Promise<void> {
   const { plan } = stored;
   await approveErasure(context, { plan, run });
-  await stripVerdicts(context.sink.ledger, plan.runId);
+  await stripRows(context.sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 

@@ -39,7 +39,7 @@ import {
 } from "../../publish/recorded-run.js";
 import type { StoredPlan } from "../port.js";
 import { openLedger } from "./ledger.js";
-import { decisionDocument, errorsDocument, spendingDocument, stripVerdicts, verdictDocument } from "../ledger.js";
+import { decisionDocument, errorsDocument, spendingDocument, stripRows, verdictDocument } from "../ledger.js";
 import { readDocument } from "./ledger.js";
 import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
@@ -429,7 +429,7 @@ export async function pruneFolder(
     return { kind: "removed", ...found };
   }
   if (isDone) {
-    await stripVerdicts(openLedger(store, folder), latest);
+    await stripRows(openLedger(store, folder), latest);
     return { kind: "removed", ...found };
   }
   const next = nextLayout(layout);
@@ -452,7 +452,7 @@ export async function pruneFolder(
     }
     throw error;
   }
-  await stripVerdicts(openLedger(store, folder), latest);
+  await stripRows(openLedger(store, folder), latest);
   return { kind: "removed", ...found };
 }
 
