@@ -29,7 +29,7 @@ test("a night with few rows is held though another region has 400 folders, which
 test("an old night with few rows is held though 400 later nights have folders", async () => {
   const job = await nightlyJob(scratch.path);
   expect((await job.night("run", "2024-01-02")).code).toBe(0);
-  await makeNights(new Date("2024-02-01"), job.folder);
+  await makeNights(new Date("2024-02-01"), (date) => job.folder(date));
   await job.rewrite(fewRows);
   expect((await job.night("run", "2024-01-03")).code).toBe(67);
 });

@@ -299,7 +299,7 @@ test.each(["replaced", "erased", "pruned", "damaged"] as const)(
       const pruned = await job.command("prune", job.spec, "--keep", "1");
       expect(pruned.code, pruned.stderr).toBe(0);
     } else {
-      const [part = ""] = (await readdir(source)).filter((name) => name.startsWith("part-"));
+      const part = (await readdir(source)).find((name) => name.startsWith("part-")) ?? "";
       await rm(join(source, part));
     }
     const { code, report, stderr } = await job.run(...secondNight);
