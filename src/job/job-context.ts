@@ -300,7 +300,10 @@ function secondJobOpener(
       retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
       // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
       attempt: { allowDuplicates: true, allowOlder: true },
-      outputPattern: `${options.outputPattern}/${place}`,
+      outputPattern: {
+        job: `${options.outputPattern.job}/${place}`,
+        series: `${options.outputPattern.series}/${place}`,
+      },
     });
     const where = challengerPlaces(tools.where);
     return {

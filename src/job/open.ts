@@ -6,7 +6,7 @@ import type { FileKind, ModelCache, RemoteOptions } from "../models/places/cache
 import { fileModels } from "../models/places/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/place.js";
 import { proxiesOf } from "../base/http/request.js";
-import { openStoreAt, type StorePlace, storeUrl } from "../stores/objects/open.js";
+import { type StorePlace, openStoreAt, storeUrl } from "../stores/objects/open.js";
 import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";
 import { runIdOf } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -36,12 +36,14 @@ import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
 import { cacheFolder } from "../base/cache-folder.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
-import { openSpool, type Spool, spoolRoot } from "../base/spool.js";
+import { type Spool, openSpool, spoolRoot } from "../base/spool.js";
 import { type AttemptServices, programVersion } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
 import { combineSources } from "../sources/listing.js";
 import { diskSource } from "../sources/disk.js";
+import type { OtherFolders } from "../targets/parquet/other-runs.js";
+import type { OutputPattern } from "./jobfile/fill-document.js";
 
 /** What opens the adapters of a spec. */
 export interface Tools extends AttemptServices {
@@ -119,8 +121,7 @@ export interface SinkOptions extends Tools {
   readonly cores: number;
   readonly memory: MemoryBudget;
   readonly attempt: Permissions;
-  /** The output's path with `anyValue` in the place of each param. */
-  readonly outputPattern: string;
+  readonly outputPattern: OutputPattern;
   readonly variablesOf: LoadedSpec["variablesOf"];
   readonly where: LoadedSpec["where"];
 }
@@ -200,7 +201,10 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
-    otherRunFolders: { root: "", pattern: segmentPatterns(resolve(options.folder, outputPattern).split(sep).slice(1)) },
+    otherRunFolders: {
+      root: "",
+      ...patternsOf(outputPattern, (pattern) => resolve(options.folder, pattern).split(sep).slice(1)),
+    },
     async rehearse(plan) {
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
@@ -230,7 +234,6 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
   const spool = spoolOf(options, "out", parquet.spool?.path);
   const objects = await openStore(path, parquet, options);
   const folder = objectFolder(path);
-  const { key, ...place } = parseObjectUri(objectFolder(options.outputPattern));
   return openParquetSink({
     folder,
     target: folder,
@@ -240,7 +243,10 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
     duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, spool.folder),
     compression,
-    otherRunFolders: { root: objectUriText({ ...place, key: "" }), pattern: segmentPatterns(key.split("/")) },
+    otherRunFolders: {
+      root: objectUriText({ ...parseObjectUri(folder), key: "" }),
+      ...patternsOf(options.outputPattern, (pattern) => parseObjectUri(objectFolder(pattern)).key.split("/")),
+    },
     rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests"]),
     async close() {
       await spool[Symbol.asyncDispose]();
@@ -273,6 +279,13 @@ function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts
       },
     };
   };
+}
+
+function patternsOf(
+  { job, series }: OutputPattern,
+  segmentsOf: (pattern: string) => readonly string[],
+): Omit<OtherFolders, "root"> {
+  return { job: segmentPatterns(segmentsOf(job)), series: segmentPatterns(segmentsOf(series)) };
 }
 
 /** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */

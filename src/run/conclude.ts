@@ -38,7 +38,7 @@ import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
-import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../stores/ledger.js";
+import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, RunWriter } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
@@ -427,7 +427,7 @@ export async function publishApproved(context: JobContext, run: RunSink): Promis
   const writer = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
-    await stripVerdicts(sink.ledger, plan.runId);
+    await stripRows(sink.ledger, plan.runId);
   }
   await recordingFailure(context, run, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),

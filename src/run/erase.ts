@@ -1,12 +1,12 @@
-import { groupRuns, overParams, planOf, type RunGroup } from "./series/prune-choice.js";
+import { type RunGroup, groupRuns, overParams, planOf } from "./series/prune-choice.js";
 import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
-import { everyRun, type OtherRuns } from "./lifecycle/recorded-run.js";
-import { type ErasedRows, type KeyList, nothingErased, type TableErasure } from "./lifecycle/erasure.js";
+import { type OtherRuns, everyRun } from "./lifecycle/recorded-run.js";
+import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "./lifecycle/erasure.js";
 import type { JobContext } from "../flow/context.js";
-import { decisionDocument, stripVerdicts } from "../stores/ledger.js";
+import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
-import { assertNever, JobError } from "../base/errors.js";
+import { JobError, assertNever } from "../base/errors.js";
 import { openSecondJob } from "./second-job.js";
 import { finishErasure } from "./erasure.js";
 import { outputColumns } from "../models/binding/contract.js";
@@ -176,19 +176,21 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
 async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
   const { sink } = context;
   if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripVerdicts(sink.ledger, latest.pruned.tombstone));
+    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
   const source = await findSource(context, latest, request.dryRun);
   if (typeof source === "string") {
     return retained(source);
   }
-  return source === undefined
-    ? { ...nothingErased, retained: undefined }
-    : {
-        ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
-        retained: undefined,
-      };
+  if (source === undefined) {
+    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
+    return { ...nothingErased, retained: undefined };
+  }
+  return {
+    ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
+    retained: undefined,
+  };
 }
 
 /**
@@ -283,7 +285,7 @@ async function eraseRun(context: JobContext, source: Source, request: CopyReques
     return { rows, rejects };
   }
   if (rows + rejects === 0) {
-    await stripVerdicts(sink.ledger, latest); // an erasure before this one may have been killed
+    await stripRows(sink.ledger, latest); // an erasure before this one may have been killed
     return { rows, rejects };
   }
 

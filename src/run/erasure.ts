@@ -1,7 +1,7 @@
 import { splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
-import { comparisonDocument, decisionDocument, stripVerdicts, verdictDocument } from "../stores/ledger.js";
+import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, RunWriter } from "../targets/target.js";
 import type { JobContext } from "../flow/context.js";
 import { JobError } from "../base/errors.js";
@@ -40,7 +40,7 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
 export async function finishErasure(context: JobContext, run: RunSink, writer: RunWriter): Promise<void> {
   const { plan } = run;
   await approveErasure(context, run);
-  await stripVerdicts(context.sink.ledger, plan.runId);
+  await stripRows(context.sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 

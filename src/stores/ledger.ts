@@ -125,14 +125,15 @@ export async function readState(
 }
 
 /**
- * Removes what the verdicts on a run and on those before it, and their comparisons, say of single rows. For runs whose
- * rows are in files. Safe to repeat.
+ * Removes what the verdicts on a run and on those before it, their comparisons and their errors say of single rows. For
+ * runs whose rows are in files. Safe to repeat.
  */
-export async function stripVerdicts(ledger: Ledger, latest: RunId): Promise<void> {
+export async function stripRows(ledger: Ledger, latest: RunId): Promise<void> {
   const { base, number } = splitRunId(latest);
   for (let earlier = 1; earlier <= number; earlier += 1) {
     const runId = numberedRunId(base, earlier);
     await ledger.change(runId, verdictDocument, (verdict) => verdict && verdictWithoutRows(verdict));
     await ledger.change(runId, comparisonDocument, (result) => result && withoutRows(result));
+    await ledger.change(runId, errorsDocument, (notes) => notes && { ...notes, errors: [] });
   }
 }

@@ -68,8 +68,8 @@ export interface Sink extends AsyncDisposable {
   open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds the runs that are published and were not rolled back, of any job, those of one place in the order of their
-   * publication. `here`: where the rows of this target's params go. `everywhere`: those of the job with other params, too,
-   * where these have places of their own; of many, the last by name. Writes nothing.
+   * publication. `here`: where the rows of this target's params go. `everywhere`: those of the job whose params differ in
+   * dates, too, where these have places of their own; of many, the last before and after this one. Writes nothing.
    */
   published(where: "here" | "everywhere"): Promise<readonly PublishedRun[]>;
   /**

@@ -246,3 +246,16 @@ test("erase warns of runs that it cannot find because the job or its folder was 
     /^warning: no run of job diabetes-mlp is in \S*moved\/dt=\S+, nor in its folders of other params; if .*output.parquet.path was changed/,
   );
 });
+
+test("erase removes the errors of attempts, which may quote a value", async () => {
+  const job = await spoiltJob(scratch.path, "diabetes-mlp", [{ row: 7, column: "age", sql: "NULL" }]);
+  expect((await runHere(["run", job.spec])).code).toBe(65);
+  const names = (await readdir(job.out, { recursive: true })).filter((name) => name.endsWith("errors.json"));
+  expect(names).toHaveLength(1);
+  await job.rewrite({ on_bad_row: "reject", max_rejects: "50%" });
+  expect((await runHere(["run", job.spec])).code).toBe(0);
+  await writeFile(join(scratch.path, "keys.txt"), "5\n");
+  const erased = await runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
+  expect(erased.code, erased.stderr).toBe(0);
+  expect(JSON.parse(await readFile(join(job.out, names[0] ?? ""), "utf8"))).toMatchObject({ errors: [] });
+});

@@ -138,24 +138,21 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
   await expectAlike(spec, 67, /pruned it at/, "--param", "ds=2026-01-02");
 });
 
-test.skipIf(process.getuid?.() !== 0)(
-  "plan ends with 64 as run does for a folder of another user",
-  async () => {
-    await chmod(scratch.path, 0o755);
-    const spec = await writeSpec(scratch.path, wine);
-    const out = join(scratch.path, "out");
-    const nobody = 65_534;
-    const expectDenied = async (said: Readonly<Record<string, string>>): Promise<void> => {
-      for (const [command, text] of Object.entries(said)) {
-        const { code, stderr } = await runCli([command, spec], { uid: nobody, env: { HOME: "/nonexistent" } });
-        expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
-      }
-    };
-    await mkdir(join(out, "_infer-batch"), { recursive: true });
-    await chown(out, nobody, nobody);
-    await expectDenied({ plan: `may not write to ${out}/_infer-batch`, run: "EACCES" });
-  },
-);
+test.skipIf(process.getuid?.() !== 0)("plan ends with 64 as run does for a folder of another user", async () => {
+  await chmod(scratch.path, 0o755);
+  const spec = await writeSpec(scratch.path, wine);
+  const out = join(scratch.path, "out");
+  const nobody = 65_534;
+  const expectDenied = async (said: Readonly<Record<string, string>>): Promise<void> => {
+    for (const [command, text] of Object.entries(said)) {
+      const { code, stderr } = await runCli([command, spec], { uid: nobody, env: { HOME: "/nonexistent" } });
+      expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+    }
+  };
+  await mkdir(join(out, "_infer-batch"), { recursive: true });
+  await chown(out, nobody, nobody);
+  await expectDenied({ plan: `may not write to ${out}/_infer-batch`, run: "EACCES" });
+});
 
 s3.describe("plan with an output in S3", () => {
   test("plan ends with 64 as run does for a spool folder that cannot be made, and makes none", async () => {

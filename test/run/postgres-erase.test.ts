@@ -56,6 +56,21 @@ postgres.describe("erase in Postgres", () => {
     },
   );
 
+  test("erase removes the errors of attempts, which quote keys", async () => {
+    await using database = await postgres.server().createDatabase();
+    const twice = { columns: { id: "CASE WHEN id = 6 THEN 5 ELSE id END" } };
+    const mode = { mode: "upsert", key: ["id"] };
+    const spoilt = await jobIn(scratch.path, database, mode, { input: twice, commit_rows: 1000 });
+    expect((await spoilt.night("run", "2026-01-01")).code).toBe(65);
+    const messages = (): ReturnType<Database["query"]> => database.query("SELECT message FROM infer_batch.errors");
+    expect(await messages()).toEqual([{ message: expect.stringContaining('id = "5"') }]);
+    const job = await jobIn(scratch.path, database, mode, { commit_rows: 1000 });
+    expect((await job.night("run", "2026-01-01")).code).toBe(0);
+    expect((await job.erase()).code).toBe(0);
+    expect(await messages()).toEqual([]);
+    expect(await database.query("SELECT FROM infer_batch.documents WHERE document::text LIKE '%\"5%'")).toEqual([]);
+  });
+
   test("erase deletes the rows of keys from an upserted table, and records when and how many, never whose", async () => {
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "upsert", key: ["id"] });

@@ -76,6 +76,20 @@ postgres.describe("--new-run into Postgres", () => {
     expect(await tableFaults(database, fixture)).toEqual([]);
   });
 
+  test("in append, a run that failed before it committed a row is corrected, though the table has rows of others", async () => {
+    await using database = await postgres.server().createDatabase();
+    const write = (ds: string, age = "age") =>
+      specFor(scratch.path, database, "append", { params: { ds }, commit_rows: 1000, input: { columns: { age } } });
+    expect((await runSpec(await write("2026-01-01"))).code).toBe(0);
+    const spoilt = await runSpec(await write("2026-01-02", "CASE WHEN id = 5 THEN NULL ELSE age END"));
+    expect(spoilt.code, spoilt.stderr).toBe(65);
+    const corrected = await runSpec(await write("2026-01-02"));
+    expect(corrected.code, corrected.stderr).toBe(0);
+    expect(await countRows(database)).toEqual({ n: 884, ids: 442 });
+    const again = await runSpec(await write("2026-01-02"), { args: ["--new-run"] });
+    expect(again.code).toBe(64);
+  });
+
   test.each(firstOf(modes))(
     "--new-run abandons a run whose pins do not hold, and scores its committed rows again: %s",
     async (mode) => {

@@ -20,7 +20,7 @@ export const sinkOptions = {
   compression: "uncompressed",
   duckdb: sharedDuckDb,
   openKeyDuckDb,
-  otherRunFolders: { root: "", pattern: [] },
+  otherRunFolders: { root: "", job: [], series: [] },
   rehearse: () => Promise.resolve([]),
   close: () => Promise.resolve(),
   warn: () => {},

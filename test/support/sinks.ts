@@ -131,7 +131,11 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
       failure: "OBJECT_STORE",
       compression: "zstd",
-      otherRunFolders: { root: objectUriText({ ...parseObjectUri(uri), key: "" }), pattern: otherRunFolders },
+      otherRunFolders: {
+        root: objectUriText({ ...parseObjectUri(uri), key: "" }),
+        job: otherRunFolders,
+        series: otherRunFolders,
+      },
       async close() {
         await outgoing[Symbol.asyncDispose]();
         objects[Symbol.dispose]();

@@ -61,8 +61,15 @@ export interface Filled {
   readonly dateParam: string | undefined;
   /** The param that is made from `${hour}`. */
   readonly hourParam: string | undefined;
-  /** `output.parquet.path` with a NUL in the place of each param. */
-  readonly outputPattern: string;
+  readonly outputPattern: OutputPattern;
+}
+
+/** `output.parquet.path` with `anyValue` in the place of what differs between runs. */
+export interface OutputPattern {
+  /** Where runs of the job with any params write. */
+  readonly job: string;
+  /** Where runs of the series write: their params differ in dates only. */
+  readonly series: string;
 }
 
 /** The value of a name. A param is never a secret, not even one whose own value comes from the environment. */
@@ -95,7 +102,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     variables: new Map(),
     clock: [],
   };
-  const outputPattern = patternOf(document, scope);
+  const outputPath = document.getIn(outputPathKey);
   const dateParam = (
     params.find(({ type }) => type?.type === "date") ??
     params.find(({ type, node }) => type === undefined && isFromToday(node))
@@ -120,7 +127,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
       fillNode(pair.value, [key], scope);
     }
   }
-  return { ...scope, dateParam, hourParam, outputPattern };
+  return { ...scope, dateParam, hourParam, outputPattern: patternOf(outputPath, scope) };
 }
 
 interface Param {
@@ -188,15 +195,23 @@ function fillParam(
 
 const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
+const outputPathKey = ["output", "parquet", "path"];
+
 /** Where the runs of this job with other params write. */
-function patternOf(document: YamlDocument, { lookup, declared }: Scope): string {
-  const template: unknown = document.getIn(["output", "parquet", "path"]);
-  const isParam = (name: string): boolean => declared.includes(name) || clockNames.has(name);
-  const filled =
-    typeof template === "string"
-      ? fillTemplate(template, (name) => (isParam(name) ? anyValue : lookup(name)?.text))
-      : { text: "" };
-  return "text" in filled ? filled.text : "";
+function patternOf(template: unknown, { lookup }: Scope): OutputPattern {
+  const fill = (ofParam: (text: string) => string): string => {
+    const filled = fillTemplate(typeof template === "string" ? template : "", (name, offset) => {
+      const value = lookup(name);
+      const isPlace = offset === 0 && value?.text.includes("/") === true; // as a folder that the spec itself names
+      return value === undefined || value.from === "environment" || isPlace
+        ? value?.text
+        : value.from === "clock"
+          ? anyValue
+          : ofParam(value.text);
+    });
+    return "text" in filled ? filled.text : "";
+  };
+  return { job: fill(() => anyValue), series: fill((text) => (isDateText(text) ? anyValue : text)) };
 }
 
 function environmentValue({ env }: SpecContext, name: string): Value | undefined {
@@ -233,7 +248,8 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       return; // read when the value is needed, and never into a plan
     }
     const inSql = isExpression(path);
-    const lookup = (name: string): string | undefined => {
+    const isOutputPath = path.join() === outputPathKey.join();
+    const lookup = (name: string, offset: number): string | undefined => {
       const value = scope.lookup(name);
       if (value === undefined || (inSql && value.from === "environment")) {
         return undefined;
@@ -245,6 +261,10 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
         scope.clock.push(path.join("."));
       } else {
         scope.problems.push(...scope.standIns.use(name, path));
+        if (isOutputPath && offset > 0 && value.text.includes("/")) {
+          const text = `the value of \${${name}}, ${value.text}, contains /, so other runs would not find its folders; write another character, or a param for each folder`;
+          scope.problems.push({ path, text });
+        }
       }
       return value.text;
     };

@@ -14,7 +14,14 @@ import {
 } from "yaml";
 import { JobError } from "../../base/errors.js";
 import { didYouMean } from "../../base/suggest.js";
-import { type Filled, type Problem, type SpecContext, type YamlDocument, fillDocument } from "./fill-document.js";
+import {
+  type Filled,
+  type OutputPattern,
+  type Problem,
+  type SpecContext,
+  type YamlDocument,
+  fillDocument,
+} from "./fill-document.js";
 import { type JobSpec, type SpecIssue, checkSpec, specJsonSchema } from "./job-spec.js";
 import { withPromptInputs } from "./prompt-spec.js";
 import { columnsIn, parseTemplate } from "../../models/binding/prompt.js";
@@ -39,8 +46,7 @@ export interface LoadedSpec {
   readonly dateParam: string | undefined;
   /** The param that is made from `${hour}`; undefined: there is none. */
   readonly hourParam: string | undefined;
-  /** Where runs of this job with other params write: `output.parquet.path` with `anyValue` for each param. */
-  readonly outputPattern: string;
+  readonly outputPattern: OutputPattern;
 }
 
 /**
@@ -387,7 +393,7 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
     },
     report: { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout },
   };
-  return { ...loaded, spec, outputPattern: folder };
+  return { ...loaded, spec, outputPattern: { job: folder, series: folder } };
 }
 
 const promptFile = ["model", "prompt", "file"];

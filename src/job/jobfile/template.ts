@@ -5,7 +5,8 @@ import { isTimeZone } from "./values.js";
 const reference = /\$\$\{|\$\{([^}]*)\}?/g;
 const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 
-type Lookup = (name: string) => string | undefined;
+/** @param offset where the reference to the name begins in the text */
+type Lookup = (name: string, offset: number) => string | undefined;
 
 /**
  * A fault of a template: an undefined name, text that is not a reference, a place where no value may be, a value with
@@ -54,7 +55,7 @@ export function fillTemplate(
       return "";
     }
     const { name, fallback, compute } = parsed;
-    const given = lookup(name);
+    const given = lookup(name, offset);
     const value = given === undefined ? undefined : compute(given);
     if (typeof value === "object") {
       fault ??= value;

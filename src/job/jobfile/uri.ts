@@ -144,6 +144,9 @@ export function objectUriProblem(path: string): string | undefined {
   if (uri.key.split("/").some((segment) => segment === "." || segment === "..")) {
     return "expected a key without . or .. between slashes: in a store they are names, not folders";
   }
+  if (scheme === "az" && uri.key.includes("\\")) {
+    return "expected a name without \\, which Azure turns into /";
+  }
   return new TextEncoder().encode(uri.key).length > keyLimitBytes
     ? `expected a key of at most ${keyLimitBytes} bytes`
     : undefined;

@@ -78,7 +78,10 @@ export interface ObjectCalls {
   copy(from: ObjectName, to: ObjectName): Promise<boolean>;
   /** Deletes an object that may be gone already. With `etag` only that version, where the store supports that. */
   remove(object: ObjectName, etag?: string): Promise<"removed" | "changed">;
-  /** Whether the store honours the condition that nothing has a key. Writes to `probe`, an unused key, and deletes it again. */
+  /**
+   * Whether the store honours the conditions that nothing has a key, and that an object is one version. Writes to `probe`,
+   * an unused key, and deletes it again.
+   */
   honoursConditions(probe: ObjectName): Promise<boolean>;
 }
 
@@ -250,24 +253,30 @@ const maxProbes = 3;
 
 async function honoursConditions(tools: StoreTools, probe: ObjectName): Promise<boolean> {
   const call = callOn(tools, "writing", probe);
-  const isRefused = async (): Promise<boolean> =>
+  const isRefused = async (text: string, over: PutOptions["over"]): Promise<boolean> =>
     await tools.send(call, async (stop) => {
       try {
-        await putBody(tools, probe, "", { over: "nothing", metadata: {} }, stop);
+        await putBody(tools, probe, text, { over, metadata: {} }, stop);
         return false;
       } catch (error) {
         const { kind } = tools.protocol.classify(error, call);
-        if (kind === "unsupported" || kind === "exists") {
-          return kind === "exists";
+        const refusals: readonly string[] = over === "nothing" ? ["exists"] : ["exists", "changed", "missing"];
+        if (kind === "unsupported" || refusals.includes(kind)) {
+          return kind !== "unsupported";
         }
         throw error;
       }
     });
   try {
     for (let probes = 0; probes < maxProbes; probes += 1) {
-      await isRefused();
-      if (await isRefused()) {
-        return true;
+      await isRefused("", "nothing");
+      if (!(await isRefused("", "nothing"))) {
+        continue;
+      }
+      const first = await callsWith(tools).head(probe);
+      if (first !== undefined) {
+        await isRefused("second", { etag: first.etag });
+        return await isRefused("third", { etag: first.etag });
       }
     }
     return false;

@@ -2,14 +2,14 @@ import { parseJson } from "../../run/plan/parse-plan.js";
 import type { PinnedRun, RunId } from "../../run/plan/plan.js";
 import { parseDecision } from "../../run/lifecycle/lifecycle.js";
 import type { PublishedRun } from "../../run/lifecycle/published-run.js";
-import { ifReadable, namesIn, type ReadableStore, type Store } from "../../stores/store.js";
+import { type ReadableStore, type Store, ifReadable, namesIn } from "../../stores/store.js";
 import { type ErrorCode, JobError } from "../../base/errors.js";
 import { mapBounded } from "../../base/promises.js";
 import {
+  type Layout,
   isEarlier,
   isLater,
   isSameJob,
-  type Layout,
   layoutOf,
   nextLayout,
   plannedLayout,
@@ -21,39 +21,37 @@ import { sha256Of } from "../../base/sha256.js";
 import { jobOf, splitRunId } from "../../run/plan/identity.js";
 import { parseRunProfile } from "../../run/lifecycle/profile-text.js";
 import {
-  nothingRemoved,
   type PruneOutcome,
   type PruneRequest,
   type Pruning,
   type Removed,
+  nothingRemoved,
   tombstoneText,
 } from "../../run/lifecycle/pruned-run.js";
 import {
+  type HistoryRequest,
+  type RecordedRun,
   asPruned,
   countsOf,
-  type HistoryRequest,
   isUnfinished,
-  type RecordedRun,
   recordedRun,
   recordedSpending,
 } from "../../run/lifecycle/recorded-run.js";
 import type { StoredPlan } from "../target.js";
-import { openLedger } from "./ledger.js";
-import {
-  decisionDocument,
-  errorsDocument,
-  spendingDocument,
-  stripVerdicts,
-  verdictDocument,
-} from "../../stores/ledger.js";
-import { readDocument } from "./ledger.js";
+import { openLedger, readDocument } from "./ledger.js";
+import { decisionDocument, errorsDocument, spendingDocument, stripRows, verdictDocument } from "../../stores/ledger.js";
 import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
 export interface OtherFolders {
   readonly root: string;
-  readonly pattern: readonly (string | RegExp)[];
+  /** Of runs with any params. */
+  readonly job: FolderPattern;
+  /** Of runs whose params differ in dates only. */
+  readonly series: FolderPattern;
 }
+
+type FolderPattern = readonly (string | RegExp)[];
 
 /** Folders that are searched at each level of a path: the last by name, which are the latest where names are dates. */
 const foldersLimit = 400;
@@ -61,18 +59,17 @@ const foldersLimit = 400;
 const foldersAtOnce = 24;
 
 /**
- * Lists the folders that may hold a run of the job, sorted by name: of more than `most`, the last.
+ * Lists the folders that match a pattern, sorted by name: of more than `most`, the last up to `own`, and the last after it,
+ * since a run for an older date is compared with what came before.
+ * @param own the folder of this run
  * @param read takes the result of a call: a folder for which it is undefined counts as empty. Default: one that this user
  * may not list, where this user could not finish a run
  */
 async function expand(
   store: ReadableStore,
-  { root, pattern }: OtherFolders,
+  { root, pattern, own }: { readonly root: string; readonly pattern: FolderPattern; readonly own: string },
   { most = foldersLimit, read = ifReadable }: { readonly most?: number; readonly read?: typeof ifReadable } = {},
 ): Promise<string[]> {
-  if (!pattern.some((segment) => segment instanceof RegExp)) {
-    return [];
-  }
   let folders = [root];
   for (const segment of pattern) {
     const next: string[] = [];
@@ -84,19 +81,23 @@ async function expand(
         next.push(...names.filter((name) => segment.test(name)).map((name) => `${folder}/${name}`));
       }
     }
-    folders = next.toSorted().slice(-most);
+    const sorted = next.toSorted();
+    const here = own.split("/").slice(0, sorted[0]?.split("/").length).join("/");
+    const after = sorted.findIndex((folder) => folder > here);
+    const upTo = after === -1 ? sorted.length : after;
+    folders = [...sorted.slice(Math.max(0, upTo - most), upTo), ...sorted.slice(upTo).slice(-most)];
   }
   return folders;
 }
 
-/** Finds the published run of a folder, or of all folders of the job's runs. */
+/** Finds the published run of a folder, or of all folders of the series. */
 export async function findPublished(
   store: ReadableStore,
   { folder: own, folders }: { readonly folder: string; readonly folders: OtherFolders },
   where: "here" | "everywhere",
 ): Promise<readonly PublishedRun[]> {
-  const places = where === "here" ? [own] : await expand(store, folders);
-  const runs = await mapBounded(places, foldersAtOnce, (folder) => publishedIn(store, folder, own));
+  const searched = where === "here" ? [own] : await expand(store, { root: folders.root, pattern: folders.series, own });
+  const runs = await mapBounded(searched, foldersAtOnce, (folder) => publishedIn(store, folder, own));
   return runs.filter((run) => run !== undefined);
 }
 
@@ -167,8 +168,8 @@ function nameAt(folder: string, place: string): string {
 }
 
 /**
- * Finds the parts of a published run, and its folder. @throws JobError `failure` when the run is not there any
- * more, or another one is, or a part is missing or has another size
+ * Finds the parts of a published run, or of the one that has replaced it, and its folder: of the same params, whose rows
+ * their hashes prove. @throws JobError `failure` while it is away, or is being replaced; OUTPUT_DAMAGED when it was pruned, or a part is gone
  */
 export async function findPublishedParts(
   store: ReadableStore,
@@ -178,15 +179,25 @@ export async function findPublishedParts(
   const profile = nameAt(own, pinned);
   const suffix = layoutOf("", runId as RunId).profile;
   const folder = profile.slice(0, -suffix.length);
-  const gone = (found: string): JobError =>
-    new JobError(failure, `reading the predictions of run ${runId} in ${folder}: ${found}`);
+  const { base } = splitRunId(runId as RunId);
+  const reading = `reading the predictions of run ${runId} in ${folder}`;
+  const gone = (found: string): JobError => new JobError("OUTPUT_DAMAGED", `${reading}: ${found}`);
+  const taken = "another run is taking its place";
+  const away = (found: string): JobError =>
+    new JobError(failure, `${reading}: ${found}`, {
+      hint: "bring that folder back, or finish the run that is replacing it, and run the same command again; or remove `reuse` from the spec, and score all rows with --new-run",
+    });
   const { manifest: path, success } = layoutOf(folder, runId as RunId);
-  const isPublished = (await store.readText(success)) !== undefined;
+  const published = runIdIn(await store.readText(success));
   const manifest = publishedManifest(await store.readText(path));
-  if (!profile.endsWith(suffix) || !isPublished || manifest === undefined || manifest.run_id !== runId) {
-    throw gone(
-      manifest === undefined || !isPublished ? "they are gone" : `they are those of run ${manifest.run_id} now`,
-    );
+  if (!profile.endsWith(suffix) || published === undefined || manifest?.run_id !== published) {
+    const latest = await readPlan(store, layoutOf(folder, await latestRun(store, folder, base)));
+    throw latest?.pruned !== undefined
+      ? gone("they were pruned")
+      : away(latest === undefined ? "they are gone" : taken);
+  }
+  if (splitRunId(published).base !== base) {
+    throw gone(`they are those of run ${published} now`);
   }
   const parts: string[] = [];
   let rowCount = 0;
@@ -195,6 +206,9 @@ export async function findPublishedParts(
     const part = `${folder}/${file}`;
     const size = await sizes(file);
     if (size !== sizeBytes) {
+      if (runIdIn(await store.readText(success)) !== published) {
+        throw away(taken);
+      }
       throw gone(size === undefined ? `${file} is gone` : `${file} was changed`);
     }
     rowCount += rows;
@@ -216,8 +230,9 @@ export async function findHistory(
   // Only warnings depend on unfinished runs of other folders: a disk or a store that fails, the run itself reports.
   const orNone = <T>(found: Promise<T[]>): Promise<T[]> =>
     unfinishedBut === undefined ? found : found.catch(() => []);
+  const place = { root: folders.root, pattern: folders.job, own: folder };
   const others =
-    runId === undefined ? await orNone(expand(store, folders, { most: Math.max(foldersLimit, last), read })) : [];
+    runId === undefined ? await orNone(expand(store, place, { most: Math.max(foldersLimit, last), read })) : [];
   const all = [...new Set(unfinishedBut === undefined ? [...others, folder] : others)];
   const byDate = all.toSorted((one, other) => (datesIn(one) < datesIn(other) ? 1 : -1));
   const found: RecordedRun[] = [];
@@ -410,7 +425,7 @@ export async function pruneFolder(
     return { kind: "removed", ...found };
   }
   if (isDone) {
-    await stripVerdicts(openLedger(store, folder), latest);
+    await stripRows(openLedger(store, folder), latest);
     return { kind: "removed", ...found };
   }
   const next = nextLayout(layout);
@@ -433,7 +448,7 @@ export async function pruneFolder(
     }
     throw error;
   }
-  await stripVerdicts(openLedger(store, folder), latest);
+  await stripRows(openLedger(store, folder), latest);
   return { kind: "removed", ...found };
 }
 

@@ -336,7 +336,7 @@ async function plannedKeyTypes(
   return columns.map(() => "text");
 }
 
-/** Removes what the verdicts on the target's runs, and their comparisons with challengers, say of single rows. */
+/** Removes what the verdicts on the target's runs, their comparisons with challengers and their errors say of single rows. */
 async function stripRecords(
   session: Session,
   { control: { table }, planTarget: { table: target } }: RunTools,
@@ -345,6 +345,11 @@ async function stripRecords(
     text: `SELECT run_id, name, document::text AS document FROM ${table("documents")}
       WHERE run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)
       AND (name = 'comparison' OR (name = 'verdict' AND document::text LIKE '%"examples":%'))`,
+    values: [target],
+  });
+  await session.query({
+    text: `UPDATE ${table("documents")} SET document = json_build_object('errors', '[]'::json, 'begun', document -> 'begun')
+      WHERE name = 'errors' AND run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $1)`,
     values: [target],
   });
   for (const { run_id: runId, name, document } of rows) {

@@ -111,13 +111,17 @@ async function refuseForgotten(
 }
 
 /**
- * Whether no run before this one has published a row: all of them are staged, and none is published. False where there is
- * none. It stays so once this run's plan is stored: an approved run that is being published meanwhile holds `lockRuns`.
+ * Whether no run before this one has published a row: none is published, and those that are not staged have no span with
+ * rows, and no record of any, which outlives deleted control rows of spans. False where there is none. It stays so once
+ * this run's plan is stored: a run that commits a span, or is being published, holds `lockRuns`.
  */
 async function nothingPublished(session: Session, { table, where }: Control, runId: RunId): Promise<boolean> {
   const { base, number } = splitRunId(runId);
   const { rows } = await session.query<{ nothing: boolean | null }>({
-    text: `SELECT bool_and(staged AND ${where.isUnfinished}) AS nothing
+    text: `SELECT bool_and(${where.isUnfinished} AND (staged OR NOT EXISTS (
+          SELECT FROM ${table("spans")} s WHERE s.run_id = r.run_id AND s.rows > 0
+          UNION ALL
+          SELECT FROM ${table("documents")} d WHERE d.run_id = r.run_id AND d.name IN ('spans_gone', 'verdict')))) AS nothing
       FROM ${table("runs")} r WHERE base = $1 AND number < $2`,
     values: [base, number],
   });

@@ -35,6 +35,7 @@ describe("paths in other stores", () => {
     ["az://lake/in/a/*.parquet", "expected az://account/container/key"],
     ["az://account1/la*ke/a", "no wildcards"],
     ["az://account1/lake/../a", "without . or .."],
+    [String.raw`az://account1/lake/a\b`, String.raw`without \, which Azure turns into /`],
     ["abfss://account1.dfs.core.windows.net/lake/a", "expected abfss://container@account.dfs.core.windows.net/key"],
     ["az://account1/lake/a?sv=1&sig=abc", "without a signature"],
     ["gs://lake/a?X-Goog-Signature=abc", "without a signature"],

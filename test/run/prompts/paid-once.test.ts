@@ -1,4 +1,4 @@
-import { readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
@@ -276,3 +276,36 @@ test("a refusal that quotes a long text of the row shows nothing of it", async (
   expect(rejects.stdout).toContain("value_error");
   expect(run.stderr + run.stdout + rejects.stdout).not.toContain("Miller");
 });
+
+test.each(["replaced", "erased", "pruned", "damaged"] as const)(
+  "a planned run goes on where the source of its reused answers was %s meanwhile",
+  async (how) => {
+    await using job = await promptJob({ ...nightly, server: { version: "m" } });
+    await job.run("--param", "ds=2025-12-31");
+    await job.run(...firstNight);
+    job.server.reply = () => ({ status: 401, body: {} });
+    await writeRows(join(job.folder, "texts.parquet"), rows(21));
+    expect((await job.run(...secondNight)).code).toBe(64);
+    job.server.reply = ({ text }) => ({ content: text });
+    const source = join(job.out, "dt=2026-01-01");
+    if (how === "replaced") {
+      expect((await job.run(...firstNight, "--new-run")).code).toBe(0);
+    } else if (how === "erased") {
+      await writeFile(join(job.folder, "keys.txt"), "5\n");
+      const erased = await job.command("erase", job.spec, "--keys", join(job.folder, "keys.txt"));
+      expect(erased.code, erased.stderr).toBe(67); // for the planned run, which is not finished
+    } else if (how === "pruned") {
+      expect((await job.run("--param", "ds=2026-01-03")).code).toBe(0);
+      const pruned = await job.command("prune", job.spec, "--keep", "1");
+      expect(pruned.code, pruned.stderr).toBe(0);
+    } else {
+      const part = (await readdir(source)).find((name) => name.startsWith("part-")) ?? "";
+      await rm(join(source, part));
+    }
+    const { code, report, stderr } = await job.run(...secondNight);
+    expect(code, stderr).toBe(0);
+    const reused = { replaced: 21, erased: 19, pruned: 0, damaged: 0 }[how];
+    expect(report).toMatchObject({ rows_scored: 21, rows_reused: reused });
+    expect(stderr.includes("all rows are scored")).toBe(reused === 0);
+  },
+);

@@ -18,6 +18,12 @@ function ignoring({ bucket, proxy }: S3World): void {
   };
 }
 
+/** Makes the store refuse the condition on a version, with which a text is replaced. */
+function refusingVersions({ proxy }: S3World): void {
+  proxy.twist = (request, headers) =>
+    request.startsWith("PUT ") && headers["if-match"] !== undefined ? s3Error(501, "NotImplemented") : undefined;
+}
+
 /** Makes the store refuse the header. */
 function refusing({ proxy }: S3World): void {
   proxy.twist = (_request, headers) =>
@@ -27,6 +33,7 @@ function refusing({ proxy }: S3World): void {
 s3.describe.each([
   ["ignores If-None-Match", ignoring],
   ["refuses If-None-Match", refusing],
+  ["refuses If-Match", refusingVersions],
 ])("a store that %s", (_what, make) => {
   test("one worker writes to a store that ignores If-None-Match, is warned, and adopts existing parts", async () => {
     await using at = await s3World(s3.server());
@@ -77,7 +84,7 @@ s3.describe("a store that honours If-None-Match", () => {
     const stored = await sink.create(s3Plan());
     const run = await sink.open(stored);
     await run.begin({ ...alone, workers: 4 });
-    expect(asked).toBe(4);
+    expect(asked).toBe(6);
     expect((await at.names()).filter((name) => name.includes("probe"))).toEqual([]);
   });
 

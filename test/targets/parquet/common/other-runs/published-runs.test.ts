@@ -35,7 +35,7 @@ async function findWith(failing: string, error: Error): Promise<string[]> {
     readText: (path: string) => call(path, path.endsWith("_SUCCESS") ? success : manifest),
   };
   const store = openDiskStore({ root: "/out", fs: { ...nodeFileSystem, ...fs }, writer: "w", isDead: () => false });
-  const folders = { root: "", pattern: ["out", /^.*$/] };
+  const folders = { root: "", job: ["out", /^.*$/], series: ["out", /^.*$/] };
   const found = await findPublished(store, { folder: "/out/2026-11-23", folders }, "everywhere");
   return found.flatMap(({ profile }) => profile?.place ?? []);
 }

@@ -5,7 +5,7 @@ import { sealedText } from "#src/targets/parquet/plan-file.js";
 import { JobError } from "#src/base/errors.js";
 import { planFor } from "../../../../support/sinks.js";
 
-const folders = { root: "", pattern: ["out", /^.*$/] };
+const folders = { root: "", job: ["out", /^.*$/], series: ["out", /^.*$/] };
 
 const idOf = (day: number): RunId => `job-0000000000${day}` as RunId;
 

@@ -1,0 +1,53 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runHere } from "../support/cli.js";
+import { scratch } from "../support/job.js";
+import { fewRows, nightlyJob } from "../support/nights.js";
+
+const regional = (region: string) => ({
+  params: { ds: "${today}", region },
+  output: { parquet: { path: "out/region=${region}/dt=${ds}" } },
+});
+
+/** Makes a folder for each of 400 days. */
+async function makeNights(first: Date, folder: (date: string) => string): Promise<void> {
+  for (let night = 0; night < 400; night += 1) {
+    const day = new Date(first.getTime() + night * 86_400_000);
+    await mkdir(folder(day.toISOString().slice(0, 10)), { recursive: true });
+  }
+}
+
+test("a night with few rows is held though another region has 400 folders, which sort behind", async () => {
+  const job = await nightlyJob(scratch.path, regional("EU"));
+  expect((await job.night("run", "2026-11-20")).code).toBe(0);
+  await makeNights(new Date("2025-01-01"), (date) => join(scratch.path, "out", "region=US", `dt=${date}`));
+  await job.rewrite({ ...regional("EU"), ...fewRows });
+  expect((await job.night("run", "2026-11-21")).code).toBe(67);
+});
+
+test("an old night with few rows is held though 400 later nights have folders", async () => {
+  const job = await nightlyJob(scratch.path);
+  expect((await job.night("run", "2024-01-02")).code).toBe(0);
+  await makeNights(new Date("2024-02-01"), (date) => job.folder(date));
+  await job.rewrite(fewRows);
+  expect((await job.night("run", "2024-01-03")).code).toBe(67);
+});
+
+test("a value with / is refused in the path of the output: no other run would find its folder", async () => {
+  const job = await nightlyJob(scratch.path, regional("eu/west"));
+  const refused = await job.night("run", "2026-11-20");
+  expect(refused.code).toBe(64);
+  expect(refused.stderr).toContain("the value of ${region}, eu/west, contains /");
+});
+
+test("a param with which the path begins may be a folder, where other nights are found", async () => {
+  const output = { parquet: { path: "${root}/dt=${ds}" } };
+  const params = { ds: "${today}", root: join(scratch.path, "far", "out") };
+  const job = await nightlyJob(scratch.path, { params, output });
+  expect((await job.night("run", "2026-11-20")).code).toBe(0);
+  await job.rewrite({ params, output, ...fewRows });
+  expect((await job.night("run", "2026-11-21")).code).toBe(67);
+  const history = await runHere(["history", job.spec, "--json"]);
+  expect(history.stdout).toContain("2026-11-20");
+});
