@@ -29,8 +29,8 @@ for (const [level, rooms] of levels.entries()) {
   }
 }
 
-/** How many imports lead from a room to another. */
-const imports = new Map();
+/** From a room to another that it imports. */
+const imports = new Set();
 for (const name of readdirSync("src", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))) {
   const from = roomOf(name);
   for (const [, path, other] of readFileSync(join("src", name), "utf8").matchAll(
@@ -38,22 +38,22 @@ for (const name of readdirSync("src", { recursive: true, encoding: "utf8" }).fil
   )) {
     const to = roomOf(relative("src", resolve("src", dirname(name), path ?? other ?? "")));
     if (to !== from && places.has(from) && places.has(to)) {
-      imports.set(`${from} ${to}`, (imports.get(`${from} ${to}`) ?? 0) + 1);
+      imports.add(`${from} ${to}`);
     }
   }
 }
 
 const lines = [...imports]
-  .filter(([edge]) => !/ (?:base|columns|pure)$/.test(edge)) // all import these
-  .map(([edge, count]) => {
+  .toSorted((one, other) => (one < other ? -1 : 1))
+  .filter((edge) => !/ (?:base|columns|pure)$/.test(edge)) // all import these
+  .map((edge) => {
     const [from, to] = edge.split(" ");
     const [a, b] = [places.get(from), places.get(to)];
     const down = b.level >= a.level;
     const [y1, y2] = down ? [a.y + height, b.y] : [a.y, b.y + height];
-    const stroke = Math.min(4, 0.6 + count / 25).toFixed(1);
     const mid = (y1 + y2) / 2;
     const [x1, x2] = [a.x + width / 2, b.x + width / 2];
-    return `<path d="M${x1} ${y1} C${x1} ${mid} ${x2} ${mid} ${x2} ${y2}" stroke="${down ? "#8a94a6" : "#c9a227"}" stroke-width="${stroke}" fill="none" marker-end="url(#tip)"/>`;
+    return `<path d="M${x1} ${y1} C${x1} ${mid} ${x2} ${mid} ${x2} ${y2}" stroke="${down ? "#8a94a6" : "#c9a227"}" stroke-width="1.2" fill="none" marker-end="url(#tip)"/>`;
   });
 const boxes = [...places].map(
   ([room, { x, y }]) =>
@@ -64,7 +64,7 @@ const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${full} ${bott
 <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" fill="#5b6577"/></marker></defs>
 <rect width="100%" height="100%" fill="#ffffff"/>
 ${[...lines, ...boxes].join("\n")}
-<text x="${full / 2}" y="${bottom - 8}" text-anchor="middle" font-family="system-ui, sans-serif" font-size="12" fill="#5b6577">Thicker: more imports. All import columns/, base/, and plans and job files: the pure rooms inside of others.</text>
+<text x="${full / 2}" y="${bottom - 8}" text-anchor="middle" font-family="system-ui, sans-serif" font-size="12" fill="#5b6577">All import columns/, base/, and plans and job files: the pure rooms inside of others.</text>
 </svg>
 `;
 const file = "docs/architecture.svg";
