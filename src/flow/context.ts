@@ -85,7 +85,7 @@ export interface JobContext extends ScoringContext {
   readonly source: Source;
   readonly sink: Sink;
   /**
-   * Opens the job that scores the same rows with the challenger, and its target; without a challenger, that of an earlier
+   * Opens the job that scores the same rows with a second model, and its target; where the spec names none, that of an earlier
    * one.
    */
   readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;

@@ -254,7 +254,7 @@ function small(
   return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(title, values, { upTo, level })}<small>${range}</small></figure>`;
 }
 
-/** How the challenger agrees with the predictions; nothing if the run has none. */
+/** How a second model agrees with the predictions; nothing if the run has none. */
 export function comparisonSection(review: RunReview | undefined): Html {
   const result = review?.comparison;
   if (result === undefined) {
