@@ -383,13 +383,20 @@ const commands: Readonly<Record<string, CommandLine>> = {
   },
   inspect: {
     about:
-      "Show the inputs and outputs of a model, or the columns, row groups and NULL counts of a Parquet or Arrow file",
+      "Show the inputs and outputs of a model, the columns, row groups and NULL counts of a Parquet or Arrow file, or the version, rows and columns of a Delta or Iceberg table",
     argument: [
       "<file>",
-      "ONNX model, Parquet file, or Arrow file or stream on this machine, detected by content; or the URI of a model, as model.path",
+      "ONNX model, Parquet file, Arrow file or stream, or folder of a Delta or Iceberg table on this machine, detected by content; or the URI of a model, as model.path",
     ],
-    flags: json,
-    examples: ["infer-batch inspect churn.onnx", "infer-batch inspect data/part-0.parquet"],
+    flags: {
+      "--at <version>": "Of a table: a version or the id of a snapshot, a time, a branch or a tag; default: the newest",
+      ...json,
+    },
+    examples: [
+      "infer-batch inspect churn.onnx",
+      "infer-batch inspect data/part-0.parquet",
+      "infer-batch inspect lake/features --at 2026-11-20",
+    ],
     load: async () => (await import("./commands/inspect.js")).inspectCommand,
   },
   doctor: {

@@ -1,7 +1,7 @@
 import { reuseColumn } from "../models/binding/contract.js";
 import type { FixedColumn } from "../columns/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
-import { openDuckDb } from "../duckdb/instance.js";
+import { openDuckDb, openDuckDbLazily } from "../duckdb/instance.js";
 import { rowsWithout } from "../duckdb/key-match.js";
 import {
   type RowJoin,
@@ -12,8 +12,10 @@ import {
   loadSpans,
   missedRows,
 } from "../duckdb/row-join.js";
-import { firstLine } from "../duckdb/sql.js";
+import { firstLine, quotePath } from "../duckdb/sql.js";
 import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
+import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
+import type { LakeTools } from "../sources/lake/source.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import { readFooter } from "../formats/parquet/footer.js";
 import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/context.js";
@@ -29,6 +31,42 @@ interface JoinOptions {
 
 /** Each thread that joins pins blocks of its own: two of them sometimes ran out of 64 MiB. */
 const bytesPerThread = 64 * 1024 * 1024;
+
+/** Opens what the metadata of lake tables in a folder is read with. */
+export async function openLakeTools(folder: string): Promise<LakeTools & AsyncDisposable> {
+  const duckdb = openDuckDbLazily({ threads: 1, memoryBytes: 512 * 1024 * 1024, allowed: { folders: [folder] } });
+  return await Promise.resolve({
+    async query(path, { select, where }) {
+      const connection = await duckdb.connect();
+      const rows = `SELECT ${select} FROM read_parquet(${quotePath(path)}, hive_partitioning = false) WHERE ${where}`;
+      const read = await connection.runAndReadAll(`SELECT to_json(t)::VARCHAR FROM (${rows}) t`);
+      return read.getRows().map(([line]) => String(line));
+    },
+    unpack: unpackAvro,
+    [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
+  });
+}
+
+/** Unpacks a block of an Avro file: Snappy's ends with a CRC. */
+function unpackAvro(codec: string, packed: Buffer, mostBytes: number): Uint8Array {
+  if (codec === "zstandard") {
+    return unpackZstdBlocks(packed, mostBytes);
+  }
+  if (codec !== "snappy") {
+    throw new RangeError(`blocks are packed with ${codec}`);
+  }
+  let [length, shift, at] = [0, 0, 0];
+  for (; (packed[at] ?? 0) >= 0x80; at += 1, shift += 7) {
+    length += ((packed[at] ?? 0) & 0x7f) * 2 ** shift;
+  }
+  length += (packed[at] ?? 0) * 2 ** shift;
+  if (length > mostBytes) {
+    throw new RangeError(`a block has ${length} bytes`);
+  }
+  const unpacked = new Uint8Array(length);
+  unpackSnappy(packed.subarray(0, -4), unpacked);
+  return unpacked;
+}
 
 /** Opens a DuckDB that joins files of these folders, and spills what does not fit in memory. */
 export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions): Promise<RowJoiner> {

@@ -190,8 +190,8 @@ describe("inspect on other files", () => {
     expect(await shownCli(["inspect", "fixtures"], here)).toMatchInlineSnapshot(`
       "exit 64
       --- stderr
-      error: inspecting fixtures: it is a folder
-        hint: name one .onnx, .parquet or .arrow file
+      error: inspecting fixtures: it is a folder, and no Delta or Iceberg table
+        hint: name one .onnx, .parquet or .arrow file, or the folder of a table
       "
     `);
   });

@@ -1,4 +1,4 @@
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { attemptServices } from "../../job/attempt.js";
 import { resolveModel } from "../../job/open.js";
@@ -9,6 +9,10 @@ import { batchDependence, lostOutputs, type ModelTraits } from "../../models/bin
 import type { ModelSignature, TensorSignature } from "../../columns/tensor.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { inspectArrow } from "../../formats/arrow/inspect.js";
+import { showType } from "../../columns/types.js";
+import { openLakeTools } from "../../job/duckdb.js";
+import { diskSource } from "../../sources/disk.js";
+import { lakeReader, readLake } from "../../sources/lake/source.js";
 import { inspectParquet } from "../../formats/parquet/inspect.js";
 import type { ShardDetails } from "../../formats/format.js";
 import { type OnnxFile, openModelFile } from "../../models/places/model-file.js";
@@ -22,10 +26,10 @@ import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-/** Shows a model or a shard. Nothing is written, except that a model at a URI is fetched into the cache. */
+/** Shows a model, a shard or a lake table. Nothing is written, except that a model at a URI is fetched into the cache. */
 export async function inspectCommand(
   file: string,
-  { json = false }: { readonly json?: boolean },
+  { json = false, at = "latest" }: { readonly json?: boolean; readonly at?: string },
   io: SafeIo,
 ): Promise<void> {
   const problem = modelUriProblem(file) ?? (isObjectUri(file) ? objectUriProblem(file) : undefined);
@@ -38,6 +42,10 @@ export async function inspectCommand(
     const shard = { ...details, path: file };
     io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
   };
+  if ((await stat(file).catch(() => undefined))?.isDirectory() === true) {
+    await inspectTable(file, at, json, io);
+    return;
+  }
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
     showShard(await inspectParquet(resolve(file)));
@@ -49,6 +57,53 @@ export async function inspectCommand(
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
   await showModel(model, file, json, io);
+}
+
+/** Shows what a Delta or Iceberg table has at a version. @throws JobError FILE_MISSING for another folder */
+async function inspectTable(folder: string, at: string, json: boolean, io: SafeIo): Promise<void> {
+  const names = await readdir(folder).catch((error: unknown) => {
+    throw fileError(`inspecting ${folder}`, error, readable);
+  });
+  if (!names.includes("_delta_log") && !names.includes("metadata")) {
+    throw new JobError("FILE_MISSING", `inspecting ${folder}: it is a folder, and no Delta or Iceberg table`, {
+      hint: "name one .onnx, .parquet or .arrow file, or the folder of a table",
+    });
+  }
+  const root = resolve(folder);
+  const source = diskSource({ folder: root, output: undefined });
+  await using tools = await openLakeTools(root);
+  const { format, snapshot } = await readLake({ source, reader: lakeReader(source, tools), table: root }, at);
+  const { version, columns, files } = snapshot;
+  const counted = await Promise.all(
+    files.map(async (file) => ({ ...file, removed: file.removedCount ?? (await file.removed()).length })),
+  );
+  const sum = (of: (file: (typeof counted)[number]) => number): number =>
+    counted.reduce((all, file) => all + of(file), 0);
+  const [rows, removed, bytes] = [
+    sum((file) => file.rows ?? Number.NaN),
+    sum((file) => file.removed),
+    sum((file) => file.sizeBytes),
+  ];
+  const shown = columns.map(({ name, type }) => ({ name, type: type === undefined ? null : showType(type) }));
+  if (json) {
+    const about = { kind: "table", path: folder, format, version, rows: finite(rows - removed), rows_removed: removed };
+    io.stdout.write(`${JSON.stringify({ ...about, files: files.length, size_bytes: bytes, columns: shown })}\n`);
+    return;
+  }
+  const facts: [string, string][] = [
+    ["table", folder],
+    ["format", format === "delta" ? "Delta" : "Iceberg"],
+    [format === "delta" ? "version" : "snapshot", version],
+    ["rows", Number.isNaN(rows) ? "unknown: not all files tell theirs" : showCount(rows - removed)],
+    ["removed", removed === 0 ? "" : `${count(removed, "row")} of the files below`],
+    ["files", `${count(files.length, "file")}, ${showBytes(bytes)}`],
+  ];
+  const types = shown.map(({ name, type }) => [name, type ?? "a type that is not read"]);
+  io.stdout.write(lines([...factLines(facts), ...section("columns", table(types))]));
+}
+
+function finite(value: number): number | null {
+  return Number.isNaN(value) ? null : value;
 }
 
 /** Shows a model of a registry, a store or a URL, which is fetched into the cache. */
@@ -92,13 +147,15 @@ const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
 const tailBytes = 4;
 const headBytes = 32;
 
+const readable =
+  "name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder";
+
 /** The first and the last bytes of a file, in latin1. @throws JobError FILE_MISSING, PERMISSION, DISK */
 async function readEnds(path: string): Promise<{ readonly head: string; readonly tail: string }> {
   try {
     const stats = await stat(path);
     if (!stats.isFile()) {
-      const kind = stats.isDirectory() ? "a folder" : "not a plain file";
-      throw new JobError("FILE_MISSING", `inspecting ${path}: it is ${kind}`, {
+      throw new JobError("FILE_MISSING", `inspecting ${path}: it is not a plain file`, {
         hint: "name one .onnx, .parquet or .arrow file",
       });
     }
@@ -108,9 +165,7 @@ async function readEnds(path: string): Promise<{ readonly head: string; readonly
       tail: await readAt(file, Math.max(0, stats.size - tailBytes), tailBytes),
     };
   } catch (error) {
-    const hint =
-      "name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder";
-    throw fileError(`inspecting ${path}`, error, hint);
+    throw fileError(`inspecting ${path}`, error, readable);
   }
 }
 

@@ -1,0 +1,147 @@
+import { inflateRawSync } from "node:zlib";
+import avsc, { type Schema } from "avsc";
+import { messageOf } from "../../base/errors.js";
+
+/** Bytes of an unpacked block, at most: writers make blocks of some megabytes. */
+const mostBlockBytes = 256 * 1024 * 1024;
+
+/** Integers of 64 bits are bigints: JavaScript's numbers would round ids of snapshots. */
+const long = avsc.types.LongType["__with"]({
+  fromBuffer: (bytes: Buffer) => bytes.readBigInt64LE(),
+  toBuffer(value: bigint) {
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigInt64LE(value);
+    return bytes;
+  },
+  fromJSON: BigInt,
+  toJSON: Number,
+  isValid: (value: unknown) => typeof value === "bigint",
+  compare: (left: bigint, right: bigint) => (left < right ? -1 : left > right ? 1 : 0),
+});
+
+function typeOf(schema: Schema): avsc.Type {
+  return avsc.Type.forSchema(schema, { registry: { long }, noAnonymousTypes: false });
+}
+
+const header = typeOf({
+  type: "record",
+  name: "Header",
+  fields: [
+    { name: "magic", type: { type: "fixed", name: "Magic", size: 4 } },
+    { name: "meta", type: { type: "map", values: "bytes" } },
+    { name: "sync", type: { type: "fixed", name: "Sync", size: 16 } },
+  ],
+});
+
+const block = typeOf({
+  type: "record",
+  name: "Block",
+  fields: [
+    { name: "count", type: "long" },
+    { name: "data", type: "bytes" },
+    { name: "sync", type: { type: "fixed", name: "Sync", size: 16 } },
+  ],
+});
+
+/**
+ * The records of an Avro object container file, whose integers of 64 bits are bigints.
+ * @param unpack unpacks blocks of the codecs "snappy" and "zstandard"
+ * @throws RangeError where the bytes are not such a file
+ * @see https://avro.apache.org/docs/1.12.0/specification/#object-container-files
+ */
+export function* avroRecords(
+  bytes: Buffer,
+  unpack: (codec: string, packed: Buffer, mostBytes: number) => Uint8Array,
+): Generator<Record<string, unknown>> {
+  const { value, offset: start } = decode(header, bytes, 0);
+  const first = value as { magic: Buffer; meta: Record<string, Buffer>; sync: Buffer };
+  if (first.magic.toString("latin1") !== "Obj\u0001") {
+    throw new RangeError("it is no Avro file");
+  }
+  const type = recordType(first.meta["avro.schema"]?.toString() ?? "");
+  const codec = first.meta["avro.codec"]?.toString() ?? "null";
+  let at = start;
+  while (at < bytes.length) {
+    const next = decode(block, bytes, at);
+    const { count: due, data: packed, sync } = next.value as { count: bigint; data: Buffer; sync: Buffer };
+    if (!sync.equals(first.sync)) {
+      throw new RangeError(`the block at byte ${at} does not end with the file's marker`);
+    }
+    const data = unpacked(codec, packed, unpack);
+    let inBlock = 0;
+    for (let count = 0n; count < due; count += 1n) {
+      const record = decode(type, data, inBlock);
+      yield record.value as Record<string, unknown>;
+      inBlock = record.offset;
+    }
+    if (inBlock !== data.length) {
+      throw new RangeError(`the block at byte ${at} has more bytes than records`);
+    }
+    at = next.offset;
+  }
+}
+
+function recordType(schema: string): avsc.Type {
+  try {
+    const parsed = JSON.parse(schema) as Schema;
+    refuseEmptyValues(parsed);
+    return typeOf(parsed);
+  } catch (error) {
+    throw new RangeError(`its schema cannot be used: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Refuses arrays of values without bytes, of which a few bytes would make as many as they like. */
+function refuseEmptyValues(schema: unknown): void {
+  if (typeof schema !== "object" || schema === null) {
+    return;
+  }
+  if ("type" in schema && schema.type === "array" && "items" in schema && isWithoutBytes(schema.items)) {
+    throw new RangeError("it has arrays of values without bytes");
+  }
+  Object.values(schema).forEach(refuseEmptyValues);
+}
+
+/** Unions have bytes: those that tell which of its types a value has. */
+function isWithoutBytes(schema: unknown): boolean {
+  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+    return schema === "null";
+  }
+  const { type, fields, size } = schema as Record<string, unknown>;
+  return (
+    size === 0 ||
+    isWithoutBytes(type) ||
+    (Array.isArray(fields) && fields.every((field: { type?: unknown }) => isWithoutBytes(field.type)))
+  );
+}
+
+function decode(type: avsc.Type, bytes: Buffer, at: number): { value: unknown; offset: number } {
+  let result: { value?: unknown; offset: number };
+  try {
+    result = type.decode(bytes, at);
+  } catch (error) {
+    throw new RangeError(`a value at byte ${at} is damaged: ${messageOf(error)}`, { cause: error });
+  }
+  const { value, offset } = result;
+  if (offset <= at || value === undefined) {
+    throw new RangeError(`it ends in the middle of a value at byte ${at}`);
+  }
+  return { value, offset };
+}
+
+function unpacked(
+  codec: string,
+  packed: Buffer,
+  unpack: (codec: string, packed: Buffer, mostBytes: number) => Uint8Array,
+): Buffer {
+  if (codec === "null") {
+    return packed;
+  }
+  try {
+    return codec === "deflate"
+      ? inflateRawSync(packed, { maxOutputLength: mostBlockBytes })
+      : Buffer.from(unpack(codec, packed, mostBlockBytes));
+  } catch (error) {
+    throw new RangeError(`a block cannot be unpacked: ${messageOf(error)}`, { cause: error });
+  }
+}

@@ -1,0 +1,408 @@
+import { z } from "../../base/zod.js";
+import type { ColumnType, ScalarType } from "../../columns/types.js";
+import { JobError } from "../../base/errors.js";
+import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
+import {
+  damaged,
+  insideOf,
+  type LakeColumn,
+  type LakeFile,
+  type LakeReader,
+  type LakeSnapshot,
+  unread,
+} from "./snapshot.js";
+
+/** Features of readers that change nothing here, or are read. */
+const knownFeatures = new Set([
+  "columnMapping",
+  "deletionVectors",
+  "timestampNtz",
+  "typeWidening",
+  "typeWidening-preview",
+  "v2Checkpoint",
+  "vacuumProtocolCheck",
+]);
+
+/** Which version of a table is read: the newest, one by number, or the last one before a time in ms from 1970. */
+export type DeltaVersion = "latest" | { readonly version: number } | { readonly before: number };
+
+const deletionVector = z.object({
+  storageType: z.string(),
+  pathOrInlineDv: z.string(),
+  offset: z.number().nullish(),
+  sizeInBytes: z.number(),
+  cardinality: z.number(),
+});
+type DeletionVector = z.infer<typeof deletionVector>;
+
+const fileAction = z.object({ path: z.string(), deletionVector: deletionVector.nullish() });
+const addAction = fileAction.extend({
+  partitionValues: z.record(z.string(), z.string().nullable()),
+  size: z.number(),
+  stats: z.string().nullish(),
+});
+type AddAction = z.infer<typeof addAction>;
+
+const protocol = z.object({ minReaderVersion: z.number(), readerFeatures: z.array(z.string()).nullish() });
+const metaData = z.object({
+  schemaString: z.string(),
+  partitionColumns: z.array(z.string()),
+  format: z.object({ provider: z.string() }),
+  configuration: z.record(z.string(), z.string()).nullish(),
+});
+const commitInfo = z.object({ inCommitTimestamp: z.number().nullish(), timestamp: z.number().nullish() });
+const sidecar = z.object({ path: z.string() });
+
+/** One line of the log. Actions of which nothing is needed are passed over. */
+const action = z.object({
+  add: addAction.nullish(),
+  remove: fileAction.nullish(),
+  protocol: protocol.nullish(),
+  metaData: metaData.nullish(),
+  commitInfo: commitInfo.nullish(),
+  sidecar: sidecar.nullish(),
+});
+type Action = z.infer<typeof action>;
+
+interface Log {
+  readonly commits: ReadonlyMap<number, string>;
+  /** Names of the files of each whole checkpoint, by version. */
+  readonly checkpoints: ReadonlyMap<number, readonly string[]>;
+}
+
+interface State {
+  readonly files: Map<string, AddAction>;
+  protocol: z.infer<typeof protocol> | undefined;
+  metaData: z.infer<typeof metaData> | undefined;
+}
+
+/**
+ * Reads which files a Delta table has at a version.
+ * @throws JobError FILE_MISSING for a version that is not there; SPEC_INVALID for what is not read; SHARD_CORRUPT
+ * @see https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+ */
+export async function readDelta(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<LakeSnapshot> {
+  const log = `${table}/_delta_log`;
+  const { commits, checkpoints } = logOf(await reader.list(log));
+  const newest = Math.max(...commits.keys(), ...checkpoints.keys());
+  if (!Number.isFinite(newest)) {
+    throw new JobError("FILE_MISSING", `reading table ${table}: ${log} has no version`, {
+      hint: "name the folder of a Delta table, in which _delta_log is",
+    });
+  }
+  const version = await versionOf({ reader, table, commits, newest }, wanted);
+  const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
+
+  const state: State = { files: new Map(), protocol: undefined, metaData: undefined };
+  for (const name of checkpoints.get(start) ?? []) {
+    await readCheckpoint({ reader, table }, { log, name, state });
+  }
+  for (let each = start + 1; each <= version; each += 1) {
+    const name = commits.get(each);
+    if (name === undefined) {
+      throw new JobError(
+        "FILE_MISSING",
+        `reading version ${version} of table ${table}: the log has no version ${each}`,
+        {
+          hint: `the table's log keeps the versions from ${firstWhole({ commits, checkpoints }, newest)} to ${newest}: name one of these`,
+        },
+      );
+    }
+    for (const line of linesOf(await reader.read(`${log}/${name}`))) {
+      apply(state, parseAction(line, { table, file: `${log}/${name}` }));
+    }
+  }
+  return snapshotOf({ reader, table }, { version, state });
+}
+
+function logOf(names: readonly string[]): Log {
+  const commits = new Map<number, string>();
+  const checkpoints = new Map<number, readonly string[]>();
+  const parts = new Map<string, string[]>();
+  for (const name of names) {
+    const [, number = "", rest = ""] = /^(\d{20})\.(.*)$/.exec(name) ?? [];
+    const version = Number(number);
+    if (rest === "json") {
+      commits.set(version, name);
+    } else if (/^checkpoint\.parquet$|^checkpoint\.[\da-f-]{36}\.(?:parquet|json)$/.test(rest)) {
+      checkpoints.set(version, [name]);
+    } else {
+      const [, of] = /^checkpoint\.\d{10}\.(\d{10})\.parquet$/.exec(rest) ?? [];
+      if (of !== undefined) {
+        const all = [...(parts.get(`${number}.${of}`) ?? []), name];
+        parts.set(`${number}.${of}`, all);
+        if (all.length === Number(of)) {
+          checkpoints.set(version, all.toSorted());
+        }
+      }
+    }
+  }
+  return { commits, checkpoints };
+}
+
+/** The earliest version from which on the log tells all. */
+function firstWhole({ commits, checkpoints }: Log, newest: number): number {
+  let first = newest;
+  for (let version = newest; version >= 0; version -= 1) {
+    if (checkpoints.has(version) || (version === 0 && commits.has(0))) {
+      first = version;
+    }
+    if (!commits.has(version)) {
+      break;
+    }
+  }
+  return first;
+}
+
+interface Place {
+  readonly reader: LakeReader;
+  readonly table: string;
+}
+
+async function versionOf(
+  { reader, table, commits, newest }: Place & Pick<Log, "commits"> & { readonly newest: number },
+  wanted: DeltaVersion,
+): Promise<number> {
+  if (wanted === "latest") {
+    return newest;
+  }
+  if ("version" in wanted) {
+    if (wanted.version > newest) {
+      throw new JobError(
+        "FILE_MISSING",
+        `reading version ${wanted.version} of table ${table}: its newest is ${newest}`,
+      );
+    }
+    return wanted.version;
+  }
+  for (const version of [...commits.keys()].toSorted((left, right) => right - left)) {
+    const file = `${table}/_delta_log/${commits.get(version) ?? ""}`;
+    for (const line of linesOf(await reader.read(file))) {
+      const info = parseAction(line, { table, file }).commitInfo;
+      const time = info?.inCommitTimestamp ?? info?.timestamp;
+      if (time !== undefined && time !== null && time <= wanted.before) {
+        return version;
+      }
+    }
+  }
+  throw new JobError(
+    "FILE_MISSING",
+    `reading table ${table} as of ${new Date(wanted.before).toISOString()}: its log has no version that old`,
+    { hint: "the log of older versions was removed, or the table is younger: name a later time, or a version" },
+  );
+}
+
+function* linesOf(bytes: Buffer): Generator<string> {
+  for (const line of bytes.toString("utf8").split("\n")) {
+    if (line.trim() !== "") {
+      yield line;
+    }
+  }
+}
+
+function parseAction(line: string, { table, file }: { readonly table: string; readonly file: string }): Action {
+  try {
+    return action.parse(JSON.parse(line));
+  } catch (error) {
+    throw damaged(table, file, error);
+  }
+}
+
+/** Files are told apart by path and deletion vector: a commit that removes rows removes a file and adds it with another vector. */
+function keyOf({ path, deletionVector: vector }: z.infer<typeof fileAction>): string {
+  return vector ? `${path}\n${vector.storageType}${vector.pathOrInlineDv}@${vector.offset ?? ""}` : path;
+}
+
+function apply(state: State, { add, remove, protocol: newProtocol, metaData: newMetaData }: Action): void {
+  state.protocol = newProtocol ?? state.protocol;
+  state.metaData = newMetaData ?? state.metaData;
+  if (remove) {
+    state.files.delete(keyOf(remove));
+  }
+  if (add) {
+    state.files.set(keyOf(add), add);
+  }
+}
+
+/** Reads one file of a checkpoint, and the sidecars that it names. */
+async function readCheckpoint(
+  { reader, table }: Place,
+  { log, name, state }: { readonly log: string; readonly name: string; readonly state: State },
+): Promise<void> {
+  const parquet = async (of: string): Promise<readonly string[]> => {
+    try {
+      return await reader.parquet(of, checkpointSql);
+    } catch (error) {
+      throw damaged(table, of, error);
+    }
+  };
+  const file = `${log}/${name}`;
+  const lines = name.endsWith(".json") ? [...linesOf(await reader.read(file))] : await parquet(file);
+  const sidecars: string[] = [];
+  for (const line of lines) {
+    const parsed = parseAction(line, { table, file });
+    apply(state, parsed);
+    if (parsed.sidecar) {
+      sidecars.push(parsed.sidecar.path);
+    }
+  }
+  for (const path of sidecars) {
+    const of = insideOf(`${log}/_sidecars`, path);
+    for (const line of await parquet(of)) {
+      apply(state, parseAction(line, { table, file: of }));
+    }
+  }
+}
+
+const checkpointSql = { select: "*", where: "true" };
+
+function snapshotOf(
+  place: Place,
+  { version, state }: { readonly version: number; readonly state: State },
+): LakeSnapshot {
+  const { table } = place;
+  const { protocol: wanted, metaData: meta } = state;
+  if (wanted === undefined || meta === undefined) {
+    throw damaged(table, "_delta_log", `version ${version} has no ${wanted === undefined ? "protocol" : "metaData"}`);
+  }
+  const unknown = (wanted.readerFeatures ?? []).find((feature) => !knownFeatures.has(feature));
+  if (unknown !== undefined || wanted.minReaderVersion > 3) {
+    throw unread(
+      table,
+      unknown === undefined ? `reader version ${wanted.minReaderVersion} of Delta` : `the feature ${unknown}`,
+      "copy the rows into a table without it, or export them to Parquet files",
+    );
+  }
+  if (meta.format.provider !== "parquet") {
+    throw unread(table, `files of format ${meta.format.provider}`, "export the rows to Parquet files");
+  }
+  const columns = columnsOf(table, meta);
+  const names = new Map(columns.map(({ name, storedName }) => [storedName, name]));
+  let files: LakeFile[];
+  try {
+    files = [...state.files.values()].map((add) => fileOf(place, { add, names }));
+  } catch (error) {
+    throw damaged(table, "_delta_log", error);
+  }
+  return { version: String(version), columns, files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)) };
+}
+
+interface SchemaField {
+  readonly name: string;
+  readonly type: unknown;
+  readonly metadata?: Readonly<Record<string, unknown>> | undefined;
+}
+
+function columnsOf(table: string, { schemaString, configuration }: z.infer<typeof metaData>): readonly LakeColumn[] {
+  const mode = configuration?.["delta.columnMapping.mode"] ?? "none";
+  if (!["none", "name", "id"].includes(mode)) {
+    throw unread(table, `column mapping ${mode}`, "copy the rows into a table without it");
+  }
+  try {
+    const { fields } = JSON.parse(schemaString) as { fields: readonly SchemaField[] };
+    return fields.map(({ name, type, metadata = {} }) => ({
+      name,
+      storedName: mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"]),
+      fieldId: mode === "id" ? Number(metadata["delta.columnMapping.id"]) : undefined,
+      type: typeOf(type),
+      default: undefined,
+    }));
+  } catch (error) {
+    throw damaged(table, "schemaString", error);
+  }
+}
+
+const scalarTypes: Readonly<Record<string, ScalarType>> = {
+  string: "utf8",
+  long: "int64",
+  integer: "int32",
+  short: "int16",
+  byte: "int8",
+  float: "float32",
+  double: "float64",
+  boolean: "bool",
+  binary: "binary",
+  date: "date32",
+  timestamp: "timestamp[us, UTC]",
+  timestamp_ntz: "timestamp[us]",
+};
+
+function typeOf(type: unknown): ColumnType | undefined {
+  if (typeof type === "string") {
+    const [, precision, scale] = /^decimal\((\d+),\s*(\d+)\)$/.exec(type) ?? [];
+    return precision === undefined
+      ? scalarTypes[type]
+      : { kind: "decimal", precision: Number(precision), scale: Number(scale) };
+  }
+  const { type: kind, elementType, fields } = type as { type: string; elementType?: unknown; fields?: SchemaField[] };
+  if (kind === "array") {
+    const element = typeOf(elementType);
+    return element && { kind: "list", element };
+  }
+  const typed = fields?.map((field) => ({ name: field.name, type: typeOf(field.type) })) ?? [];
+  return kind === "struct" &&
+    typed.every((field): field is { name: string; type: ColumnType } => field.type !== undefined)
+    ? { kind: "struct", fields: typed }
+    : undefined;
+}
+
+function fileOf(
+  { reader, table }: Place,
+  { add, names }: { readonly add: AddAction; readonly names: ReadonlyMap<string, string> },
+): LakeFile {
+  const { path, partitionValues, size, stats, deletionVector: vector } = add;
+  if (/^[\w+.-]+:/.test(path) || path.startsWith("/")) {
+    throw unread(
+      table,
+      `files outside of its folder (${path})`,
+      "read the table that it was cloned from, or copy its rows",
+    );
+  }
+  return {
+    uri: insideOf(table, decodeURIComponent(path)),
+    sizeBytes: size,
+    rows: rowsIn(stats),
+    // An empty text is NULL in the log.
+    partition: new Map(
+      Object.entries(partitionValues).map(([name, value]) => [names.get(name) ?? name, value === "" ? null : value]),
+    ),
+    removedCount: vector?.cardinality ?? 0,
+    removed: async () => (vector ? await removedBy({ reader, table }, vector) : new Uint32Array(0)),
+  };
+}
+
+function rowsIn(stats: string | null | undefined): number | undefined {
+  try {
+    const { numRecords } = JSON.parse(stats ?? "{}") as { numRecords?: unknown };
+    return typeof numRecords === "number" ? numRecords : undefined;
+  } catch {
+    return undefined; // statistics are a hint; the file's footer counts
+  }
+}
+
+/** Reads a deletion vector. */
+async function removedBy({ reader, table }: Place, vector: DeletionVector): Promise<RemovedRows> {
+  const { storageType, pathOrInlineDv: text, offset, sizeInBytes, cardinality } = vector;
+  if (storageType === "p") {
+    throw unread(table, `a deletion vector outside of its folder (${text})`, "read the table that it was cloned from");
+  }
+  try {
+    if (storageType === "i") {
+      return rowsOfDelta(unpackZ85(text).subarray(0, sizeInBytes), cardinality);
+    }
+    // The last 20 digits are a UUID; what is before them is a folder.
+    const id = unpackZ85(text.slice(-20))
+      .toString("hex")
+      .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+    const folder = text.slice(0, -20);
+    const file = insideOf(table, `${folder === "" ? "" : `${folder}/`}deletion_vector_${id}.bin`);
+    const start = offset ?? 0;
+    const bytes = await reader.read(file, { start, end: start + 4 + sizeInBytes });
+    if (bytes.length !== 4 + sizeInBytes || bytes.readUInt32BE(0) !== sizeInBytes) {
+      throw new RangeError(`${file} has no deletion vector of ${sizeInBytes} bytes at byte ${start}`);
+    }
+    return rowsOfDelta(bytes.subarray(4), cardinality);
+  } catch (error) {
+    throw damaged(table, "a deletion vector", error);
+  }
+}

@@ -1,0 +1,478 @@
+import { gunzipSync } from "node:zlib";
+import type { ColumnType, ScalarType } from "../../columns/types.js";
+import { JobError } from "../../base/errors.js";
+import { z } from "../../base/zod.js";
+import { avroRecords } from "./avro.js";
+import { type RemovedRows, rowsOfPuffin } from "./removed-rows.js";
+import {
+  damaged,
+  exactIntegers,
+  insideOf,
+  type LakeColumn,
+  type LakeFile,
+  type LakeReader,
+  type LakeSnapshot,
+  mostMetadataBytes,
+  unread,
+} from "./snapshot.js";
+
+/** Which snapshot of a table is read: the one of a branch or a tag, one by id, or the last one before a time in ms from 1970. */
+export type IcebergVersion = { readonly ref: string } | { readonly snapshot: string } | { readonly before: number };
+
+/** Numbers of 64 bits, of which JSON may make numbers or bigints. */
+const long = z.union([z.number(), z.bigint()]);
+const field = z.object({
+  id: z.number(),
+  name: z.string(),
+  type: z.unknown(),
+  "initial-default": z.unknown().optional(),
+});
+type Field = z.infer<typeof field>;
+const schema = z.object({ "schema-id": z.number().optional(), fields: z.array(field) });
+const snapshot = z.object({
+  "snapshot-id": long,
+  "timestamp-ms": z.number(),
+  "manifest-list": z.string().optional(),
+  "schema-id": z.number().optional(),
+});
+type Snapshot = z.infer<typeof snapshot>;
+const partitionField = z.object({ "source-id": z.number(), transform: z.string(), name: z.string() });
+const partitionSpec = z.object({ "spec-id": z.number(), fields: z.array(partitionField) });
+const metadata = z.object({
+  "format-version": z.number(),
+  location: z.string(),
+  "current-snapshot-id": long.nullish(),
+  "current-schema-id": z.number().optional(),
+  schema: schema.optional(),
+  schemas: z.array(schema).optional(),
+  snapshots: z.array(snapshot).default([]),
+  "snapshot-log": z.array(z.object({ "snapshot-id": long, "timestamp-ms": z.number() })).default([]),
+  refs: z.record(z.string(), z.object({ "snapshot-id": long, type: z.string() })).default({}),
+  "partition-specs": z.array(partitionSpec).default([]),
+  properties: z.record(z.string(), z.string()).default({}),
+});
+type Metadata = z.infer<typeof metadata>;
+
+/** The fields of records of manifests that are needed, with the bigints that Avro's longs are. */
+const manifest = z.object({
+  manifest_path: z.string(),
+  partition_spec_id: z.number(),
+  content: z.number().nullish(),
+  sequence_number: z.bigint().nullish(),
+  key_metadata: z.unknown().nullish(),
+});
+const entry = z.object({
+  status: z.number(),
+  sequence_number: z.bigint().nullish(),
+  data_file: z.object({
+    content: z.number().nullish(),
+    file_path: z.string(),
+    file_format: z.string(),
+    partition: z.custom<Readonly<Record<string, unknown>>>((value) => typeof value === "object" && value !== null),
+    record_count: z.bigint(),
+    file_size_in_bytes: z.bigint(),
+    key_metadata: z.unknown().nullish(),
+    referenced_data_file: z.string().nullish(),
+    content_offset: z.bigint().nullish(),
+    content_size_in_bytes: z.bigint().nullish(),
+  }),
+});
+
+interface Entry {
+  readonly file: z.infer<typeof entry>["data_file"];
+  readonly sequence: bigint;
+  readonly spec: number;
+}
+
+interface Place {
+  readonly reader: LakeReader;
+  readonly table: string;
+}
+
+/** Finds the newest metadata file in a table's folder. @throws JobError FILE_MISSING */
+export async function newestMetadata(reader: LakeReader, table: string): Promise<string> {
+  const folder = `${table}/metadata`;
+  const names = await reader.list(folder);
+  const versions = names.flatMap((name) => {
+    const [, version] = /^v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$/.exec(name) ?? [];
+    return version === undefined ? [] : [{ name, version: Number(version) }];
+  });
+  const hint = names.includes("version-hint.text")
+    ? Number((await reader.read(`${folder}/version-hint.text`)).toString().trim())
+    : undefined;
+  const newest = hint ?? Math.max(...versions.map(({ version }) => version));
+  const [first, another] = versions.filter(({ version }) => version === newest);
+  if (first === undefined) {
+    throw new JobError("FILE_MISSING", `reading table ${table}: ${folder} has no metadata file`, {
+      hint: "name the folder of an Iceberg table, in which metadata/ is",
+    });
+  }
+  if (another !== undefined) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading table ${table}: ${first.name} and ${another.name} are both of version ${newest}, and only a catalog says which one counts`,
+      { hint: "name the table's catalog with input.catalog, or one of these files" },
+    );
+  }
+  return `${folder}/${first.name}`;
+}
+
+/**
+ * Reads which files an Iceberg table has in a snapshot.
+ * @param at the metadata file
+ * @param isCatalogs whether a catalog named it: files may be anywhere then
+ * @throws JobError FILE_MISSING for a snapshot that is not there; SPEC_INVALID for what is not read; SHARD_CORRUPT
+ * @see https://iceberg.apache.org/spec/
+ */
+export async function readIceberg(
+  reader: LakeReader,
+  { table, at, isCatalogs }: { readonly table: string; readonly at: string; readonly isCatalogs: boolean },
+  wanted: IcebergVersion,
+): Promise<LakeSnapshot> {
+  const meta = await metadataAt({ reader, table }, at);
+  if (meta["format-version"] > 3) {
+    throw unread(table, `version ${meta["format-version"]} of Iceberg`, "copy the rows into a table of version 3");
+  }
+  const found = snapshotOf({ table, meta }, wanted);
+  const columns = columnsOf({ table, meta }, isBranch(meta, wanted) ? undefined : found);
+  if (found === undefined) {
+    return { version: "0", columns, files: [] };
+  }
+  const whereIs = (uri: string): string => (isCatalogs ? localName(uri) : relocated({ table, meta }, uri));
+  const place = { reader, table, whereIs };
+  const entries = await entriesOf(place, found);
+  return {
+    version: String(found["snapshot-id"]),
+    columns,
+    files: filesOf(place, { entries, meta }).toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
+  };
+}
+
+async function metadataAt({ reader, table }: Place, at: string): Promise<Metadata> {
+  const bytes = await reader.read(at);
+  try {
+    const text = bytes[0] === 0x1f ? gunzipSync(bytes, { maxOutputLength: mostMetadataBytes }) : bytes;
+    return metadata.parse(exactIntegers(text.toString("utf8")));
+  } catch (error) {
+    throw damaged(table, at, error);
+  }
+}
+
+/** The snapshot that is wanted; undefined: the table has none yet. */
+function snapshotOf(
+  { table, meta }: { readonly table: string; readonly meta: Metadata },
+  wanted: IcebergVersion,
+): Snapshot | undefined {
+  const byId = new Map(meta.snapshots.map((each) => [String(each["snapshot-id"]), each]));
+  const current = meta["current-snapshot-id"];
+  let id: string | undefined;
+  let what: string;
+  if ("snapshot" in wanted) {
+    id = wanted.snapshot;
+    what = `snapshot ${id}`;
+  } else if ("before" in wanted) {
+    what = `a snapshot as of ${new Date(wanted.before).toISOString()}`;
+    id = meta["snapshot-log"]
+      .filter((each) => each["timestamp-ms"] <= wanted.before)
+      .map((each) => String(each["snapshot-id"]))
+      .at(-1);
+  } else {
+    what = `branch or tag ${wanted.ref}`;
+    id = meta.refs[wanted.ref] && String(meta.refs[wanted.ref]?.["snapshot-id"]);
+    if (id === undefined && wanted.ref === "main") {
+      if (current === undefined || current === null || String(current) === "-1") {
+        return undefined;
+      }
+      id = String(current);
+    }
+  }
+  const found = id === undefined ? undefined : byId.get(id);
+  if (found === undefined) {
+    const refs = Object.keys(meta.refs);
+    throw new JobError("FILE_MISSING", `reading table ${table}: it has no ${what}`, {
+      hint: `it has ${meta.snapshots.length} snapshots${refs.length === 0 ? "" : `, and ${refs.join(", ")}`}: a snapshot that expired cannot be read any more`,
+    });
+  }
+  return found;
+}
+
+/**
+ * The columns that a snapshot had when it was written; those that the table has now for a branch, as other engines have it.
+ * @param found undefined: the table's
+ */
+function columnsOf(
+  { table, meta }: { readonly table: string; readonly meta: Metadata },
+  found: Snapshot | undefined,
+): readonly LakeColumn[] {
+  const id = found?.["schema-id"] ?? meta["current-schema-id"];
+  const fields = (meta.schemas?.find((each) => each["schema-id"] === id) ?? meta.schema)?.fields;
+  if (fields === undefined) {
+    throw damaged(table, "its metadata", `there is no schema ${id}`);
+  }
+  return fields.map((each) => ({
+    name: each.name,
+    storedName: each.name,
+    fieldId: each.id,
+    type: typeOf(each.type),
+    default: textOf(each["initial-default"]),
+  }));
+}
+
+/** A value as text; undefined: there is none, or it has parts. */
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ||
+    typeof value === "number" ||
+    typeof value === "bigint" ||
+    typeof value === "boolean"
+    ? String(value)
+    : undefined;
+}
+
+function isBranch({ refs }: Metadata, wanted: IcebergVersion): boolean {
+  return "ref" in wanted && refs[wanted.ref]?.type !== "tag";
+}
+
+const scalarTypes: Readonly<Record<string, ScalarType>> = {
+  boolean: "bool",
+  int: "int32",
+  long: "int64",
+  float: "float32",
+  double: "float64",
+  date: "date32",
+  time: "time64[us]",
+  timestamp: "timestamp[us]",
+  timestamptz: "timestamp[us, UTC]",
+  timestamp_ns: "timestamp[ns]",
+  string: "utf8",
+  uuid: "uuid",
+  binary: "binary",
+};
+
+function typeOf(type: unknown): ColumnType | undefined {
+  if (typeof type === "string") {
+    const [, precision, scale] = /^decimal\((\d+),\s*(\d+)\)$/.exec(type) ?? [];
+    if (precision !== undefined) {
+      return { kind: "decimal", precision: Number(precision), scale: Number(scale) };
+    }
+    return /^fixed\[\d+\]$/.test(type) ? "binary" : scalarTypes[type];
+  }
+  const { type: kind, element, fields } = type as { type: string; element?: unknown; fields?: Field[] };
+  if (kind === "list") {
+    const inner = typeOf(element);
+    return inner && { kind: "list", element: inner };
+  }
+  const typed = fields?.map((each) => ({ name: each.name, type: typeOf(each.type) })) ?? [];
+  return kind === "struct" && typed.every((each): each is { name: string; type: ColumnType } => each.type !== undefined)
+    ? { kind: "struct", fields: typed }
+    : undefined;
+}
+
+/** The path of a file on this machine, of which Iceberg has a URI. */
+function localName(uri: string): string {
+  return uri.replace(/^file:(?:\/\/)?(?=\/)/, "");
+}
+
+/** Where a file is that the metadata names: below the table's folder, wherever that was when it was written. */
+function relocated({ table, meta }: { readonly table: string; readonly meta: Metadata }, uri: string): string {
+  const location = `${localName(meta.location).replace(/\/+$/, "")}/`;
+  const path = localName(uri);
+  if (!path.startsWith(location)) {
+    throw unread(
+      table,
+      `files outside of its folder (${uri})`,
+      "name the table's catalog with input.catalog, which says where its files may be",
+    );
+  }
+  return insideOf(table, path.slice(location.length));
+}
+
+interface Located extends Place {
+  readonly whereIs: (uri: string) => string;
+}
+
+/** The files of a snapshot that are not removed. */
+async function entriesOf({ reader, table, whereIs }: Located, found: Snapshot): Promise<readonly Entry[]> {
+  const list = found["manifest-list"];
+  if (list === undefined) {
+    throw unread(table, "a snapshot without a list of manifests", "rewrite the table's manifests");
+  }
+  const entries: Entry[] = [];
+  for (const each of await recordsOf({ reader, table }, whereIs(list), manifest)) {
+    refuseEncrypted(table, each.key_metadata);
+    const inherited = each.sequence_number ?? 0n;
+    for (const { status, sequence_number: own, data_file: file } of await recordsOf(
+      { reader, table },
+      whereIs(each.manifest_path),
+      entry,
+    )) {
+      if (status !== removedStatus) {
+        refuseEncrypted(table, file.key_metadata);
+        entries.push({ file, sequence: own ?? inherited, spec: each.partition_spec_id });
+      }
+    }
+  }
+  return entries;
+}
+
+const removedStatus = 2;
+const content = { data: 0, positions: 1, equality: 2 };
+
+function refuseEncrypted(table: string, key: unknown): void {
+  if (key !== undefined && key !== null) {
+    throw unread(table, "encryption", "copy the rows into a table without it");
+  }
+}
+
+async function recordsOf<T>({ reader, table }: Place, name: string, type: z.ZodType<T>): Promise<T[]> {
+  const bytes = await reader.read(name);
+  try {
+    return Array.from(
+      avroRecords(bytes, (codec, packed, most) => reader.unpack(codec, packed, most)),
+      (record) => type.parse(record),
+    );
+  } catch (error) {
+    throw damaged(table, name, error);
+  }
+}
+
+function filesOf(
+  place: Located,
+  { entries, meta }: { readonly entries: readonly Entry[]; readonly meta: Metadata },
+): LakeFile[] {
+  const { table, whereIs } = place;
+  const deletes = entries.filter(({ file }) => (file.content ?? content.data) !== content.data);
+  if (deletes.some(({ file }) => file.content === content.equality)) {
+    throw unread(
+      table,
+      "equality deletes",
+      "rewrite its data files: CALL catalog.system.rewrite_data_files(table => '…', options => map('delete-file-threshold', '1')) in Spark",
+    );
+  }
+  const removal = removalsOf(place, deletes);
+  const specs = new Map(meta["partition-specs"].map((spec) => [spec["spec-id"], spec.fields]));
+  const names = new Map(
+    (meta.schemas ?? [meta.schema ?? { fields: [] }]).flatMap(({ fields }) =>
+      fields.map(({ id, name }) => [id, name] as const),
+    ),
+  );
+  return entries
+    .filter(({ file }) => (file.content ?? content.data) === content.data)
+    .map(({ file, sequence, spec }) => {
+      if (file.file_format.toLowerCase() !== "parquet") {
+        throw unread(
+          table,
+          `data files in ${file.file_format}`,
+          "rewrite its data files with write.format.default = parquet",
+        );
+      }
+      const { removedCount, removed } = removal({ path: file.file_path, sequence, rows: Number(file.record_count) });
+      const identities = (specs.get(spec) ?? []).filter(({ transform }) => transform === "identity");
+      return {
+        uri: whereIs(file.file_path),
+        sizeBytes: Number(file.file_size_in_bytes),
+        rows: Number(file.record_count),
+        partition: new Map(
+          identities.map(({ "source-id": id, name }) => {
+            return [names.get(id) ?? name, textOf(file.partition[name]) ?? null];
+          }),
+        ),
+        removedCount,
+        removed,
+      };
+    });
+}
+
+interface DataFile {
+  readonly path: string;
+  readonly sequence: bigint;
+  readonly rows: number;
+}
+
+/** Finds for each data file which of its rows are removed: by its deletion vector, or else by the position deletes that came later. */
+function removalsOf(
+  { reader, table, whereIs }: Located,
+  deletes: readonly Entry[],
+): (file: DataFile) => Pick<LakeFile, "removedCount" | "removed"> {
+  const vectors = new Map<string, Entry>();
+  const positions = new Map<string, Entry[]>();
+  for (const each of deletes) {
+    const { file_format: format, referenced_data_file: of } = each.file;
+    if (format.toLowerCase() === "puffin") {
+      vectors.set(of ?? "", each);
+    } else {
+      const some = positions.get(of ?? "") ?? [];
+      positions.set(of ?? "", [...some, each]);
+    }
+  }
+  const read = new Map<string, Promise<ReadonlyMap<string, readonly number[]>>>();
+  /** The positions of a delete file, by data file. */
+  const positionsIn = async (name: string): Promise<ReadonlyMap<string, readonly number[]>> => {
+    const known = read.get(name) ?? readPositions({ reader, table }, name);
+    read.set(name, known);
+    return await known;
+  };
+  return ({ path, sequence, rows }) => {
+    const vector = vectors.get(path);
+    if (vector !== undefined) {
+      const count = Number(vector.file.record_count);
+      return {
+        removedCount: count,
+        removed: async () => await vectorOf({ reader, table }, { vector, name: whereIs(vector.file.file_path), count }),
+      };
+    }
+    const later = [...(positions.get(path) ?? []), ...(positions.get("") ?? [])].filter(
+      (each) => each.sequence >= sequence,
+    );
+    return {
+      removedCount: later.length === 0 ? 0 : undefined,
+      async removed() {
+        const all = new Set<number>();
+        for (const { file } of later) {
+          for (const row of (await positionsIn(whereIs(file.file_path))).get(path) ?? []) {
+            if (row >= rows) {
+              throw damaged(table, file.file_path, `it removes row ${row} of ${path}, which has ${rows}`);
+            }
+            all.add(row);
+          }
+        }
+        return Uint32Array.from(all).toSorted();
+      },
+    };
+  };
+}
+
+const position = z.object({ file_path: z.string(), pos: z.array(z.number()) });
+
+async function readPositions({ reader, table }: Place, name: string): Promise<ReadonlyMap<string, readonly number[]>> {
+  try {
+    const lines = await reader.parquet(name, {
+      select: "file_path, list(pos) AS pos",
+      where: "true GROUP BY file_path",
+    });
+    return new Map(
+      lines.map((line) => {
+        const { file_path: path, pos } = position.parse(JSON.parse(line));
+        return [path, pos];
+      }),
+    );
+  } catch (error) {
+    throw damaged(table, name, error);
+  }
+}
+
+async function vectorOf(
+  { reader, table }: Place,
+  { vector, name, count }: { readonly vector: Entry; readonly name: string; readonly count: number },
+): Promise<RemovedRows> {
+  const start = Number(vector.file.content_offset ?? 0n);
+  const size = Number(vector.file.content_size_in_bytes ?? 0n);
+  const blob = await reader.read(name, { start, end: start + size });
+  try {
+    if (size < 8 || blob.length !== size) {
+      throw new RangeError(`there is no deletion vector of ${size} bytes at byte ${start}`);
+    }
+    return rowsOfPuffin(blob, count);
+  } catch (error) {
+    throw damaged(table, name, error);
+  }
+}

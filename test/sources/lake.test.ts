@@ -1,0 +1,137 @@
+import { cp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
+import { diskSource } from "#src/sources/disk.js";
+import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
+import { readLake } from "#src/sources/lake/source.js";
+import { JobError } from "#src/base/errors.js";
+import { diskReader, rowsOfSnapshot, rowText, sparkAnswers, sparkTables, tableOf } from "../support/lakes.js";
+import { scratch } from "../support/job.js";
+import { randomOf } from "../support/random.js";
+
+const source = diskSource({ folder: "/", output: undefined });
+
+async function read(table: string, at = "latest"): Promise<LakeSnapshot> {
+  return (await readLake({ source, reader: diskReader(), table }, at)).snapshot;
+}
+
+describe("tables that Spark wrote have the rows that Spark reads:", () => {
+  test.each([...sparkAnswers()])("%s", async (name, answer) => {
+    const at = answer.at === "latest" ? "latest" : String(Object.values(answer.at as object)[0]);
+    const snapshot = await read(tableOf(name, answer), at);
+    const expected = answer.rows.map((row) => rowText(snapshot.columns.map((column) => row[column.name])));
+    expect(await rowsOfSnapshot(snapshot)).toEqual(expected.toSorted());
+  });
+});
+
+test("a table is read as it was at a time, and one before its first version is refused", async () => {
+  const answers = sparkAnswers();
+  const table = join(sparkTables, "mapped");
+  const times = await Promise.all(
+    ["00000000000000000004.json", "00000000000000000005.json"].map(async (name) => {
+      const log = await readFile(join(table, "_delta_log", name), "utf8");
+      const { commitInfo } = JSON.parse(log.split("\n")[0] ?? "") as { commitInfo: { timestamp: number } };
+      return commitInfo.timestamp;
+    }),
+  );
+  const [of4 = 0, of5 = 0] = times;
+  expect((await read(table, new Date(of5 - 1).toISOString())).version).toBe("4");
+  expect((await read(table, new Date(of4).toISOString())).version).toBe("4");
+  expect(answers.get("mapped@4")?.rows).toHaveLength(103);
+  await expect(read(table, "2020-01-01")).rejects.toMatchObject({ code: "FILE_MISSING" });
+  await expect(read(join(sparkTables, "ns/v2"), "2020-01-01")).rejects.toMatchObject({ code: "FILE_MISSING" });
+});
+
+test.each([
+  ["mapped", "10", /its newest is 9/],
+  ["mapped", "main", /no version of a Delta table/],
+  ["ns/v2", "12", /it has no snapshot 12/],
+  ["ns/v2", "dev", /it has no branch or tag dev/],
+  ["ns", "latest", /neither _delta_log nor metadata/],
+])("%s at %s is refused", async (name, at, message) => {
+  await expect(read(join(sparkTables, name), at)).rejects.toMatchObject({ exitCode: 64, message });
+});
+
+/** A table whose last commit has some more actions. */
+async function deltaWith(...actions: readonly object[]): Promise<string> {
+  const table = join(scratch.path, "mapped");
+  await cp(join(sparkTables, "mapped"), table, { recursive: true });
+  const lines = actions.map((action) => `${JSON.stringify(action)}\n`);
+  await writeFile(join(table, "_delta_log/00000000000000000010.json"), lines.join(""));
+  return table;
+}
+
+test.each([
+  [{ protocol: { minReaderVersion: 3, readerFeatures: ["variantType"] } }, /the feature variantType/],
+  [{ protocol: { minReaderVersion: 4 } }, /reader version 4/],
+  [{ add: { path: "s3://other/x.parquet", partitionValues: {}, size: 1 } }, /outside of its folder/],
+  [{ add: { path: "/etc/x.parquet", partitionValues: {}, size: 1 } }, /outside of its folder/],
+])("a Delta table with %j is refused", async (action, message) => {
+  await expect(read(await deltaWith(action))).rejects.toMatchObject({ exitCode: 64, message });
+});
+
+test.each([
+  [{ add: { path: "a/../../x.parquet", partitionValues: {}, size: 1 } }],
+  [{ add: { path: "%2e%2e/x.parquet", partitionValues: {}, size: 1 } }],
+  [{ add: { path: "%zz.parquet", partitionValues: {}, size: 1 } }],
+  [{ add: { path: "x.parquet", partitionValues: {}, size: "1" } }],
+  [{ metaData: { schemaString: "{", partitionColumns: [], format: { provider: "parquet" } } }],
+])("a Delta table with %j is damaged", async (action) => {
+  await expect(read(await deltaWith(action))).rejects.toMatchObject({ exitCode: 65 });
+});
+
+test("a version of which the log lacks a commit is refused, and the next checkpoint is read", async () => {
+  const table = await deltaWith({ commitInfo: {} });
+  await rm(join(table, "_delta_log/00000000000000000001.json"));
+  await expect(read(table, "2")).rejects.toMatchObject({
+    code: "FILE_MISSING",
+    hint: expect.stringContaining("versions from 3 to 10") as string,
+  });
+  expect((await read(table, "4")).version).toBe("4");
+});
+
+test("files of an Iceberg table that are outside of its folder are read only where a catalog names them", async () => {
+  const table = join(scratch.path, "v2");
+  await cp(join(sparkTables, "ns/v2"), table, { recursive: true });
+  const at = await newestMetadata(diskReader(), table);
+  const moved = (await readFile(at, "utf8")).replace(/"location"\s*:\s*"[^"]*"/, '"location" : "/elsewhere"');
+  await writeFile(at, moved);
+  await expect(readIceberg(diskReader(), { table, at, isCatalogs: false }, { ref: "main" })).rejects.toMatchObject({
+    exitCode: 64,
+    message: expect.stringContaining("outside of its folder") as string,
+  });
+});
+
+test("damaged metadata ends as an error that says which file it is", async () => {
+  const random = randomOf(1);
+  let damaged = 0;
+  for (const [name, folder] of [
+    ["mapped", "_delta_log"],
+    ["ns/v3", "metadata"],
+  ] as const) {
+    const table = join(scratch.path, name);
+    await cp(join(sparkTables, name), table, { recursive: true });
+    const files = (await readdir(join(table, folder))).filter((file) => /\.(?:json|avro|parquet)$/.test(file));
+    for (let round = 0; round < 40; round += 1) {
+      const file = join(table, folder, files[Math.floor(random() * files.length)] ?? "");
+      const whole = await readFile(file);
+      const bytes = Buffer.from(whole);
+      const at = Math.floor(random() * bytes.length);
+      await writeFile(
+        file,
+        random() < 0.3 ? bytes.subarray(0, at) : bytes.fill(Math.floor(random() * 256), at, at + 3),
+      );
+      try {
+        const { files: data } = await read(table);
+        await Promise.all(data.map(async ({ removed }) => await removed()));
+      } catch (error) {
+        expect(error).toBeInstanceOf(JobError);
+        expect([64, 65]).toContain((error as JobError).exitCode);
+        damaged += 1;
+      }
+      await writeFile(file, whole);
+    }
+  }
+  expect(damaged).toBeGreaterThan(5);
+});
