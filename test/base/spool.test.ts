@@ -46,7 +46,7 @@ test.skipIf(!isRoot)("root refuses to spool to a folder of another user, who cou
 test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, such as an emptyDir", async () => {
   await chmod(scratch.path, 0o755);
   const modules = join(scratch.path, "dist"); // the checkout may be unreadable to others
-  for (const file of ["util/errors.js", "util/spool.js"]) {
+  for (const file of ["base/errors.js", "base/spool.js"]) {
     await cp(join(projectFolder, "dist", file), join(modules, file));
   }
   for (const [mode, name] of [
@@ -57,7 +57,7 @@ test.skipIf(!isRoot)("a user other than root spools to a volume that root owns, 
     const root = join(scratch.path, name);
     await mkdir(root);
     await chmod(root, mode);
-    const code = `import { openSpool } from ${JSON.stringify(join(modules, "util/spool.js"))};
+    const code = `import { openSpool } from ${JSON.stringify(join(modules, "base/spool.js"))};
       const options = { root: ${JSON.stringify(root)}, use: "in", writer: "here.1.a", isDead: () => false, maxBytes: 1 };
       await openSpool(options).prepare();`;
     execFileSync(process.execPath, ["--input-type=module", "-e", code], { uid: nobody, gid: nobody });
