@@ -3,8 +3,6 @@ import * as zlib from "node:zlib";
 import { Decompress } from "fzstd";
 import { messageOf } from "../base/errors.js";
 
-/** The two steps that LZ4 and Snappy share: copying literal bytes, and repeating earlier bytes. */
-
 /** Longer runs are copied by the engine. */
 const longRun = 32;
 

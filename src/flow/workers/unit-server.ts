@@ -29,12 +29,6 @@ import { selectInputs } from "../pack/select-rows.js";
 import { type BatchRows, areSurelyFinite, matrixDims } from "../pack/input-target.js";
 import { createStage } from "../pack/row-reuse.js";
 
-/**
- * The worker's end of reading units. The worker decodes one unit after the other, scores them where its thread has a
- * session of the model, and sends rows as they are made. If it cannot continue, it ends the unit with the reason: the
- * main thread then reads the rest with the decoder, which reports what is wrong with the shard.
- */
-
 /*
  * The life of a worker thread that reads units: it decodes one unit after the other, scores its rows where the thread has
  * a session of the model, and sends rows as they are made. If it cannot continue, it ends the unit with the reason: the

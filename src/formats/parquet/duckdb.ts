@@ -96,7 +96,6 @@ function parquetTables(pool: ConnectionPool, exact: ExactTables): ShardTables {
   };
 }
 
-/** The position in whole shards that are read as one table. */
 /** In whole shards that are read as one table, the next shard and the next row in it. */
 interface Place {
   readonly slice: number;

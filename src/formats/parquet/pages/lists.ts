@@ -272,8 +272,6 @@ export function readLists(bytes: Uint8Array, request: ListsRequest): PageLists {
   };
 }
 
-/** Elements of the lists of a page. */
-
 /** The limit of elements that are gathered for rows which are read at once; a longer row is gathered as a whole. */
 const gatheredElements = 256 * 1024;
 /** The size of the largest elements. */

@@ -124,8 +124,6 @@ function moveText(bytes: Uint8Array, to: number, from: number, length: number): 
   }
 }
 
-/** Rows of columns and of pages; texts are made when they are read, because all of a page may not fit into memory. */
-
 /** Rows of a column, in order. */
 export interface ColumnRows {
   /**
@@ -405,8 +403,6 @@ function spread(valid: Uint8Array, packed?: Uint32Array): { indices: Uint32Array
   }
   return { indices, valid };
 }
-
-/** Reads the header of a page, and the page as it was before it was packed. */
 
 /** Fills `target` with the file's bytes from `position` on. @throws RangeError where they end before */
 export type ReadBytes = (target: Uint8Array, position: number) => void;
