@@ -5,9 +5,9 @@ import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, nightlyJob } from "../support/nights.js";
 
-const regional = (region: string) => ({
+const regional = (region: string, path = "out/region=${region}/dt=${ds}") => ({
   params: { ds: "${today}", region },
-  output: { parquet: { path: "out/region=${region}/dt=${ds}" } },
+  output: { parquet: { path } },
 });
 
 /** Makes a folder for each of 400 days. */
@@ -23,6 +23,16 @@ test("a night with few rows is held though another region has 400 folders, which
   expect((await job.night("run", "2026-11-20")).code).toBe(0);
   await makeNights(new Date("2025-01-01"), (date) => join(scratch.path, "out", "region=US", `dt=${date}`));
   await job.rewrite({ ...regional("EU"), ...fewRows });
+  expect((await job.night("run", "2026-11-21")).code).toBe(67);
+});
+
+test("a night with few rows is held though 400 other regions have folders of its date", async () => {
+  const job = await nightlyJob(scratch.path, regional("EU", "out/dt=${ds}/region=${region}"));
+  expect((await job.night("run", "2026-11-20")).code).toBe(0);
+  for (let region = 0; region < 400; region += 1) {
+    await mkdir(join(scratch.path, "out", "dt=2026-11-21", `region=A${region}`), { recursive: true });
+  }
+  await job.rewrite({ ...regional("EU", "out/dt=${ds}/region=${region}"), ...fewRows });
   expect((await job.night("run", "2026-11-21")).code).toBe(67);
 });
 

@@ -125,6 +125,9 @@ describe("a challenger that a server has", () => {
     expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
     job.server.versions = ["2"];
     expect(lastJson(await run(job.spec))).toMatchObject({ challenger: { rows_compared: 569 } }); // all by version 2
+    job.server.versions = ["3"];
+    const anew = await runHere(["run", job.spec, "--new-run", "--json"]);
+    expect(lastJson(anew)).toMatchObject({ challenger: { version: "3", rows_compared: 569 } });
   });
 
   test("a challenger with a path and a server, or a digest of a served model, is refused and named", async () => {

@@ -1,12 +1,21 @@
 import { cp, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
 import { diskSource } from "#src/sources/disk.js";
 import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
 import { JobError } from "#src/base/errors.js";
-import { diskReader, rowsOfSnapshot, rowText, sparkAnswers, sparkTables, tableOf } from "../support/lakes.js";
+import {
+  avroRecordsOf,
+  diskReader,
+  rewriteAvro,
+  rowsOfSnapshot,
+  rowText,
+  sparkAnswers,
+  sparkTables,
+  tableOf,
+} from "../support/lakes.js";
 import { scratch } from "../support/job.js";
 import { randomOf } from "../support/random.js";
 
@@ -101,6 +110,60 @@ test("files of an Iceberg table that are outside of its folder are read only whe
     exitCode: 64,
     message: expect.stringContaining("outside of its folder") as string,
   });
+});
+
+test("a deletion vector with another number of rows than the log says is damaged", async () => {
+  const table = join(scratch.path, "mapped");
+  await cp(join(sparkTables, "mapped"), table, { recursive: true });
+  const commit = join(table, "_delta_log/00000000000000000004.json"); // the others are in checkpoints
+  const text = await readFile(commit, "utf8");
+  const more = text.replaceAll(/"cardinality":(\d+)/g, (_, count: string) => `"cardinality":${Number(count) + 1}`);
+  expect(more).not.toBe(text);
+  await writeFile(commit, more);
+  const { files } = await read(table, "4");
+  await expect(Promise.all(files.map(async ({ removed }) => await removed()))).rejects.toMatchObject({ exitCode: 65 });
+});
+
+/** The manifests that the newest snapshot of a copy of the table v2 has, and the file that lists them. */
+async function manifestsOf(table: string): Promise<{ readonly list: string; readonly manifests: readonly string[] }> {
+  const at = await newestMetadata(diskReader(), table);
+  const [, list = ""] =
+    /"manifest-list"\s*:\s*"[^"]*\/(snap-[^"]+)"(?![^]*"manifest-list")/.exec(await readFile(at, "utf8")) ?? [];
+  const path = join(table, "metadata", list);
+  const records = avroRecordsOf(path);
+  return {
+    list: path,
+    manifests: records.map(({ manifest_path: name }) => join(table, "metadata", basename(String(name)))),
+  };
+}
+
+test("a manifest that does not end with its marker is damaged", async () => {
+  const table = join(scratch.path, "v2");
+  await cp(join(sparkTables, "ns/v2"), table, { recursive: true });
+  const [manifest = ""] = (await manifestsOf(table)).manifests;
+  const bytes = await readFile(manifest);
+  await writeFile(manifest, bytes.fill(~(bytes.at(-1) ?? 0) & 255, bytes.length - 1));
+  await expect(read(table)).rejects.toMatchObject({
+    exitCode: 65,
+    message: expect.stringContaining("marker") as string,
+  });
+});
+
+test.each([
+  ["of the same commit as", 0n, 75],
+  ["older than", 1n, 92],
+])("position deletes %s their data files remove rows as the format says", async (_, younger, rows) => {
+  const table = join(scratch.path, "v2");
+  await cp(join(sparkTables, "ns/v2"), table, { recursive: true });
+  const { list, manifests } = await manifestsOf(table);
+  for (const [index, { content }] of avroRecordsOf(list).entries()) {
+    const sequence = content === 1 ? 9n : 9n + younger;
+    await rewriteAvro(manifests[index] ?? "", (entry) => ({ ...entry, sequence_number: sequence }));
+  }
+  const { files } = await read(table);
+  const removed = await Promise.all(files.map(async (file) => (await file.removed()).length));
+  const left = files.reduce((sum, file) => sum + (file.rows ?? 0), 0) - removed.reduce((sum, count) => sum + count, 0);
+  expect(left).toBe(rows);
 });
 
 test("damaged metadata ends as an error that says which file it is", async () => {

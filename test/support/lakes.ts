@@ -1,5 +1,8 @@
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import avsc, { type Schema } from "avsc";
+import { avroRecords, exactLong } from "#src/sources/lake/avro.js";
 import { diskSource } from "#src/sources/disk.js";
 import type { LakeFile, LakeReader, LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { lakeReader } from "#src/sources/lake/source.js";
@@ -79,4 +82,25 @@ function constantOf({ partition }: LakeFile, name: string): string {
 
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
+}
+
+/** The records of an Avro file. */
+export function avroRecordsOf(path: string): Record<string, unknown>[] {
+  return [...avroRecords(readFileSync(path), () => new Uint8Array())];
+}
+
+/** Writes the records of an Avro file anew, changed. */
+export async function rewriteAvro(
+  path: string,
+  change: (record: Readonly<Record<string, unknown>>) => Record<string, unknown>,
+): Promise<void> {
+  const records = avroRecordsOf(path);
+  const { meta } = avsc.extractFileHeader(path) as { meta: { "avro.schema": Schema } };
+  const type = avsc.Type.forSchema(meta["avro.schema"], { registry: { long: exactLong } });
+  const file = avsc.createFileEncoder(path, type);
+  for (const record of records) {
+    file.write(change(record));
+  }
+  file.end();
+  await once(file, "finish");
 }

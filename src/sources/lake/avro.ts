@@ -6,7 +6,7 @@ import { messageOf } from "../../base/errors.js";
 const mostBlockBytes = 256 * 1024 * 1024;
 
 /** Integers of 64 bits are bigints: JavaScript's numbers would round ids of snapshots. */
-const long = avsc.types.LongType["__with"]({
+export const exactLong = avsc.types.LongType["__with"]({
   fromBuffer: (bytes: Buffer) => bytes.readBigInt64LE(),
   toBuffer(value: bigint) {
     const bytes = Buffer.alloc(8);
@@ -20,7 +20,7 @@ const long = avsc.types.LongType["__with"]({
 });
 
 function typeOf(schema: Schema): avsc.Type {
-  return avsc.Type.forSchema(schema, { registry: { long }, noAnonymousTypes: false });
+  return avsc.Type.forSchema(schema, { registry: { long: exactLong }, noAnonymousTypes: false });
 }
 
 const header = typeOf({
