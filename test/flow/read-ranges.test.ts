@@ -81,6 +81,24 @@ test("a reader gets the number of pending rows that are left", async () => {
   expect(left).toEqual([rows - 500 + 100 + rows, 100 + rows, rows]);
 });
 
+test.each([1, -1])("a reader that yields another number of rows than a shard has ends the run", async (more) => {
+  const { tools } = watched(2);
+  const reader: ReadRangesOptions["reader"] = {
+    read: (slices, rowsLeft, turn) =>
+      tools.reader.read(
+        slices.map((slice) => ({ ...slice, rowEnd: slice.rowEnd + more })),
+        rowsLeft,
+        turn,
+      ),
+  };
+  const reading = async (): Promise<void> => {
+    for await (const piece of readRanges({ ...tools, reader }, [{ rowStart: 0, rowEnd: 2 * rows }])) {
+      expect(piece.shards).toHaveLength(1);
+    }
+  };
+  await expect(reading()).rejects.toThrow(`${-more} rows before row ${rows} of the run did not come`);
+});
+
 describe("while a shard is read", () => {
   test("while a shard is read, the next one is open and started, and it is decoded when the end is near", async () => {
     const { tools, calls } = watched(3);
