@@ -5,7 +5,7 @@ import { messageOf } from "../../base/errors.js";
 /** Bytes of an unpacked block, at most: writers make blocks of some megabytes. */
 const mostBlockBytes = 256 * 1024 * 1024;
 
-/** Integers of 64 bits are bigints: JavaScript's numbers would round ids of snapshots. */
+/** Integers of 64 bits are bigints: JavaScript's numbers would round ids of snapshots. @public so that tests write such files */
 export const exactLong = avsc.types.LongType["__with"]({
   fromBuffer: (bytes: Buffer) => bytes.readBigInt64LE(),
   toBuffer(value: bigint) {
