@@ -2,7 +2,7 @@ import { existsSync, readdirSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
@@ -56,8 +56,7 @@ test("a late run calls on_late once, although it is killed after that, resumed b
   expect(first.stderr).toContain("WARN: the run missed report.deadline");
 
   for (const args of [["--worker", "0/2"], ["--worker", "1/2"], []]) {
-    const { code, stderr } = await runHere(["run", spec, ...args]);
-    expect(code, stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, ...args]), 0);
   }
 
   expect(server.calls.map(({ path }) => path)).toEqual(["/late"]);
@@ -70,8 +69,7 @@ test("a run whose input is late calls on_late once, although each retry is late,
   await using server = await listen();
   const spec = await lateJob(scratch.path, server, timeIn(-1), { ready: "in/_SUCCESS" });
   for (let retry = 0; retry < 3; retry += 1) {
-    const { code, stderr } = await runLate(spec);
-    expect([code, stderr], stderr).toEqual([75, expect.stringContaining("WARN: the run missed report.deadline")]);
+    await expectEnd(runLate(spec), 75, "WARN: the run missed report.deadline");
   }
   expect(server.calls).toHaveLength(1);
   expect(JSON.parse(server.calls[0]?.body ?? "")).toMatchObject({ status: "late", run_id: null });
@@ -89,7 +87,7 @@ test("a late run whose call of on_late failed is called again by the next attemp
   expect((await runLate(spec)).stderr).toContain("calling report.on_late: HTTP 404");
   answer = 200;
   for (let retry = 0; retry < 2; retry += 1) {
-    expect((await runLate(spec)).code).toBe(75);
+    await expectEnd(runLate(spec), 75);
   }
   expect(server.calls).toHaveLength(2);
 });

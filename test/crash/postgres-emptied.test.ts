@@ -9,6 +9,7 @@ import { tableFaults } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
 import { torture } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
 const parallelKills = 2;
@@ -31,8 +32,7 @@ postgres.describe("a new run over a run whose table was emptied", () => {
       await using database = await postgres.server().createDatabase();
       const { spec, fixture } = await emptiedJob(join(scratch.path, "traced"), database);
       const trace = join(scratch.path, "trace");
-      const { code, stderr } = await runWatchedPg(spec, { CRASH_TRACE: trace }, { args });
-      expect(code, stderr).toBe(0);
+      await expectEnd(runWatchedPg(spec, { CRASH_TRACE: trace }, { args }), 0);
       expect(await tableFaults(database, fixture)).toEqual([]);
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };

@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type RunningCli, runCli } from "../support/cli.js";
+import { expectEnd, runCli, type RunningCli } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -57,8 +57,7 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
         await mkdir(folder);
         const job = await finishedJob(folder, database, mode);
         const trace = join(scratch.path, "trace");
-        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args });
-        expect(code, stderr).toBe(0);
+        await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args }), 0);
         await expectNew(job);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };

@@ -20,6 +20,7 @@ import {
 import { useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
+import { expectEnd } from "../support/cli.js";
 
 const timeout = torture ? 3_600_000 : 240_000;
 /** INFER_BATCH_CASES: rows of the long form. */
@@ -104,9 +105,7 @@ async function outliveKills(targetIn: (folder: string) => PromptTarget, numbers 
   }
   await server.control({ latencyMs, changes: [{ after: Math.floor(tickets.rows * 0.95), restartMs: 300 }] });
 
-  const ended = await job.run([]);
-
-  expect(ended.code, ended.stderr).toBe(0);
+  const ended = await expectEnd(job.run([]), 0);
   expect(await job.target.rejects()).toEqual(rightRejects(tickets));
   expect(await job.target.rows()).toEqual(rightRows(tickets));
   const books = await auditBooks(server, killed);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson, nightAt, nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
@@ -32,10 +32,9 @@ interface Place {
 /** Lets approve, discard, a new run and a plain run race for a held run, with a reader that polls meanwhile. Returns the decision. */
 async function raceIn(folder: string, place: Place, seed: number): Promise<string> {
   const nights = await nightlyJob(folder, { commit_rows: 150, output: { lineage: true, ...place.output } });
-  expect((await nights.night("run", before)).code).toBe(0);
+  await expectEnd(nights.night("run", before), 0);
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", date, "--json");
-  expect(held.code, held.stderr).toBe(67);
+  const held = await expectEnd(nights.night("run", date, "--json"), 67);
   const runId = String(lastJson(held)["run_id"]);
   await nights.rewrite({});
   const night = nightAt(folder, date);

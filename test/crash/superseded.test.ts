@@ -9,6 +9,7 @@ import { scoreHere } from "../support/score.js";
 import { tellingCalls, torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 import { runWatched, traceOf, watchedJob } from "../support/watched.js";
+import { expectEnd } from "../support/cli.js";
 
 const parallelRuns = 2;
 
@@ -33,8 +34,7 @@ async function supersede(call: string): Promise<void> {
     await rm(held, { force: true });
   }
 
-  const { code, stderr } = await slow;
-  expect(code, stderr).toBe(0);
+  await expectEnd(slow, 0);
   await expectFinished(out, expected);
   expect(await partsIn(out), "the first writer wins").toEqual(parts);
   expect((await scoreHere(spec)).status).toBe("already_complete");

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parse } from "yaml";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 
@@ -14,7 +14,7 @@ test("the alerts for Prometheus read metrics that a run writes, with their label
   const text = await readFile(join(projectFolder, "deploy/prometheus/alerts.yaml"), "utf8");
   const rules = (parse(text) as Rules).groups.flatMap((group) => group.rules);
   const { spec } = await nightlyJob(scratch.path, { name: "daily-churn", report: { metrics: "job.prom" } });
-  expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+  await expectEnd(runHere(["run", spec, "--quiet"]), 0);
   const metrics = await readFile(join(scratch.path, "job.prom"), "utf8");
 
   expect(rules.map(({ alert }) => alert)).toEqual(["RunNotPublished", "RunHeld", "AttemptFailed"]);

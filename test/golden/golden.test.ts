@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { DuckDBListValue } from "@duckdb/node-api";
 import { describe, expect, test } from "vitest";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { readIndependently } from "../support/hyparquet.js";
 import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
@@ -154,10 +154,9 @@ describe("texts and NULLs", () => {
   test("rows with NULL features are bad rows unless model.missing allows them", async () => {
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-lightgbm"), { model: { missing: "bad_row" } });
 
-    const { code, stderr } = await runSpec(spec);
-
-    expect(code).toBe(65);
-    expect(stderr).toContain(
+    await expectEnd(
+      runSpec(spec),
+      65,
       "part-00000.parquet: row 3, column `bill_length_mm` is NULL (in 2 of 344 rows of the input)\n",
     );
   });
@@ -167,10 +166,11 @@ describe("texts and NULLs", () => {
     const where = { input: { path }, model: { missing: "nan" } };
     const spec = await writeSpec(scratch.path, fixtureNamed("penguins-pipeline"), where);
 
-    const { code, stderr } = await runSpec(spec);
-
-    expect(code).toBe(65);
-    expect(stderr).toContain("part-00000.parquet: row 3, column `sex` is NULL (in 11 of 344 rows of the input)\n");
+    await expectEnd(
+      runSpec(spec),
+      65,
+      "part-00000.parquet: row 3, column `sex` is NULL (in 11 of 344 rows of the input)\n",
+    );
   });
 });
 

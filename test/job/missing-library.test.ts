@@ -2,7 +2,7 @@ import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { machineError } from "#src/job/machine.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { promptJob } from "../support/prompt-job.js";
 import { textJob } from "../support/text-job.js";
@@ -73,20 +73,13 @@ describe("a native library of another platform", () => {
     await expectRefused("doctor", "it is not installed");
     await using prompts = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "tokenizer.json" } } });
     await cp(join(projectFolder, "fixtures/tokenizers/bert.json"), join(prompts.folder, "tokenizer.json"));
-    const planned = await runCli(["plan", prompts.spec], { program });
-    expect([planned.code, planned.stdout], planned.stderr).toEqual([
-      0,
-      expect.stringMatching(
-        /tokens in \(by bytes, .*\n(?:.*\n)*untried +tokens were not counted: .*it is not installed/,
-      ),
-    ]);
-    const other = await runCli(["run", await writeSpec(installed, wine)], { program });
-    expect(other.code, other.stderr).toBe(0);
-    const general = await runCli(["doctor"], { program });
-    expect([general.code, general.stdout]).toEqual([
-      0,
-      expect.stringMatching(/tokenizers +optional +only jobs that tokenize texts need it: npm install tokenizers@/),
-    ]);
+    expect((await expectEnd(runCli(["plan", prompts.spec], { program }), 0)).stdout).toMatch(
+      /tokens in \(by bytes, .*\n(?:.*\n)*untried +tokens were not counted: .*it is not installed/,
+    );
+    await expectEnd(runCli(["run", await writeSpec(installed, wine)], { program }), 0);
+    expect((await expectEnd(runCli(["doctor"], { program }), 0)).stdout).toMatch(
+      /tokenizers +optional +only jobs that tokenize texts need it: npm install tokenizers@/,
+    );
 
     const module = join(installed, "node_modules/tokenizers");
     await mkdir(module);

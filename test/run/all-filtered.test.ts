@@ -3,10 +3,11 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
 import { heldNight, lastJson, nightlyJob } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 test("a run whose rows are all filtered out says so in its message, with the command that publishes it without rows, in its page and stats, and shows no share of no rows", async () => {
   const nights = await nightlyJob(scratch.path, { report: { html: "page.html" } });
-  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
   await nights.rewrite({ input: { where: "id < 0" } });
   const held = await nights.night("run", "2026-11-21");
   const finding = "0 rows (442 filtered out by input.where); the nearest night had 442 (2026-11-20), 0% of it";

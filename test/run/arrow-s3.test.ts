@@ -2,7 +2,7 @@ import { mkdir, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch, scratchFolder, writeSpec } from "../support/job.js";
@@ -30,11 +30,12 @@ s3.describe("Arrow shards in S3", () => {
     const spool = join(folder.path, "spool");
     const input = { path: `s3://${bucket.name}/lake/*`, spool: { path: spool }, verify: "full" };
 
-    const result = await runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], {
-      port: port(),
-    });
-
-    expect(result, result.stderr).toMatchObject({ code: 0 });
+    await expectEnd(
+      runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], {
+        port: port(),
+      }),
+      0,
+    );
     expect(differences(await outputRows(join(folder.path, "out")), await goldenRows(fixture))).toEqual([]);
     expect(await readdir(spool)).toEqual([]);
   });
@@ -54,9 +55,7 @@ s3.describe("Arrow shards in S3", () => {
         output: { columns, parquet: { path: "out" } },
       });
 
-      const result = await runInS3(["run", job.spec], { port: port() });
-
-      expect(result, result.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runInS3(["run", job.spec], { port: port() }), 0);
       const rows = without("score", await outputRows(job.out));
       expect(rows).toEqual(await readRows(types));
     },
@@ -80,9 +79,7 @@ s3.describe("Arrow shards in S3", () => {
       on_bad_row: "reject",
     });
 
-    const result = await runInS3(["run", job.spec, "--json"], { port: proxy.port });
-
-    expect(result, result.stderr).toMatchObject({ code: 0 });
+    const result = await expectEnd(runInS3(["run", job.spec, "--json"], { port: proxy.port }), 0);
     expect(JSON.parse(result.stdout)).toMatchObject({ rows_scored: 19_999, rows_rejected: 1 });
     const needed = (await stat(path)).size * (3 / 33);
     // The row that was rejected is read once more, in its batch.

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { backfillLines, type DailyJob, dailyJob, days, statusesOf } from "../support/backfill-job.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import type { Database } from "../support/pg-database.js";
 import { tableFaults } from "../support/pg-job.js";
@@ -43,8 +43,7 @@ describe("a backfill into a table that later dates overwrite", () => {
       await using database = await server().createDatabase();
       const job = await jobInto(scratch.path, database, { mode, key: ["id"] });
       await job.arrive("2026-01-05");
-      const newer = await runHere(["run", job.spec, "--param", "ds=2026-01-05", "--quiet"]);
-      expect(newer.code, newer.stderr).toBe(0);
+      await expectEnd(runHere(["run", job.spec, "--param", "ds=2026-01-05", "--quiet"]), 0);
 
       const refused = await job.backfill("--json");
       expect([refused.code, statusesOf(refused)], refused.stderr).toEqual([66, { "01": "failed" }]);

@@ -12,6 +12,7 @@ import { runSpec, scoreHere } from "../support/score.js";
 import { watchedJob } from "../support/watched.js";
 import { tell, until } from "../support/waiting.js";
 import { fixtureNamed, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 /** 30 spans in small batches: long enough to be stopped in. */
 const fixture = fixtureNamed("digits-lightgbm");
@@ -91,9 +92,7 @@ describe("a clock", () => {
   test("a clock that jumps by days during a run changes neither its id nor its rows", async () => {
     const spec = await writeSpec(scratch.path, fixture, { ...slow, params: { ds: "${today}" } });
 
-    const { code, stderr, summary } = await runSpec(spec, { node: [`--import=${jumping}`] });
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(spec, { node: [`--import=${jumping}`] }), 0);
     expect(summary).toMatchObject({ status: "complete", rows_scored: fixture.rows });
     expect(summary).toHaveProperty(
       "seconds",

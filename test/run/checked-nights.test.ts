@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { fewRows, nightlyJob, type Nights } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 const noRows = { input: { where: "id < 0" } };
 
@@ -48,7 +49,7 @@ test("a night that was expected to differ is published, and later nights are not
     expect.stringContaining("only a warning: expected to differ: a holiday"),
   ]);
   expect(await nightOf(nights, "2026-11-22", fewRows)).toEqual([67, expect.stringContaining("50 rows")]);
-  expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+  await expectEnd(nights.night("discard", "2026-11-22"), 0);
   expect((await nightOf(nights, "2026-11-23", expected("2026-11-23", { as_baseline: true })))[0]).toBe(0);
   expect((await nightOf(nights, "2026-11-24", fewRows))[0]).toBe(0);
 });
@@ -77,7 +78,7 @@ test("a column that is carried through is checked for NULLs and for being there"
   expect((await nightOf(nights, "2026-11-22", withTag("NULL::BIGINT", { outputs: { tag: { nulls: "0%" } } })))[0]).toBe(
     67,
   );
-  expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+  await expectEnd(nights.night("discard", "2026-11-22"), 0);
   const [, gone] = await nightOf(nights, "2026-11-23", {});
   expect(gone).toMatch(/^tag: it is gone; it was int64 \(2026-11-21\)/m);
 });
@@ -90,16 +91,14 @@ describe("a limit that no value is compared with is an error of the spec, which 
   ])("the limits %j are refused", async (outputs, message) => {
     const nights = await nightlyJob(scratch.path, { checks: { outputs } });
     for (const command of ["run", "plan", "validate"]) {
-      const { code, stderr } = await nights.night(command, "2026-11-20");
-      expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+      await expectEnd(nights.night(command, "2026-11-20"), 64, message);
     }
   });
 
   test("a range of a text is refused, and a list of whole numbers is compared with labels that are whole numbers", async () => {
     await using folder = await scratchFolder();
     const texts = await nightlyJob(folder.path, label({ range: [0, 1] }), "penguins-pipeline");
-    const refused = await texts.night("run", "2026-11-20");
-    expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("which is utf8")]);
+    await expectEnd(texts.night("run", "2026-11-20"), 64, "which is utf8");
     const whole = await nightlyJob(folder.path, {}, "penguins-lightgbm");
     expect((await nightOf(whole, "2026-11-20", label({ in: [0, 1, 2] })))[0]).toBe(0);
     const [code, found] = await nightOf(whole, "2026-11-21", label({ in: [0, 1] }));
@@ -109,10 +108,9 @@ describe("a limit that no value is compared with is an error of the spec, which 
 
 test("a limit that was misspelt while a run was unfinished ends the run before it scores more rows", async () => {
   const nights = await nightlyJob(scratch.path);
-  expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20", "--worker", "0/2"), 0);
   await nights.rewrite({ checks: { outputs: { scor: { factor: 1 } } } });
-  const refused = await nights.night("run", "2026-11-20", "--worker", "1/2");
-  expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("there is no output column `scor`")]);
+  await expectEnd(nights.night("run", "2026-11-20", "--worker", "1/2"), 64, "there is no output column `scor`");
   const { stdout } = await nights.night("status", "2026-11-20");
   expect(stdout).toContain("2 of 5 spans committed");
 });

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
@@ -42,8 +42,7 @@ describe("a damaged output", () => {
       await one.damage(job);
 
       const status = await runHere(["status", job.spec]);
-      const refused = await runSpec(job.spec);
-      expect(refused.code, refused.stderr).toBe(66);
+      const refused = await expectEnd(runSpec(job.spec), 66);
       expect(refused.stderr).toMatch(one.says);
       expect(refused.stderr).toMatch(/hint: .*; or start over with infer-batch run \S+ --new-run/);
       if (!one.what.includes("otherwise")) {
@@ -69,8 +68,7 @@ describe("a damaged output", () => {
     await truncate(await partOf(job, 3), 7);
     await rm(await partOf(job, 5));
 
-    const { code, stdout, stderr } = await runHere(["status", job.spec]);
-    expect(code, stderr).toBe(66);
+    const { stdout, stderr } = await expectEnd(runHere(["status", job.spec]), 66);
     expect(stdout.trimEnd().split("\n")).toEqual([
       `${id}: damaged, 6 spans planned (569 rows) -> ${job.out}`,
       expect.stringMatching(/\/part-00001.*: it is gone, the manifest says \d+ bytes$/),
@@ -78,8 +76,7 @@ describe("a damaged output", () => {
       expect.stringMatching(/\/part-00005.*: it is gone, the manifest says \d+ bytes$/),
     ]);
     expect(stderr).toMatch(/^error: checking .*part-00001.*: it is gone, .*; 2 more parts are damaged\n {2}hint: /);
-    const json = await runHere(["status", job.spec, "--json"]);
-    expect(json.code).toBe(66);
+    const json = await expectEnd(runHere(["status", job.spec, "--json"]), 66);
     expect(JSON.parse(json.stdout)).toMatchObject({
       run_id: id,
       status: "damaged",
@@ -93,8 +90,7 @@ describe("a damaged output", () => {
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await truncate(join(job.out, plan()), 100);
-    const { code, stdout } = await runHere(["status", job.spec, "--json"]);
-    expect(code).toBe(66);
+    const { stdout } = await expectEnd(runHere(["status", job.spec, "--json"]), 66);
     expect(JSON.parse(stdout)).toMatchObject({
       run_id: id,
       status: "damaged",
@@ -109,8 +105,7 @@ describe("a damaged output", () => {
     await unfinished(job);
     await truncate(await partOf(job, 0), 400);
     await writeFile(await partOf(job, 2), "id,label\n1,1\n");
-    const { code, stdout, stderr } = await runHere(["status", job.spec]);
-    expect(code, stderr).toBe(66);
+    const { stdout } = await expectEnd(runHere(["status", job.spec]), 66);
     const lines = stdout.trimEnd().split("\n").slice(1);
     expect(lines.map((line) => basename(line.split(": ", 1)[0] ?? ""))).toEqual([
       basename(await partOf(job, 0)),
@@ -129,8 +124,7 @@ describe("a damaged output", () => {
     const call = "rename control/withdrawn/own/_SUCCESS #1";
     const slow = await holdRun(job.spec, { out: job.out, call, held, args: ["--new-run"] });
     expect(await visible()).toEqual(before);
-    const { code, stderr } = await slow.release();
-    expect(code, stderr).toBe(0);
+    await expectEnd(slow.release(), 0);
     await expectWhole(job, 2);
   });
 
@@ -144,9 +138,7 @@ describe("a damaged output", () => {
     await rm(join(out, plan(2)));
     expect(await scoreHere(spec, { newRun: true })).toMatchObject({ runId: `${id}-r3`, status: "complete" });
 
-    const { code, stderr } = await late.release();
-
-    expect(code, stderr).toBe(66);
+    await expectEnd(late.release(), 66);
     await expectWhole(job, 3);
   });
 
@@ -157,9 +149,7 @@ describe("a damaged output", () => {
     const text = await readFile(path, "utf8");
     await writeFile(path, resealed(text.replace('"version": 1', '"version": 2')));
     const before = await listing(job.out);
-    const { code, stderr } = await runSpec(job.spec);
-    expect(code, stderr).toBe(66);
-    expect(stderr).toMatch(/plan.json: it is damaged, or of another version of infer-batch/);
+    await expectEnd(runSpec(job.spec), 66, /plan.json: it is damaged, or of another version of infer-batch/);
     expect(await listing(job.out)).toEqual(before);
   });
 

@@ -7,6 +7,7 @@ import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { alone } from "../support/score.js";
+import { expectEnd } from "../support/cli.js";
 
 const date = "2026-11-20";
 
@@ -38,7 +39,7 @@ async function committedNight(folder: string, overrides: SpecOverrides): Promise
 /** Discards a run that an attempt is about to finish, and expects that it reports what a later attempt reports. */
 async function expectDiscarded(nights: Nights, act: "begin" | "profile"): Promise<void> {
   const report = await nightWith(nights.spec, act, async () => {
-    expect((await nights.night("discard", date, "--by", "ann")).code).toBe(0);
+    await expectEnd(nights.night("discard", date, "--by", "ann"), 0);
   });
 
   expect(report).toMatchObject({ status: "discarded", decided: { error: { exitCode: 67 } } });

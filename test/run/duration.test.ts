@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
 
@@ -24,7 +25,7 @@ postgres.describe("the duration of a run in a table", () => {
       report: { html: "page-${ds}.html" },
       output: { parquet: undefined, postgres: table },
     });
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await database.query(`
       CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$;
       CREATE TRIGGER slow BEFORE INSERT ON infer_batch.finishes FOR EACH ROW EXECUTE FUNCTION slow()`);
@@ -38,7 +39,7 @@ postgres.describe("the duration of a run in a table", () => {
 
 test("in files, the duration of a run ends before its checks, in its manifest, its verdict and history", async () => {
   const nights = await nightlyJob(scratch.path);
-  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
   const folder = nights.folder("2026-11-20");
   const { run_id: runId, attempt } = JSON.parse(await readFile(join(folder, "_manifest.json"), "utf8")) as {
     run_id: string;

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 const date = "2026-11-24";
 /** What a night's message says of its checks: the lines between the first one and the hint. */
@@ -8,11 +9,10 @@ async function findingsOf(changed: SpecOverrides): Promise<{ failed: readonly st
   await using folder = await scratchFolder();
   const nights = await nightlyJob(folder.path, {}, "penguins-lightgbm");
   for (const before of ["2026-11-21", "2026-11-22", "2026-11-23"]) {
-    expect((await nights.night("run", before)).code).toBe(0);
+    await expectEnd(nights.night("run", before), 0);
   }
   await nights.rewrite(changed);
-  const held = await nights.night("run", date, "--json");
-  expect(held.code, held.stderr).toBe(67);
+  const held = await expectEnd(nights.night("run", date, "--json"), 67);
   const { verdict } = lastJson(held) as { verdict: { failed: string[] } };
   return { failed: verdict.failed, stderr: held.stderr };
 }
@@ -45,10 +45,9 @@ test("a feature that is ignored, and outputs with a large factor, hold nothing",
   const outputs = ["label", "probabilities_0", "probabilities_1", "probabilities_2"];
   const nights = await nightlyJob(scratch.path, {}, "penguins-lightgbm");
   for (const before of ["2026-11-21", "2026-11-22", "2026-11-23"]) {
-    expect((await nights.night("run", before)).code).toBe(0);
+    await expectEnd(nights.night("run", before), 0);
   }
   const checks = { inputs: ignored, outputs: Object.fromEntries(outputs.map((name) => [name, { factor: 1000 }])) };
   await nights.rewrite({ checks, input: { columns: { body_mass_g: "body_mass_g / 1000.0" } } });
-  const passed = await nights.night("run", date, "--json");
-  expect(passed.code, passed.stderr).toBe(0);
+  await expectEnd(nights.night("run", date, "--json"), 0);
 });

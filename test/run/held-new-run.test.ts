@@ -1,7 +1,7 @@
 import { cp, readdir, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { date, heldInS3, heldInTable, type HeldNight, heldOnDisk, type OpenHeldNight } from "../support/held-target.js";
 import type { SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson } from "../support/nights.js";
@@ -49,8 +49,7 @@ function newRunsThatFail(open: OpenHeldNight): void {
         await nights.rewrite(fewRows);
         expect(await held.status(), what).toMatchObject({ run_id: runId, status: "held", decision: null });
       }
-      const decided = await nights.night(decide, date, "--json");
-      expect(decided.code, decided.stderr).toBe(0);
+      const decided = await expectEnd(nights.night(decide, date, "--json"), 0);
       expect(lastJson(decided)).toMatchObject({
         run_id: runId,
         decision: { kind: decide === "approve" ? "approved" : "discarded" },
@@ -78,12 +77,14 @@ function approvalMeanwhile(open: OpenHeldNight, afterApproval: { readonly code: 
   test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
     await using held = await open();
     const { runId } = held;
-    const next = await waitForInput(held, async () => {
-      expect(await held.status()).toMatchObject({ status: "held" });
-      await held.approve();
-    });
-    expect(next.code, next.stderr).toBe(afterApproval.code);
-    expect(next.stderr).toContain(`published run ${runId}`);
+    const next = await expectEnd(
+      waitForInput(held, async () => {
+        expect(await held.status()).toMatchObject({ status: "held" });
+        await held.approve();
+      }),
+      afterApproval.code,
+      `published run ${runId}`,
+    );
     const { run_id, status, decision } = await held.status();
     if (next.code === 0) {
       expect([run_id, status]).toEqual([`${runId}-r2`, "published"]);
@@ -116,8 +117,7 @@ function lostSpans(open: OpenHeldNight): void {
     const says =
       /span 2 of 5 is no longer committed\n.*cannot be published: restore .*infer-batch discard \S+ --param ds=2026-11-21 --run \S+; or score again.*--new-run/;
     expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(says)]);
-    const status = await nights.night("status", date, "--json");
-    expect([status.code, status.stderr]).toEqual([66, expect.stringMatching(says)]);
+    const status = await expectEnd(nights.night("status", date, "--json"), 66, says);
     expect(lastJson(status)).toMatchObject({
       status: "held",
       decision: null,
@@ -132,8 +132,7 @@ function lostSpans(open: OpenHeldNight): void {
       expect([alike.code, alike.stderr], dryRun).toEqual([67, still.stderr]);
     }
 
-    const discarded = await nights.night("discard", date);
-    expect(discarded.code, discarded.stderr).toBe(0);
+    await expectEnd(nights.night("discard", date), 0);
     await expectScoredAgain(nights, runId);
   });
 
@@ -190,16 +189,14 @@ function damagedRows(open: OpenHeldNight): void {
     await using held = await open();
     await held.damageRows();
     await held.approve();
-    const refused = await held.nights.night("discard", date);
-    expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(/approved by ann.*--new-run/s)]);
+    await expectEnd(held.nights.night("discard", date), 66, /approved by ann.*--new-run/s);
     await expectScoredAgain(held.nights, held.runId);
   });
 }
 
 async function expectScoredAgain(nights: HeldNight["nights"], runId: string): Promise<void> {
   await nights.rewrite({});
-  const next = await nights.night("run", date, "--new-run", "--json");
-  expect(next.code, next.stderr).toBe(0);
+  const next = await expectEnd(nights.night("run", date, "--new-run", "--json"), 0);
   expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete", rows_scored: 442 });
 }
 
@@ -215,13 +212,11 @@ describe("a held run on a disk", () => {
     const control = join(held.nights.folder(date), "_infer-batch", held.runId);
     const name = (await readdir(control, { recursive: true })).find((path) => path.endsWith(".staged")) ?? "";
     await truncate(join(control, name), 100);
-    const refused = await held.nights.night("approve", date);
-    expect([refused.code, refused.stderr]).toEqual([
+    await expectEnd(
+      held.nights.night("approve", date),
       66,
-      expect.stringMatching(
-        /hint: restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, delete/,
-      ),
-    ]);
+      /hint: restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, delete/,
+    );
     await expectScoredAgain(held.nights, held.runId);
   });
 });
@@ -249,12 +244,12 @@ postgres.describe("a held run in Postgres", () => {
   test("an unfinished run whose staging table was dropped is discarded", async () => {
     await using held = await heldInTable(postgres.server());
     const { nights } = held;
-    expect((await nights.night("discard", date)).code).toBe(0);
-    expect((await nights.night("run", "2026-11-22", "--worker", "0/2")).code).toBe(0);
+    await expectEnd(nights.night("discard", date), 0);
+    await expectEnd(nights.night("run", "2026-11-22", "--worker", "0/2"), 0);
     await held.damageRows();
-    expect((await nights.night("run", "2026-11-22")).code).toBe(66);
+    await expectEnd(nights.night("run", "2026-11-22"), 66);
     const discarded = await nights.night("discard", "2026-11-22");
     expect([discarded.code, discarded.stderr]).toEqual([0, ""]);
-    expect((await nights.night("run", "2026-11-22")).code).toBe(67);
+    await expectEnd(nights.night("run", "2026-11-22"), 67);
   });
 });

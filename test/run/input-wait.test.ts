@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { JobContext } from "#src/flow/context.js";
 import { withInput } from "#src/run/input.js";
-import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
@@ -101,13 +101,11 @@ describe("input.wait", () => {
   });
 
   test.concurrent("input.wait ends in 75 when the input still has too few rows at the end", async () => {
-    const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
-    expect([code, stderr]).toEqual([
+    await expectEnd(
+      runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0)),
       75,
-      expect.stringMatching(
-        /error: planning wine-forest: .* has 60 rows in 1 file, input\.min_rows is 1000 \(waited 4 s\)\n/,
-      ),
-    ]);
+      /error: planning wine-forest: .* has 60 rows in 1 file, input\.min_rows is 1000 \(waited 4 s\)\n/,
+    );
   });
 
   test.concurrent("input.wait with --quiet says nothing while it waits, and one line at the end", async () => {
@@ -145,7 +143,7 @@ describe("input.wait", () => {
     const ready = join(scratch.path, "_SUCCESS");
     await writeFile(ready, "");
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    expect((await runHere(["run", spec])).code).toBe(0);
+    await expectEnd(runHere(["run", spec]), 0);
     const text = await readFile(spec, "utf8");
     await writeFile(spec, text.replace('"1h"', '"2h"').replace('"_SUCCESS"', '"_NOT_THERE"'));
     const again = await runHere(["run", spec, "--json"]);
@@ -158,8 +156,7 @@ describe("input.wait", () => {
   test("plan ignores input.wait and reports at once that the input is not ready", async () => {
     await using scratch = await scratchFolder();
     const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    const { code, stderr } = await runHere(["plan", spec]);
-    expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
+    await expectEnd(runHere(["plan", spec]), 75, "_SUCCESS (input.ready) is not there yet\n");
   });
 
   test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])(
@@ -167,8 +164,7 @@ describe("input.wait", () => {
     async (wait) => {
       await using scratch = await scratchFolder();
       const spec = await writeSpec(scratch.path, wine, { input: { wait } });
-      const { code, stderr } = await runHere(["plan", spec]);
-      expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
+      await expectEnd(runHere(["plan", spec]), 64, "expected a duration such as 30s, 15m, 4h or 2d");
     },
   );
 });

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { shardJob } from "../support/shards.js";
@@ -20,9 +20,7 @@ test("rows that are due come, however full of later ones the threads are", { tim
     from += rows;
   }
 
-  const { code, stderr } = await runHere(["run", job.spec]);
-
-  expect(code, stderr).toBe(0);
+  await expectEnd(runHere(["run", job.spec]), 0);
   const rows = await outputRows(job.out);
   expect(rows).toHaveLength(from);
   expect(rows.every(({ id, score }, index) => Number(id) === index && score === index * 2)).toBe(true);

@@ -1,7 +1,7 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
@@ -23,8 +23,7 @@ test.skipIf(missingMlflow !== undefined)(
       model: { path: "models:/churn@champion", registry: { url: server.url } },
     });
     const run = async (...args: string[]): Promise<CliResult> => {
-      const ran = await runHere(args, { env });
-      expect(ran.code, ran.stderr).toBe(0);
+      const ran = await expectEnd(runHere(args, { env }), 0);
       return ran;
     };
     const out = join(scratch.path, "out");

@@ -2,7 +2,7 @@ import { readFile, rm } from "node:fs/promises";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { commitOf, serveFiles, serveHub } from "../support/hub.js";
@@ -21,15 +21,13 @@ describe("a model on the Hugging Face Hub", () => {
     const env = { HF_ENDPOINT: hub.url, HF_TOKEN: hub.token, XDG_CACHE_HOME: join(scratch.path, "cache") };
     const path = "hf://org/model/onnx/model.onnx";
     const spec = await writeSpec(scratch.path, fixture, { commit_rows: 80, model: { path } });
-    const half = await runHere(["run", spec, "--worker", "0/2"], { env });
-    expect(half.code, half.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, "--worker", "0/2"], { env }), 0);
     hub.revisions.set(
       "main",
       new Map([["onnx/model.onnx", await readFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"))]]),
     );
 
-    const other = await runHere(["run", spec, "--worker", "1/2", "--json"], { env });
-    expect(other.code, other.stderr).toBe(0);
+    const other = await expectEnd(runHere(["run", spec, "--worker", "1/2", "--json"], { env }), 0);
     expect(JSON.parse(other.stdout)).toMatchObject({ status: "complete" });
     await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
 
@@ -46,19 +44,20 @@ describe("a model on the Hugging Face Hub", () => {
       commit_rows: 80,
       model: { path: "hf://org/model/model.onnx" },
     });
-    expect((await runHere(["run", spec, "--worker", "0/2"], { env })).code).toBe(0);
+    await expectEnd(runHere(["run", spec, "--worker", "0/2"], { env }), 0);
     const planned = hub.revisions.get("main") ?? new Map<string, Uint8Array>();
     const other = await readFile(join(projectFolder, "fixtures/models/diabetes-mlp-batch32.onnx"));
     hub.revisions.set("main", new Map([["model.onnx", other]]));
     await rm(cache, { recursive: true });
 
-    const gone = await runHere(["run", spec, "--worker", "1/2"], { env });
-    expect(gone.code, gone.stderr).toBe(66);
-    expect(gone.stderr).toContain(`has no revision ${commitOf(planned)}; this run was planned with version`);
+    await expectEnd(
+      runHere(["run", spec, "--worker", "1/2"], { env }),
+      66,
+      `has no revision ${commitOf(planned)}; this run was planned with version`,
+    );
 
     hub.revisions.set("v1", planned);
-    const resumed = await runHere(["run", spec, "--worker", "1/2", "--json"], { env });
-    expect(resumed.code, resumed.stderr).toBe(0);
+    const resumed = await expectEnd(runHere(["run", spec, "--worker", "1/2", "--json"], { env }), 0);
     expect(JSON.parse(resumed.stdout)).toMatchObject({ status: "complete" });
     await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
   });
@@ -69,15 +68,15 @@ test("a model at a URL is scored if it has the digest of the spec, and refused w
   await using server = await serveFiles({ "churn.onnx": bytes });
   const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
   const path = `${server.url}/churn.onnx`;
-  const without = await runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env });
-  expect(without.code).toBe(64);
-  expect(without.stderr).toContain("model.sha256: missing; expected the model's sha256 for a URL");
+  await expectEnd(
+    runHere(["run", await writeSpec(scratch.path, fixture, { model: { path } })], { env }),
+    64,
+    "model.sha256: missing; expected the model's sha256 for a URL",
+  );
   const wrong = await writeSpec(scratch.path, fixture, { model: { path, sha256: "0".repeat(64) } });
-  const refused = await runHere(["run", wrong], { env });
-  expect(refused.code, refused.stderr).toBe(64);
+  await expectEnd(runHere(["run", wrong], { env }), 64);
 
   const spec = await writeSpec(scratch.path, fixture, { model: { path, sha256: sha256Of(bytes) } });
-  const ran = await runHere(["run", spec], { env });
-  expect(ran.code, ran.stderr).toBe(0);
+  await expectEnd(runHere(["run", spec], { env }), 0);
   await expectFinished(join(scratch.path, "out"), { golden: await goldenRows(fixture) });
 });

@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
@@ -132,15 +132,14 @@ describe("the version of a model", () => {
     await using world = await openWorld();
     const { mlflow } = world;
     const spec = await world.spec();
-    expect((await world.run(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(world.run(["run", spec, "--worker", "0/2"]), 0);
     mlflow.aliases.set("champion", "2");
     mlflow.versions.delete("1");
     await world.forgetModels();
 
     const gone = await world.run(["run", spec, "--worker", "1/2"]);
     expect([gone.code, gone.stderr.replaceAll(mlflow.url, "URL").replaceAll(spec, "<spec>")]).toMatchSnapshot();
-    const next = await world.run(["run", spec, "--new-run"]);
-    expect(next.code, next.stderr).toBe(0);
+    await expectEnd(world.run(["run", spec, "--new-run"]), 0);
     expect(await modelOf(world.out)).toMatchObject({ uri: "models:/churn@champion", version: "2" });
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
   });
@@ -149,7 +148,7 @@ describe("the version of a model", () => {
     await using world = await openWorld();
     const { mlflow } = world;
     const spec = await world.spec();
-    expect((await world.run(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(world.run(["run", spec, "--worker", "0/2"]), 0);
     await world.forgetModels();
     const planned = mlflow.versions.get("1") ?? { files: new Map() };
     mlflow.versions.set("1", mlflow.versions.get("2") ?? planned);
@@ -164,13 +163,12 @@ describe("the version of a model", () => {
       response.destroy();
       return true;
     };
-    const away = await world.run(["run", spec, "--worker", "1/2"]);
-    expect(away.code, away.stderr).toBe(75);
+    await expectEnd(world.run(["run", spec, "--worker", "1/2"]), 75);
   });
 
   test("another URI in the spec ends with 66 without a request, even if it leads to the same model", async () => {
     await using world = await openWorld();
-    expect((await world.run(["run", await world.spec(), "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(world.run(["run", await world.spec(), "--worker", "0/2"]), 0);
     world.mlflow.requests.length = 0;
     const changed = await world.run(["run", await world.spec("models:/churn/1"), "--worker", "1/2"]);
     expect([changed.code, changed.stderr]).toMatchObject([
@@ -185,22 +183,14 @@ describe("the version of a model", () => {
     const shown = await world.run(["inspect", "models:/churn@champion"]);
     expect(shown.stdout, shown.stderr).toMatch(/^model {3}models:\/churn@champion → version 1\n/);
     const spec = `${world.out}.yaml`;
-    const made = await world.run([
-      "init",
-      spec,
-      "--model",
-      "models:/churn@champion",
-      "--input",
-      rows,
-      "--columns",
-      "id",
-    ]);
-    expect(made.code, made.stderr).toBe(0);
+    await expectEnd(
+      world.run(["init", spec, "--model", "models:/churn@champion", "--input", rows, "--columns", "id"]),
+      0,
+    );
     const text = await readFile(spec, "utf8");
     expect(text).toContain("name: churn\n");
     expect(text).toContain("path: models:/churn@champion");
-    const valid = await world.run(["validate", spec]);
-    expect(valid.code, valid.stderr).toBe(0);
+    await expectEnd(world.run(["validate", spec]), 0);
     const refused = await world.run(["inspect", "azureml://registries/r/models/m/versions/1"]);
     expect(refused.stderr).toContain("az ml model download");
   });

@@ -2,7 +2,7 @@ import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { outputs, shiftedBy } from "../support/challenger.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 
@@ -79,7 +79,7 @@ const causeOf = ({ results }: Ended["verdict"], check: string): object | undefin
 describe("the first run with a new model", () => {
   test("an output that the new model changed is said to be caused by the model, although its file took the place of the old one", async () => {
     await using job = await modelNights();
-    expect((await job.night("2026-11-20", { shift: 0 })).code).toBe(0);
+    await expectEnd(job.night("2026-11-20", { shift: 0 }), 0);
 
     const { lines, verdict } = await job.night("2026-11-21", { shift: 6 });
 

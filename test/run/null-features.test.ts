@@ -2,7 +2,7 @@ import { copyFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 
@@ -13,8 +13,7 @@ async function plannedWith(overrides: SpecOverrides): Promise<string> {
   await using folder = await scratchFolder();
   const job = await dailyJob(folder.path, overrides);
   await job.damage(day);
-  const { code, stderr } = await runHere(["plan", job.spec, "--param", `ds=${day}`]);
-  expect(code, stderr).toBe(0);
+  const { stderr } = await expectEnd(runHere(["plan", job.spec, "--param", `ds=${day}`]), 0);
   return stderr;
 }
 
@@ -56,13 +55,15 @@ test("a run that ends at a NULL says how many rows have one, in its error and on
     await writeRows(join(shards, name), rows);
   }
   const args = ["run", job.spec, "--param", `ds=${day}`];
-  const failed = await runHere(args);
-  expect(failed.code, failed.stderr).toBe(65);
-  expect(failed.stderr).toMatch(/WARN: features are NULL: age in all 442 rows; .* Correct the input and run the same/);
-  expect(failed.stderr).toContain(`row 0, column \`age\` is NULL (in all 442 rows of the input)
-  hint: correct the input and run the same command again; model.missing: nan`);
+  await expectEnd(
+    runHere(args),
+    65,
+    /WARN: features are NULL: age in all 442 rows; .* Correct the input and run the same/,
+    `row 0, column \`age\` is NULL (in all 442 rows of the input)
+  hint: correct the input and run the same command again; model.missing: nan`,
+  );
   const page = await readFile(join(scratch.path, "page.html"), "utf8");
   expect(page).toMatch(/<h2>Warnings<\/h2>.*features are NULL: age in all 442 rows/s);
   await job.arrive(day);
-  expect((await runHere(args)).code).toBe(0);
+  await expectEnd(runHere(args), 0);
 });

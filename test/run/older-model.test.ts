@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { shiftedBy } from "../support/challenger.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 test("a run that goes back to an older model warns of it once; status, the page and the message of a held run say so", async () => {
   const overrides = { model: { path: "model.onnx" }, report: { html: "report.html" } };
@@ -19,8 +20,7 @@ test("a run that goes back to an older model warns of it once; status, the page 
   ] as const) {
     await nights.rewrite({ ...overrides, input: { where: `id >= 9007199254740993 + ${first}` } }); // a repeat of a night would be held
     await writeFile(join(scratch.path, "model.onnx"), await shiftedBy(shift));
-    const { code, stderr } = await nights.night("run", date);
-    expect(code, stderr).toBe(0);
+    const { stderr } = await expectEnd(nights.night("run", date), 0);
     warned.push(text.exec(stderr)?.[3]);
     expect(stderr.includes("WARN: the model is not")).toBe(date === "2026-11-22");
   }
@@ -35,8 +35,7 @@ test("a run that goes back to an older model warns of it once; status, the page 
 
   await writeFile(join(scratch.path, "model.onnx"), await shiftedBy(0.02));
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", "2026-11-24");
-  expect([held.code, held.stderr]).toEqual([67, expect.stringMatching(new RegExp(`\\n {2}${text.source}\\n`))]);
+  await expectEnd(nights.night("run", "2026-11-24"), 67, new RegExp(`\\n {2}${text.source}\\n`));
   expect((await nights.night("run", "2026-11-24")).stderr).not.toContain("WARN: the model is not");
   expect(await readFile(join(scratch.path, "report.html"), "utf8")).toMatch(
     /<p>The model is not that of the last run: /,

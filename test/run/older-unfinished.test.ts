@@ -1,7 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { heldNight, nightlyJob, type Nights } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
@@ -50,8 +50,7 @@ async function tableJob(
 }
 
 async function succeed(job: Nights, ...args: Parameters<Nights["night"]>): Promise<string> {
-  const { code, stderr } = await job.night(...args);
-  expect(code, stderr).toBe(0);
+  const { stderr } = await expectEnd(job.night(...args), 0);
   return stderr;
 }
 
@@ -65,7 +64,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode });
     await succeed(job, "run", "2026-11-20", "--worker", "0/2");
-    expect((await job.night("plan", "2026-11-20")).code).toBe(0);
+    await expectEnd(job.night("plan", "2026-11-20"), 0);
     expect((await job.night("stats", "2026-11-20")).stderr).toMatch(
       /hint: \S.* --param ds=2026-11-20 finishes it \(with --allow-older, if a run of a later date has published to the table\)$/m,
     );
@@ -99,17 +98,17 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
       `<p>To run it although a newer run has published to the table:</p><pre>${command}</pre>`,
     );
     await job.rewrite({ model: { path: "none.onnx" } });
-    expect((await job.night("run", "2026-11-20")).code).toBe(64);
+    await expectEnd(job.night("run", "2026-11-20"), 64);
     expect(await pageOf()).toContain(
       "after you fix the cause (with --allow-older, if a newer run has published to the table by then):</p>",
     );
     await job.rewrite({});
     await writeFile(join(scratch.path, "keys.txt"), "1\n");
-    const erased = await runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
-    expect([erased.code, erased.stderr]).toEqual([
+    await expectEnd(
+      runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]),
       67,
-      expect.stringContaining("--param ds=2026-11-20 (with --allow-older, if a newer run has published to the table)"),
-    ]);
+      "--param ds=2026-11-20 (with --allow-older, if a newer run has published to the table)",
+    );
     for (const verb of ["stats", "approve"]) {
       const { code, stderr } = await job.night(verb, "2026-11-20");
       const hint = `hint: ${command.replace(" --allow-older", "")} finishes it (with --allow-older, if a run of a later date`;
@@ -136,7 +135,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode: "replace" });
     await job.rewrite({ input: { columns: { age: "CASE WHEN id = 3 THEN 'nan'::double ELSE 0.5 END" } } });
-    expect((await job.night("run", "north")).code).toBe(65);
+    await expectEnd(job.night("run", "north"), 65);
     await job.rewrite({});
     await succeed(job, "run", "south");
     expect((await job.endsOf("north")).map(([code]) => code)).toEqual([0, 0, 0, 0]);

@@ -3,6 +3,7 @@ import { scratch } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { fewRows, heldNight, nightAt, nightlyJob } from "../support/nights.js";
 import { watchCommand } from "../support/watched.js";
+import { expectEnd } from "../support/cli.js";
 
 describe("report.on_held", () => {
   test("report.on_held is called once, and on_success and on_failure are not", async () => {
@@ -15,7 +16,7 @@ describe("report.on_held", () => {
     };
     const nights = await nightlyJob(scratch.path, { report });
     await heldNight(nights);
-    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    await expectEnd(nights.night("run", "2026-11-21"), 67);
     expect(server.calls.map(({ path }) => path)).toEqual(["/ok", "/held"]);
     expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
       status: "held",
@@ -38,7 +39,7 @@ describe("report.on_held", () => {
     let status = "CRASH_AT" in env ? 200 : 404;
     await using server = await listen(() => status);
     const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await nights.rewrite(fewRows);
     const night = nightAt(scratch.path, "2026-11-21");
     const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
@@ -46,7 +47,7 @@ describe("report.on_held", () => {
     const before = server.calls.length;
     status = 200;
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      expect((await night.run("run")).code).toBe(67);
+      await expectEnd(night.run("run"), 67);
     }
     expect(server.calls.length - before).toBe(1);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { connect } from "../support/pg-database.js";
 import { expectFinishedPg, type Mode, pgJob } from "../support/pg-crash.js";
@@ -42,9 +42,8 @@ const untouched = { path: '"$user", public', lock: "0", statement: "0", idle: "0
       expect(results.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
       await expectFinishedPg(job);
       if (mode === "replace") {
-        const shown = await runCli(["status", job.spec]);
-        expect([shown.code, shown.stdout]).toEqual([0, expect.stringContaining("published")]);
-        expect((await runCli(["rollback", job.spec])).code).toBe(0);
+        expect((await expectEnd(runCli(["status", job.spec]), 0)).stdout).toContain("published");
+        await expectEnd(runCli(["rollback", job.spec]), 0);
         expect(await database.query("SELECT id FROM scores.predictions")).toEqual([{ id: "-1" }]);
       }
       // Both sessions at once, each held by a transaction.

@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { test } from "vitest";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -20,8 +20,6 @@ postgres.describe("a server that speaks TLS", () => {
     const url = database.url.replace("127.0.0.1", host);
     const spec = await writePgSpec(scratch.path, fixture, { url }, { output: { postgres: { tls } } });
     const env: Record<string, string> = known ? { PGSSLROOTCERT: postgres.server().certificate } : {};
-    const { code, stderr } = await runHere(["run", spec, "--no-progress"], { env });
-    expect(code, stderr).toBe(exit);
-    expect(stderr).toContain(said);
+    await expectEnd(runHere(["run", spec, "--no-progress"], { env }), exit, said);
   });
 });

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 const report = { report: { html: "page-${ds}.html" } };
 
@@ -13,15 +14,15 @@ async function nightsIn(folder: string): Promise<{ nights: Nights; page: (date: 
 
 test("a new run that is held names the run of the same date that readers still have", async () => {
   const { nights, page } = await nightsIn(scratch.path);
-  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
   const published = await nights.night("run", "2026-11-21", "--json");
   const { run_id: runId } = lastJson(published);
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", "2026-11-21", "--new-run");
-  expect([held.code, held.stderr]).toEqual([
+  await expectEnd(
+    nights.night("run", "2026-11-21", "--new-run"),
     67,
-    expect.stringContaining(`readers still have run ${String(runId)} of 2026-11-21`),
-  ]);
+    `readers still have run ${String(runId)} of 2026-11-21`,
+  );
   expect(await page("2026-11-21")).toContain(`<h1>HELD. Readers still have run ${String(runId)} of 21 Nov.</h1>`);
   expect((await nights.night("status", "2026-11-21")).stdout).toContain(`readers still have run ${String(runId)}`);
 });
@@ -33,7 +34,7 @@ test("a held run in a folder of its own says that readers have nothing of its da
     "<h1>HELD. Readers still have the run of 20 Nov, and nothing of 21 Nov.</h1>",
   );
   await nights.rewrite({});
-  expect((await nights.night("run", "2026-11-22")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-22"), 0);
   await nights.rewrite(fewRows);
   expect((await nights.night("run", "2026-11-21")).stderr).toContain("readers have nothing of 2026-11-21");
   expect(await page("2026-11-21")).toContain(
@@ -51,7 +52,7 @@ test("the page and status of a run that is compared with nothing say so", async 
     "<p>Compared with no earlier run: no run for an earlier date is published",
   );
   expect((await nights.night("status", "2026-11-20")).stdout).toContain(`  note: ${note}\n`);
-  expect((await nights.night("run", "2026-11-21")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-21"), 0);
   expect((await nights.night("status", "2026-11-21")).stdout).not.toContain(note);
 });
 

@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
@@ -27,28 +27,24 @@ postgres.describe("a run into Postgres that its table refuses", () => {
       await database.query(`CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real);
       ALTER TABLE scores.predictions ADD CONSTRAINT most CHECK (id <> 150)`);
       for (const args of [[], ["--new-run"]]) {
-        const refused = await nights.night("run", "2026-11-20", ...args);
-        expect([refused.code, refused.stderr]).toEqual([
+        await expectEnd(
+          nights.night("run", "2026-11-20", ...args),
           65,
-          expect.stringMatching(/violates check constraint[^]*hint: correct the input or the table; committed spans/),
-        ]);
+          /violates check constraint[^]*hint: correct the input or the table; committed spans/,
+        );
       }
       if (one.checks === undefined) {
-        const discarded = await nights.night("discard", "2026-11-20");
-        expect([discarded.code, discarded.stderr]).toEqual([
+        await expectEnd(
+          nights.night("discard", "2026-11-20"),
           64,
-          expect.stringMatching(
-            /it is not staged, so it is published when it is complete\n {2}hint: infer-batch run .* finishes it; runs that are planned with/,
-          ),
-        ]);
+          /it is not staged, so it is published when it is complete\n {2}hint: infer-batch run .* finishes it; runs that are planned with/,
+        );
       }
       await database.query("ALTER TABLE scores.predictions DROP CONSTRAINT most");
-      const done = await nights.night("run", "2026-11-20");
-      expect(done.code, done.stderr).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-20"), 0);
       expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
       await writeFile(join(scratch.path, "keys.txt"), "150\n");
-      const erased = await runHere(["erase", nights.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
-      expect(erased.code, erased.stderr).toBe(0);
+      await expectEnd(runHere(["erase", nights.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]), 0);
       expect(await leftTables(database)).toEqual([]);
     },
   );

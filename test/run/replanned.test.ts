@@ -10,6 +10,7 @@ import { leaveUnfinished, scoreHere } from "../support/score.js";
 import { watchedJob } from "../support/watched.js";
 import { fixtureNamed } from "../support/world.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 async function partsOf(out: string): Promise<string[]> {
   return (await listing(out)).filter((line) => /^(part-|_SUCCESS|_manifest)/.test(line));
@@ -38,10 +39,7 @@ describe("an output folder that another attempt plans again during a run", () =>
       await scoreHere(spec);
       const before = await partsOf(out);
 
-      const { code, stderr } = await run.release();
-
-      expect(code, stderr).toBe(66);
-      expect(stderr).toMatch(/has planned the run again|is gone/);
+      await expectEnd(run.release(), 66, /has planned the run again|is gone/);
       expect(await partsOf(out)).toEqual(before);
       expect(differences(await outputRows(out), expected.golden)).toEqual([]);
       expect(await faultsOfFinished(out, 442)).toEqual([]);
@@ -64,9 +62,7 @@ describe("an output folder that another attempt plans again during a run", () =>
       await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { commit_rows: otherRows });
       await leaveUnfinished(spec, out, (span) => span === 1);
 
-      const { code, stderr } = await run.release();
-
-      expect(code, stderr).toBe(66);
+      await expectEnd(run.release(), 66);
       expect(await readdir(out)).not.toContain("_SUCCESS");
       expect((await partNames(out)).map((name) => name.slice(0, 10))).toEqual(["part-00001"]);
       expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansPlanned: 4, spansResumed: 1 });

@@ -5,6 +5,7 @@ import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
   expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
@@ -17,9 +18,7 @@ describe("a finished run", () => {
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
     const before = await listing(scratch.path);
 
-    const again = await runSpec(job.spec);
-
-    expect(again.code).toBe(0);
+    const again = await expectEnd(runSpec(job.spec), 0);
     expect(again.summary).toMatchObject({
       status: "already_complete",
       rows_planned: 569,
@@ -53,9 +52,7 @@ describe("an unfinished run", () => {
     const before = (await listing(job.out)).filter((line) => kept.some((name) => line.startsWith(name)));
     const missing = Array.from({ length: 18 }, (_, span) => span).filter((span) => !keep(span));
 
-    const { code, summary } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({
       status: "complete",
       rows_scored: missing.reduce((rows, span) => rows + (span === 17 ? 97 : 100), 0),
@@ -74,9 +71,7 @@ describe("an unfinished run", () => {
     await rm(job.shard(0));
     await writeFile(job.shard(1), "no longer Parquet");
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ status: "complete", rows_scored: 997, spans_resumed: 8 });
     await expectGolden(job);
   });
@@ -89,9 +84,7 @@ describe("an unfinished run", () => {
       await rm(job.shard(index));
     }
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ status: "complete", rows_scored: 100, spans_resumed: 17 });
     await expectGolden(job);
   });
@@ -101,10 +94,7 @@ describe("an unfinished run", () => {
     await leaveUnfinished(job.spec, job.out, (span) => span === 0);
     await job.rewrite({ commit_rows: 50 });
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
-    expect(stderr).toMatch(/commit_rows stays 100/);
+    const { summary } = await expectEnd(runSpec(job.spec), 0, /commit_rows stays 100/);
     expect(summary).toMatchObject({ spans_planned: 5, spans_resumed: 1 });
     await expectGolden(job);
   });
@@ -115,9 +105,7 @@ describe("an unfinished run", () => {
     const output = { parquet: { path: "out", compression: "gzip" } };
     await job.rewrite({ commit_rows: 100, engine: { threads: 2, batch_size: 3 }, output });
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ rows_scored: 342, spans_resumed: 1 });
     await expectGolden(job);
   });

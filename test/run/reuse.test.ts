@@ -5,7 +5,7 @@ import { openJob } from "#src/job/job-context.js";
 import { tableRowBytes } from "#src/flow/pack/feature-hasher.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
@@ -149,8 +149,7 @@ describe("a new run of the same params with --reuse", () => {
     await using world = await worldOf();
     await world.job.night(first, { ...reject, select: withBad(first) });
     await world.job.prepare(first, { on_bad_row: "fail", select: withBad(first), commit_rows: 1000 });
-    const failed = await runHere(["run", world.job.spec, ...again, "--no-progress"]);
-    expect(failed.code, failed.stderr).toBe(65);
+    await expectEnd(runHere(["run", world.job.spec, ...again, "--no-progress"]), 65);
     await world.job.prepare(first);
     const { summary, stderr } = await runSpec(world.job.spec);
     expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5 });
@@ -163,8 +162,7 @@ describe("a new run of the same params with --reuse", () => {
   ])("options that reuse nothing are refused: %j", async (args, overrides, text) => {
     await using world = await worldOf();
     await world.job.prepare(first, overrides);
-    const { code, stderr } = await runHere(["run", world.job.spec, ...args]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+    await expectEnd(runHere(["run", world.job.spec, ...args]), 64, text);
   });
 });
 
@@ -220,8 +218,7 @@ describe("a source that cannot be used", () => {
     await world.job.night(first);
     await world.job.prepare(second);
     // The plan pins the run of the first night; then it is spoilt, and the attempt goes on.
-    const plan = await runHere(["run", world.job.spec, "--worker", "1/2", "--json"]);
-    expect(plan.code, plan.stderr).toBe(0);
+    await expectEnd(runHere(["run", world.job.spec, "--worker", "1/2", "--json"]), 0);
     await spoil(world.out(first));
 
     const { summary, stderr } = await runSpec(world.job.spec, { args: ["--worker", "0/2"] });
@@ -298,21 +295,18 @@ describe("what reuse cannot do", () => {
   ])("reuse is refused before anything is read: %j", async (overrides, text) => {
     await using world = await worldOf();
     await world.job.prepare(first, overrides);
-    const { code, stderr } = await runHere(["validate", world.job.spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+    await expectEnd(runHere(["validate", world.job.spec]), 64, text);
   });
 
   test("reuse with a served model is refused unless its server names a version", async () => {
     await using unnamed = await servedJob({ versions: [], overrides: { reuse: { key: ["id"] } } });
-    const { code, stderr } = await runHere(["run", unnamed.spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
+    await expectEnd(runHere(["run", unnamed.spec]), 64, "the server names no version of the model");
   });
 
   test("a planned run is refused if reuse.key has changed", async () => {
     await using world = await worldOf();
     await world.job.night(first);
     await world.job.prepare(first, { reuse: undefined });
-    const { code, stderr } = await runHere(["run", world.job.spec]);
-    expect([code, stderr]).toEqual([66, expect.stringContaining('reuse.key is null, planned ["id"]')]);
+    await expectEnd(runHere(["run", world.job.spec]), 66, 'reuse.key is null, planned ["id"]');
   });
 });

@@ -1,7 +1,7 @@
 import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { faultsOfFinished, outputRows } from "../support/output.js";
@@ -15,14 +15,13 @@ s3.describe("erase in S3", () => {
   test("erase replaces the objects of a run by objects without the rows of the keys, and all commands take them for whole", async () => {
     const bucket = await s3.server().createBucket();
     const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks: {}, commit_rows: 200 });
-    expect((await runHere(["run", job.spec])).code).toBe(0);
+    await expectEnd(runHere(["run", job.spec]), 0);
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, "5\n441\n9999\n");
     const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
     expect(lastJson(await erase("--dry-run", "--json"))).toMatchObject({ rows: 2 });
 
-    const erased = await erase("--json");
-    expect(erased.code, erased.stderr).toBe(0);
+    const erased = await expectEnd(erase("--json"), 0);
     expect(lastJson(erased)).toMatchObject({ rows: 2, rejects: 0, keys_not_found: 1, retained: 0 });
     const here = await mkdtemp(join(scratch.path, "mirror-"));
     await mirror(bucket, folderName, here);

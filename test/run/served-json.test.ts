@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { outputRows } from "../support/output.js";
@@ -102,9 +102,7 @@ describe("a model whose server takes and answers JSON", () => {
       return isPlanned ? { status: 403, said: "no rights" } : undefined;
     };
 
-    const refused = await job.run("--log-level", "debug");
-
-    expect(refused, refused.stderr).toMatchObject({ code: 64 });
+    const refused = await expectEnd(job.run("--log-level", "debug"), 64);
     expect([...sent]).toEqual(["Bearer s3cret-token s3cret key"]);
     const names = await readdir(join(job.out, "_infer-batch"));
     const plans = names.map((name) =>
@@ -227,9 +225,6 @@ describe("a model whose server takes and answers JSON", () => {
     });
     job.server.misbehave = onRows(() => fault);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code });
-    expect(ended.stderr).toMatch(said);
+    await expectEnd(job.run(), code, said);
   });
 });

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
@@ -34,9 +34,7 @@ describe.skipIf(mlserver.missing !== undefined)(`a model of a real MLServer${mls
       server.start();
     }
 
-    const ended = await running;
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    const ended = await expectEnd(running, 0);
     expect(ended.stderr.includes("trying again")).toBe(kills > 0);
     await expectFinished(out, { golden: await goldenRows(fixture) });
     const finished = await runCli(["plan", spec]);

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, runCli, type RunningCli } from "../support/cli.js";
+import { type CliResult, expectEnd, runCli, type RunningCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
@@ -81,9 +81,7 @@ async function runKilled({ fixture, server, out, spec }: RealServer, file: strin
 describe.skipIf(triton.missing !== undefined)(`a model of a real Triton${triton.skipped}`, () => {
   test.each(fixtures)("a model of Triton gives the predictions of ONNX Runtime (%s)", async (name) => {
     await onServer(startTriton, name, async ({ fixture, spec, out }) => {
-      const ended = await runCli(["run", await spec(), "--no-progress"]);
-
-      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runCli(["run", await spec(), "--no-progress"]), 0);
       await expectFinished(out, { golden: await goldenRows(fixture) });
       const finished = await runCli(["plan", await spec()]);
       expect(finished.stdout, finished.stderr).toContain("v2:m → version 1");
@@ -93,9 +91,7 @@ describe.skipIf(triton.missing !== undefined)(`a model of a real Triton${triton.
   test("a run against Triton that is killed 10 times, with the server killed 3 times, has every row once", async () => {
     await onServer(startTriton, "cancer-logistic", async (job) => {
       const file = await job.spec({ concurrency: 2 }, { engine: { batch_size: 2 } });
-      const ended = await runKilled(job, file);
-
-      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runKilled(job, file), 0);
       await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     });
   }, 600_000);
@@ -104,9 +100,7 @@ describe.skipIf(triton.missing !== undefined)(`a model of a real Triton${triton.
 describe.skipIf(kserve.missing !== undefined)(`a model of a real KServe${kserve.skipped}`, () => {
   test.each(fixtures)("a model of KServe gives the predictions of ONNX Runtime by v2 (%s)", async (name) => {
     await onServer(startKServe, name, async ({ fixture, spec, out }) => {
-      const ended = await runCli(["run", await spec(), "--no-progress"]);
-
-      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runCli(["run", await spec(), "--no-progress"]), 0);
       await expectFinished(out, { golden: await goldenRows(fixture) });
     });
   });
@@ -115,9 +109,7 @@ describe.skipIf(kserve.missing !== undefined)(`a model of a real KServe${kserve.
     "a model of KServe gives the predictions of ONNX Runtime by v1 (%s)",
     async (name, signature) => {
       await onServer(startKServe, name, async ({ fixture, spec, out }) => {
-        const ended = await runCli(["run", await spec({ protocol: "v1", signature }), "--no-progress"]);
-
-        expect(ended, ended.stderr).toMatchObject({ code: 0 });
+        await expectEnd(runCli(["run", await spec({ protocol: "v1", signature }), "--no-progress"]), 0);
         await expectFinished(out, { golden: await goldenRows(fixture) });
       });
     },
@@ -126,9 +118,7 @@ describe.skipIf(kserve.missing !== undefined)(`a model of a real KServe${kserve.
   test("a run against KServe that is killed 10 times, with the server killed 3 times, has every row once", async () => {
     await onServer(startKServe, "cancer-logistic", async (job) => {
       const file = await job.spec({ concurrency: 2 }, { engine: { batch_size: 2 } });
-      const ended = await runKilled(job, file);
-
-      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runKilled(job, file), 0);
       await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     });
   }, 600_000);
@@ -146,9 +136,7 @@ describe.skipIf(rayServe.missing !== undefined)(`a model of a real Ray Serve${ra
     "a model of Ray Serve gives the predictions of ONNX Runtime (%s)",
     async (name) => {
       await onServer(startRayServe, name, async ({ fixture, spec, out }) => {
-        const ended = await runCli(["run", await spec(keysOf(name)), "--no-progress"]);
-
-        expect(ended, ended.stderr).toMatchObject({ code: 0 });
+        await expectEnd(runCli(["run", await spec(keysOf(name)), "--no-progress"]), 0);
         await expectFinished(out, { golden: await goldenRows(fixture) });
       });
     },
@@ -158,9 +146,7 @@ describe.skipIf(rayServe.missing !== undefined)(`a model of a real Ray Serve${ra
     await onServer(startRayServe, "cancer-logistic", async (given) => {
       const keys = { ...keysOf("cancer-logistic"), concurrency: 2 };
       const job: RealServer = { ...given, spec: (more = {}, rest = {}) => given.spec({ ...keys, ...more }, rest) };
-      const ended = await runKilled(job, await job.spec({}, { engine: { batch_size: 2 } }));
-
-      expect(ended, ended.stderr).toMatchObject({ code: 0 });
+      await expectEnd(runKilled(job, await job.spec({}, { engine: { batch_size: 2 } })), 0);
       await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     });
   }, 600_000);

@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -39,26 +39,27 @@ async function profileText(folder: string, date: string): Promise<string> {
 
 test("a run warns if the predictions of one value of a column differ from earlier runs, though those of all rows do not", async () => {
   const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
-  const first = await night(spec, "2026-11-20");
-  expect(first.code, first.stderr).toBe(0);
+  await expectEnd(night(spec, "2026-11-20"), 0);
   const profile = await profileText(scratch.path, "2026-11-20");
   expect(profile).toContain('"slices":[["country=DE",[["score"');
   expect(profile).toContain('["country=FR",');
   expect(profile).not.toContain("country=LI"); // of ten rows
 
   await writeRows(join(scratch.path, "in/a.parquet"), table("1 + u", "u"));
-  const next = await night(spec, "2026-11-21");
-  expect(next.code, next.stderr).toBe(0);
-  expect(next.stderr).toMatch(/checks: country=DE: score: .*\(2026-11-20\)/);
-  expect(next.stderr).toMatch(/checks: country=FR: score: .*\(2026-11-20\)/);
+  const next = await expectEnd(
+    night(spec, "2026-11-21"),
+    0,
+    /checks: country=DE: score: .*\(2026-11-20\)/,
+    /checks: country=FR: score: .*\(2026-11-20\)/,
+  );
   expect(next.stderr).not.toMatch(/checks: score: /);
 });
 
 test("the slices of a run by two workers are those of a run by one", async () => {
   const { spec } = await slicedJob(scratch.path, { slices: ["country"] });
-  expect((await night(spec, "2026-11-20")).code).toBe(0);
-  expect((await night(spec, "2026-11-21", "--worker", "1/2")).code).toBe(0);
-  expect((await night(spec, "2026-11-21", "--worker", "0/2")).code).toBe(0);
+  await expectEnd(night(spec, "2026-11-20"), 0);
+  await expectEnd(night(spec, "2026-11-21", "--worker", "1/2"), 0);
+  await expectEnd(night(spec, "2026-11-21", "--worker", "0/2"), 0);
   const [one, two] = await Promise.all(
     ["2026-11-20", "2026-11-21"].map(async (date) => (await profileText(scratch.path, date)).replace(/^.*?"rows"/, "")),
   );
@@ -67,11 +68,11 @@ test("the slices of a run by two workers are those of a run by one", async () =>
 
 test("a column of checks.slices with too many values is not checked, and the run warns of it", async () => {
   const { spec } = await slicedJob(scratch.path, { slices: ["name"] });
-  const done = await night(spec, "2026-11-20");
-  expect([done.code, done.stderr]).toEqual([
+  await expectEnd(
+    night(spec, "2026-11-20"),
     0,
-    expect.stringContaining("checks.slices: `name` has more than 50 values, so its slices are not checked"),
-  ]);
+    "checks.slices: `name` has more than 50 values, so its slices are not checked",
+  );
   expect(await profileText(scratch.path, "2026-11-20")).not.toContain('"slices"');
 });
 
@@ -81,7 +82,5 @@ test.each([
   [["x"], "there is no column `x` in output.columns"],
 ])("a column of checks.slices that cannot divide rows is an error of the spec: %s", async (slices, message) => {
   const { spec } = await slicedJob(scratch.path, { slices });
-  const refused = await night(spec, "2026-11-20");
-  expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);
-  expect(refused.stderr).toMatch(/job\.yaml:\d+:\d+: checks\.slices/);
+  await expectEnd(night(spec, "2026-11-20"), 64, message, /job\.yaml:\d+:\d+: checks\.slices/);
 });

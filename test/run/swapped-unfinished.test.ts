@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
@@ -20,7 +20,7 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
       checks: undefined,
       output: { parquet: undefined, postgres: table },
     });
-    expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20", "--worker", "0/2"), 0);
     const before = await nights.night("status", "2026-11-21");
     expect(before.stdout).toMatch(
       / is not finished; to finish it: infer-batch run \S+ --param ds=2026-11-20( \(with --allow-older, once .*\))?\n$/,
@@ -30,9 +30,9 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
       name: "other",
       output: { parquet: undefined, postgres: { ...table, mode: "replace", key: ["id"] } },
     });
-    expect((await nights.night("run", "2026-11-19")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-19"), 0);
     await nights.rewrite({});
-    expect((await nights.night("run", "2026-11-20")).code).toBe(66);
+    await expectEnd(nights.night("run", "2026-11-20"), 66);
 
     const { stdout } = await nights.night("status", "2026-11-21");
     const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?$/m;
@@ -44,8 +44,7 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
     expect(stderr).toContain(said);
     const { unfinished } = lastJson(await nights.night("status", "2026-11-22", "--json"));
     expect(unfinished).toMatchObject([{ command: `infer-batch ${early}` }, {}]);
-    const again = await runHere([...early.split(" "), ...(mode === "append" ? [] : ["--allow-older"])]);
-    expect(again.code, again.stderr).toBe(0);
+    await expectEnd(runHere([...early.split(" "), ...(mode === "append" ? [] : ["--allow-older"])]), 0);
     expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("2026-11-20");
   });
 });

@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { test } from "vitest";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -27,27 +27,33 @@ const rows = (ids: string): string =>
   `SELECT id, coalesce(id % 2, 0) AS k, 1::FLOAT AS x FROM (SELECT unnest([${ids}]) AS id)`;
 
 test("a run with a key that repeats is held, and the message has keys to look for", async () => {
-  const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, 3"), checks: { unique: ["id"] } });
-  expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id: 3 rows repeat a key, such as 2; 3")]);
+  await expectEnd(
+    runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, 3"), checks: { unique: ["id"] } }),
+    67,
+    "id: 3 rows repeat a key, such as 2; 3",
+  );
 });
 
 test("a NULL in a key holds the run, also where no key repeats", async () => {
-  const held = await runUnique(scratch.path, { select: rows("1, NULL, 3, 4, NULL"), checks: { unique: ["id", "k"] } });
-  expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("id, k: 2 rows have a NULL in their key")]);
+  await expectEnd(
+    runUnique(scratch.path, { select: rows("1, NULL, 3, 4, NULL"), checks: { unique: ["id", "k"] } }),
+    67,
+    "id, k: 2 rows have a NULL in their key",
+  );
 });
 
 test("a key of several columns that is unique passes", async () => {
   const checks = { unique: ["k", "id"] };
-  expect(await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5"), checks })).toMatchObject({ code: 0 });
+  await expectEnd(runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5"), checks }), 0);
 });
 
 test("a key that repeats only warns with on_fail: warn", async () => {
   const checks = { unique: ["k"], on_fail: "warn" };
-  const done = await runUnique(scratch.path, { select: rows("1, 2, 3, 4"), checks });
-  expect([done.code, done.stderr]).toEqual([
+  await expectEnd(
+    runUnique(scratch.path, { select: rows("1, 2, 3, 4"), checks }),
     0,
-    expect.stringContaining("checks: k: 2 rows repeat a key, such as 0; 1"),
-  ]);
+    "checks: k: 2 rows repeat a key, such as 0; 1",
+  );
 });
 
 test.each([
@@ -56,8 +62,7 @@ test.each([
 ])("a key that cannot be checked is an error of the spec, before anything is scored: %s", async (unique, message) => {
   const select = "SELECT 1 AS id, [1] AS tags, 2 AS k, 1::FLOAT AS x";
   const output = { columns: ["id", "tags"] };
-  const refused = await runUnique(scratch.path, { select, checks: { unique }, output });
-  expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining(message)]);
+  await expectEnd(runUnique(scratch.path, { select, checks: { unique }, output }), 64, message);
 });
 
 const postgres = usePostgres();
@@ -66,11 +71,11 @@ postgres.describe("checks.unique of rows for Postgres", () => {
     await using database = await postgres.server().createDatabase();
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode } };
     const checks = { unique: ["id", "k"] };
-    const held = await runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, NULL, NULL"), checks, output });
-    expect([held.code, held.stderr]).toEqual([
+    await expectEnd(
+      runUnique(scratch.path, { select: rows("1, 2, 3, 4, 5, 2, 3, NULL, NULL"), checks, output }),
       67,
-      expect.stringContaining("id, k: 2 rows repeat a key, such as 2, 0; 3, 1; 2 rows have a NULL in their key"),
-    ]);
+      "id, k: 2 rows repeat a key, such as 2, 0; 3, 1; 2 rows have a NULL in their key",
+    );
   });
 
   test("the rows of other runs in the table are not counted", async () => {
@@ -79,17 +84,19 @@ postgres.describe("checks.unique of rows for Postgres", () => {
       "CREATE TABLE scores (id int, k int, score real); INSERT INTO scores VALUES (1, 1, 1), (1, 1, 1)",
     );
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode: "append" } };
-    const done = await runUnique(scratch.path, { select: rows("1, 2"), checks: { unique: ["id"] }, output });
-    expect(done.code, done.stderr).toBe(0);
+    await expectEnd(runUnique(scratch.path, { select: rows("1, 2"), checks: { unique: ["id"] }, output }), 0);
   });
 
   test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, because its rows cannot be distinguished from those of other runs", async () => {
     const output = { parquet: undefined, postgres: { url: "postgres://x/y", table: "scores", mode: "append" } };
-    const refused = await runUnique(scratch.path, {
-      select: rows("1"),
-      checks: { unique: ["id"], on_fail: "warn" },
-      output,
-    });
-    expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("checks.unique")]);
+    await expectEnd(
+      runUnique(scratch.path, {
+        select: rows("1"),
+        checks: { unique: ["id"], on_fail: "warn" },
+        output,
+      }),
+      64,
+      "checks.unique",
+    );
   });
 });

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { writeModel } from "../support/onnx.js";
 import { partNames } from "../support/output.js";
@@ -38,15 +38,12 @@ test("a scoring worker that reaches its memory limit ends the run with 75, and t
   const spec = await writeSpec(scratch.path, fixture, overrides);
   const node = [`--import=data:text/javascript,${encodeURIComponent(smallHeaps)}`];
 
-  const ended = await runCli(["run", spec, "--no-progress"], { node });
-
-  expect(ended).toMatchObject({
-    code: 75,
-    stderr: expect.stringMatching(
-      /^error: .*echo\.onnx: a worker thread reached its memory limit\n {2}hint: .*NODE_OPTIONS/m,
-    ) as string,
-  });
+  const ended = await expectEnd(
+    runCli(["run", spec, "--no-progress"], { node }),
+    75,
+    /^error: .*echo\.onnx: a worker thread reached its memory limit\n {2}hint: .*NODE_OPTIONS/m,
+  );
   expect(ended.stderr).not.toContain("\n    at ");
   expect(await partNames(join(scratch.path, "out"))).toEqual([]);
-  expect((await runCli(["run", spec, "--no-progress"])).code).toBe(0);
+  await expectEnd(runCli(["run", spec, "--no-progress"]), 0);
 });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { failureText, fileError } from "#src/job/reading.js";
 import { JobError } from "#src/base/errors.js";
-import { runHere } from "../../support/cli.js";
+import { expectEnd, runHere } from "../../support/cli.js";
 
 function told(errno: string): unknown {
   return fileError("reading job.yaml", Object.assign(new Error(errno), { code: errno }), "name another");
@@ -44,7 +44,6 @@ describe("the error for a file that a user named", () => {
   });
 
   test.runIf(process.platform === "linux")("a spec on a disk that fails is tried again", async () => {
-    const { code, stderr } = await runHere(["run", "/proc/self/mem"]);
-    expect([code, stderr]).toEqual([75, expect.stringMatching(/^error: reading \/proc\/self\/mem: .* \(EIO\)\n/)]);
+    await expectEnd(runHere(["run", "/proc/self/mem"]), 75, /^error: reading \/proc\/self\/mem: .* \(EIO\)\n/);
   });
 });

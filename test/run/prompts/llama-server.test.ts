@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, type CliOptions, runCli } from "../../support/cli.js";
+import { type CliOptions, type CliResult, expectEnd, runCli } from "../../support/cli.js";
 import { scratchFolder } from "../../support/job.js";
 import { llamaMissing, type LlamaServer, startLlamaServer } from "../../support/llama-server.js";
 import { outputRows } from "../../support/output.js";
@@ -105,9 +105,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
     await using server = await startLlamaServer();
     await using job = await llamaJob(server);
 
-    const ended = await job.run();
-
-    expect(ended.code, ended.stderr).toBe(0);
+    const ended = await expectEnd(job.run(), 0);
     const { spending } = JSON.parse(ended.stdout) as { spending: { answers: number; completion_tokens: number } };
     expect(spending.answers).toBe(goodIds.length);
     expect(spending.completion_tokens).toBe(await server.metric("tokens_predicted_total"));
@@ -117,9 +115,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
   test("a key that llama.cpp does not take ends a job with 64, and is not shown", { timeout }, async () => {
     await using server = await startLlamaServer();
     await using job = await llamaJob(server, { key: "sk-wrong-secret" });
-    const { code, stderr, stdout } = await job.run();
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("Invalid API Key");
+    const { stderr, stdout } = await expectEnd(job.run(), 64, "Invalid API Key");
     expect(stderr + stdout).not.toContain("sk-wrong-secret");
   });
 
@@ -140,9 +136,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
     expect((await killed).signal).toBe("SIGKILL");
     const answers = (await kept()).size;
 
-    const ended = await job.run();
-
-    expect(ended.code, ended.stderr).toBe(0);
+    const ended = await expectEnd(job.run(), 0);
     const { spending } = JSON.parse(ended.stdout) as { spending: { answers: number; run: { answers: number } } };
     expect(spending).toMatchObject({ answers: goodIds.length - answers, run: { answers: goodIds.length } });
     await expectAnswered(server, job);

@@ -2,7 +2,7 @@ import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { runCli } from "../../support/cli.js";
+import { expectEnd, runCli } from "../../support/cli.js";
 import { lastJson } from "../../support/nights.js";
 import { promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
 import { writeRows } from "../../support/parquet.js";
@@ -37,11 +37,10 @@ test("with reuse, a row without a prompt is the only one that is rejected", asyn
 test("rows that are reused are not asked, and not counted against the budget", async () => {
   const model = { sampling: { max_tokens: 10 } };
   await using job = await promptJob({ ...nightly, select: rows(300), server: { version: "m" }, model });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   expect(job.server.requests).toHaveLength(300);
   await job.rewrite({ ...nightly, server: { version: "m" }, model: { ...model, budget: { max_tokens: 1000 } } });
-  const { code, stderr } = await job.run(...secondNight);
-  expect(code, stderr).toBe(0);
+  await expectEnd(job.run(...secondNight), 0);
   expect(job.server.requests).toHaveLength(300);
 });
 
@@ -64,7 +63,7 @@ test("a new run with --reuse asks only about rejected and changed rows of the ru
 
 test("answers to another prompt are not reused", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "m" } });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   await job.rewrite({ ...nightly, server: { version: "m" }, model: { prompt: { user: "Translate: {{body}}" } } });
   const { report, stderr } = await job.run(...secondNight);
   expect(report, stderr).toMatchObject({ rows_scored: 20, rows_reused: 0 });
@@ -73,8 +72,7 @@ test("answers to another prompt are not reused", async () => {
 
 test("reuse is refused for servers whose models may have any name", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "*" } });
-  const { code, stderr } = await job.run(...firstNight);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
+  await expectEnd(job.run(...firstNight), 64, "the server names no version of the model");
 });
 
 test("answers of two models that two workers get do not make one run", async () => {
@@ -187,10 +185,10 @@ test("a budget holds over attempts where the server names no tokens", async () =
     model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } },
     reply: () => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' }),
   });
-  expect((await job.run()).code).toBe(67);
+  await expectEnd(job.run(), 67);
   const asked = job.server.requests.length;
   expect(asked).toBeGreaterThan(0);
-  expect((await job.run()).code).toBe(67);
+  await expectEnd(job.run(), 67);
   expect(job.server.requests).toHaveLength(asked);
 });
 
@@ -211,7 +209,7 @@ test("answers that were lost count against the budget of later attempts: they ma
   expect(away.report["exit_code"]).toBe(away.code);
   isCut = false;
 
-  expect(await job.run()).toMatchObject({ code: 67 });
+  await expectEnd(job.run(), 67);
 
   const lost = job.server.requests.slice(0, asked).map(worst);
   const { prompt, completion } = job.server.books;
@@ -222,10 +220,10 @@ test("answers that were lost count against the budget of later attempts: they ma
 
 test("a source of reuse that is away for a while is waited for by another attempt, since prompts cost money", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "m" } });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   job.server.reply = () => ({ status: 401, body: {} });
   await writeRows(join(job.folder, "texts.parquet"), rows(21));
-  expect((await job.run(...secondNight)).code).toBe(64); // planned, with the first night as its source
+  await expectEnd(job.run(...secondNight), 64); // planned, with the first night as its source
   job.server.reply = ({ text }) => ({ content: text });
   const asked = job.server.requests.length;
   const source = join(job.folder, "out/dt=2026-01-01");
@@ -242,8 +240,7 @@ test("a source of reuse that is away for a while is waited for by another attemp
 
 test("a pipe takes no budget: it keeps no answers, by which the next one would know what was spent", async () => {
   await using job = await promptJob({ model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } } });
-  const { code, stderr } = await job.command("pipe", job.spec);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("a pipe stores no answers")]);
+  await expectEnd(job.command("pipe", job.spec), 64, "a pipe stores no answers");
 });
 
 test("the page about an attempt says what the run has spent", async () => {
@@ -251,7 +248,7 @@ test("the page about an attempt says what the run has spent", async () => {
     model: { budget: { price: { input: 1000, output: 1000 } } },
     report: { html: "page.html" },
   });
-  expect(await job.run()).toMatchObject({ code: 0 });
+  await expectEnd(job.run(), 0);
   const { prompt, completion } = job.server.books;
   const page = await readFile(join(job.folder, "page.html"), "utf8");
   const cost = ((prompt + completion) / 1000).toFixed(2);
@@ -285,25 +282,22 @@ test.each(["replaced", "erased", "pruned", "damaged"] as const)(
     await job.run(...firstNight);
     job.server.reply = () => ({ status: 401, body: {} });
     await writeRows(join(job.folder, "texts.parquet"), rows(21));
-    expect((await job.run(...secondNight)).code).toBe(64);
+    await expectEnd(job.run(...secondNight), 64);
     job.server.reply = ({ text }) => ({ content: text });
     const source = join(job.out, "dt=2026-01-01");
     if (how === "replaced") {
-      expect((await job.run(...firstNight, "--new-run")).code).toBe(0);
+      await expectEnd(job.run(...firstNight, "--new-run"), 0);
     } else if (how === "erased") {
       await writeFile(join(job.folder, "keys.txt"), "5\n");
-      const erased = await job.command("erase", job.spec, "--keys", join(job.folder, "keys.txt"));
-      expect(erased.code, erased.stderr).toBe(67); // for the planned run, which is not finished
+      await expectEnd(job.command("erase", job.spec, "--keys", join(job.folder, "keys.txt")), 67); // for the planned run, which is not finished
     } else if (how === "pruned") {
-      expect((await job.run("--param", "ds=2026-01-03")).code).toBe(0);
-      const pruned = await job.command("prune", job.spec, "--keep", "1");
-      expect(pruned.code, pruned.stderr).toBe(0);
+      await expectEnd(job.run("--param", "ds=2026-01-03"), 0);
+      await expectEnd(job.command("prune", job.spec, "--keep", "1"), 0);
     } else {
       const part = (await readdir(source)).find((name) => name.startsWith("part-")) ?? "";
       await rm(join(source, part));
     }
-    const { code, report, stderr } = await job.run(...secondNight);
-    expect(code, stderr).toBe(0);
+    const { report, stderr } = await expectEnd(job.run(...secondNight), 0);
     const reused = { replaced: 21, erased: 19, pruned: 0, damaged: 0 }[how];
     expect(report).toMatchObject({ rows_scored: 21, rows_reused: reused });
     expect(stderr.includes("all rows are scored")).toBe(reused === 0);
