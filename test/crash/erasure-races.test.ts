@@ -75,7 +75,7 @@ async function expectErasedByRepeating({ night, first, second }: Erasures): Prom
 }
 
 /** The calls to stand still before: all in the long form, else every so many, from the first or a later one, and the last. */
-function stopsOf(calls: readonly string[], { every = 9, from = 0 } = {}): string[] {
+function stopsOf(calls: readonly string[], { every = 13, from = 0 } = {}): string[] {
   const changing = calls.filter((call) => torture || !call.startsWith("sync "));
   return changing.filter((_, index, { length }) => torture || index % every === from || index === length - 1);
 }

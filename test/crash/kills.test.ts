@@ -44,7 +44,7 @@ const commitRows = 60;
 /** Between two looks of a reader, which cost more than what it looks at in a folder of few rows. */
 const pauseMs = 20;
 /** Of each process of a stage, before it is left alone. */
-const mostKills = torture || process.env["INFER_BATCH_SEEDS"] !== undefined ? 4 : 2;
+const mostKills = torture || process.env["INFER_BATCH_SEEDS"] !== undefined ? 4 : 1;
 
 type Open = (folder: string, shared: string) => Promise<Place>;
 
