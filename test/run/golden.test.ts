@@ -9,8 +9,8 @@ import { lastJson, nightlyJob, type Nights } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
-import { useS3 } from "../support/s3.js";
 import { useCredentials } from "../support/s3-output.js";
+import { useS3 } from "../support/s3.js";
 
 const table = join(projectFolder, "fixtures/data/diabetes/*.parquet");
 const predicted = join(projectFolder, "fixtures/golden/diabetes-mlp.parquet");
@@ -262,5 +262,37 @@ s3.describe("golden rows in S3", () => {
       checks: { golden: { ...golden, path: `s3://${bucket.name}/golden.parquet` } },
     });
     await expectEnd(run(nights), 65, "1 of 40 rows differ; row 7");
+  });
+});
+
+test("a run whose model was published by an approval does not warn that it is the first run with this model", async () => {
+  const nights = await nightlyJob(scratch.path, { checks: { sql: { no_rows: "count(*) = 0" } } });
+  const found: unknown[] = [];
+  for (const date of ["2026-11-20", "2026-11-21"]) {
+    const { code, stderr } = await nights.night("run", date);
+    found.push([code, stderr.includes("first run with")]);
+    await expectEnd(nights.night("approve", date), 0);
+  }
+  expect(found).toEqual([
+    [67, true],
+    [67, false],
+  ]);
+});
+
+test("status of a run whose golden rows differ, of which nothing is stored, names the command that says why", async () => {
+  const nights = await nightlyJob(scratch.path, { checks: { golden: { path: "golden.parquet" } } });
+  const table = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+  const select = `SELECT *, 1e6::FLOAT AS score FROM read_parquet('${table}') WHERE id < 40`;
+  await writeRows(join(scratch.path, "golden.parquet"), select, "COMPRESSION snappy");
+  await expectEnd(nights.night("run", "2026-11-20"), 65);
+  const { stdout } = await nights.night("status", "2026-11-20");
+  const [, command = ""] =
+    /: not planned yet; .*; to score it, or see why an attempt failed before it was planned:\n {2}infer-batch (.*)\n$/.exec(
+      stdout,
+    ) ?? [];
+  await expectEnd(runHere(command.split(" ")), 65, "40 of 40 rows differ");
+  expect(lastJson(await nights.night("status", "2026-11-20", "--json"))).toMatchObject({
+    status: "not_planned",
+    commands: [`infer-batch ${command}`],
   });
 });

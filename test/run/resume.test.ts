@@ -1,11 +1,17 @@
 import { rm, writeFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
+import type { JobContext } from "#src/flow/context.js";
+import { unfinishedRuns } from "#src/run/hints.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
 import { faultsOfFinished, listing, outputRows } from "../support/output.js";
+import { usePostgres } from "../support/postgres.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
+import { firstOf } from "../support/torture.js";
 import { type OwnJob, ownJob } from "../support/world.js";
-import { expectEnd } from "../support/cli.js";
 
 async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
   expect(differences(await outputRows(out), await goldenRows(fixture))).toEqual([]);
@@ -110,3 +116,84 @@ describe("an unfinished run", () => {
     await expectGolden(job);
   });
 });
+
+const postgres = usePostgres();
+
+postgres.describe("an unfinished run whose rows another run has replaced", () => {
+  test.each(
+    firstOf([
+      ["append", []],
+      ["upsert", ["id"]],
+    ] as const),
+  )("the warning about it says so, and names a command that works: %s", async (mode, key) => {
+    await using database = await postgres.server().createDatabase();
+    const table = { url: database.url, table: "scores.predictions", mode, key };
+    const nights = await nightlyJob(scratch.path, {
+      checks: undefined,
+      output: { parquet: undefined, postgres: table },
+    });
+    await expectEnd(nights.night("run", "2026-11-20", "--worker", "0/2"), 0);
+    const before = await nights.night("status", "2026-11-21");
+    expect(before.stdout).toMatch(
+      / is not finished; to finish it: infer-batch run \S+ --param ds=2026-11-20( \(with --allow-older, once .*\))?\n$/,
+    );
+
+    await nights.rewrite({
+      name: "other",
+      output: { parquet: undefined, postgres: { ...table, mode: "replace", key: ["id"] } },
+    });
+    await expectEnd(nights.night("run", "2026-11-19"), 0);
+    await nights.rewrite({});
+    await expectEnd(nights.night("run", "2026-11-20"), 66);
+
+    const { stdout } = await nights.night("status", "2026-11-21");
+    const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?$/m;
+    const [said = "", why, early = ""] = text.exec(stdout) ?? [];
+    expect(why, stdout).toMatch(
+      /^ is not finished, and its rows there are gone: run other-\S+ has replaced all rows since$/,
+    );
+    const { stderr } = await nights.night("run", "2026-11-21", "--worker", "0/2");
+    expect(stderr).toContain(said);
+    const { unfinished } = lastJson(await nights.night("status", "2026-11-22", "--json"));
+    expect(unfinished).toMatchObject([{ command: `infer-batch ${early}` }, {}]);
+    await expectEnd(runHere([...early.split(" "), ...(mode === "append" ? [] : ["--allow-older"])]), 0);
+    expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("2026-11-20");
+  });
+});
+
+/** A job with unfinished runs of these params, in the order of a sink. */
+function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
+  const plans = runs.map(
+    (params, index) =>
+      ({ runId: `daily-${index}`, params, dateParam, checks: null, target: { kind: "parquet" } }) as unknown as Plan,
+  );
+  return {
+    spec: { name: "daily", params: {} },
+    sha256: () => "0".repeat(64),
+    command: () => "infer-batch run job.yaml",
+    sink: {
+      history: () =>
+        Promise.resolve(plans.map((plan) => ({ plan, place: "scores.a", status: "unfinished" })).toReversed()),
+    },
+  } as unknown as JobContext;
+}
+
+test.each([
+  ["dates", "ds", [{ ds: "2026-11-20" }, { ds: "2026-11-22" }, { ds: "2026-11-21" }], [0, 2, 1]],
+  ["no dates", null, [{ month: "2026-11" }, { month: "2026-10" }, { month: "2026-09" }], [0, 1, 2]],
+  [
+    "one date",
+    "ds",
+    [
+      { ds: "2026-11-20", shop: "b" },
+      { ds: "2026-11-20", shop: "a" },
+    ],
+    [0, 1],
+  ],
+] as const)(
+  "unfinished runs are in the order of their dates, then in that of the sink: %s",
+  async (_, param, runs, order) => {
+    const found = await unfinishedRuns(jobWith(param, ...runs));
+    expect(found.map(({ runId }) => runId)).toEqual(order.map((index) => `daily-${index}`));
+  },
+);

@@ -1,16 +1,19 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
 import { tableRowBytes } from "#src/flow/pack/feature-hasher.js";
+import { openJob } from "#src/job/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import { expectEnd, runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
+import { useCredentials } from "../support/s3-output.js";
+import { mirror } from "../support/s3-target.js";
+import { type Bucket, useS3 } from "../support/s3.js";
 import { alone, runSpec, scoreHere, workerOf } from "../support/score.js";
 import { servedJob } from "../support/served-job.js";
 
@@ -308,5 +311,45 @@ describe("what reuse cannot do", () => {
     await world.job.night(first);
     await world.job.prepare(first, { reuse: undefined });
     await expectEnd(runHere(["run", world.job.spec]), 66, 'reuse.key is null, planned ["id"]');
+  });
+});
+
+const s3 = useS3();
+
+async function jobIn(folder: string, bucket: Bucket): Promise<ReuseJob> {
+  useCredentials();
+  const endpoint = `http://127.0.0.1:${s3.server().port}`;
+  const parquet = { path: `s3://${bucket.name}/out/dt=\${ds}`, endpoint, spool: { path: "spool" } };
+  return await reuseJob(folder, { output: { parquet } });
+}
+
+async function expectScores(folder: string, bucket: Bucket, ds: string): Promise<void> {
+  const to = join(folder, `mirror-${ds}`);
+  await mirror(bucket, `out/dt=${ds}`, to);
+  expect(scoresById(await outputRows(to))).toEqual(scoresOf(ds));
+}
+
+s3.describe("predictions in S3 and their reuse", () => {
+  test("predictions in S3 are reused by the next night", async () => {
+    const bucket = await s3.server().createBucket();
+    const job = await jobIn(scratch.path, bucket);
+    await job.night(first);
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, second);
+  });
+
+  test("predictions in S3 are reused by a new run that scores the rejected rows, and by the next night", async () => {
+    const bucket = await s3.server().createBucket();
+    const job = await jobIn(scratch.path, bucket);
+    const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
+    expect(await job.night(first, { ...reject, select })).toMatchObject({ rowsRejected: 5 });
+    await job.prepare(first);
+
+    const again = await scoreHere(job.spec, { newRun: true, reuse: true });
+
+    expect(again).toMatchObject({ rowsRejected: 0, rowsReused: rowCount - 5, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, first);
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, second);
   });
 });

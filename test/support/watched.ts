@@ -75,7 +75,7 @@ const momentsOfKill = 5;
 
 /**
  * What is left at each moment: the long form kills a process at each. The short form kills one at some, and takes the
- * copies that `callsOf` made for the others. test/crash/copies.test.ts shows that a killed process leaves the same.
+ * copies that `callsOf` made for the others. test/crash/every-call.test.ts shows that a killed process leaves the same.
  */
 export function killsOrCopies(moments: readonly string[], copies: string): Kill[] {
   return moments.map((moment, index) => {

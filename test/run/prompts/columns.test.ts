@@ -1,8 +1,8 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { promptJob } from "../../support/prompt-job.js";
 import { expectEnd } from "../../support/cli.js";
+import { promptJob } from "../../support/prompt-job.js";
 
 const table = `SELECT i::INTEGER AS id, 'text ' || i AS body, i / 4 AS share, DATE '2026-01-01' + i::INTEGER AS day,
   {'age': i, 'name': 'n' || i} AS person, [i] AS list FROM range(8) t(i)`;
@@ -118,5 +118,25 @@ describe("commands for language models", () => {
     const { stdout } = await expectEnd(job.command("preview", job.spec, "--limit", "3", "--where", "id >= 1"), 0);
     expect(stdout).toContain("text 2");
     expect(job.server.requests.length).toBeLessThan(10);
+  });
+});
+
+test("each row is asked once, and its answer is the text column response", async () => {
+  await using job = await promptJob({ model: { prompt: { system: "Say it again.", user: "{{body}}!" } } });
+
+  const ended = await job.run();
+
+  expect(ended, ended.stderr).toMatchObject({
+    code: 0,
+    report: { status: "complete", provider: "openai", rows_scored: 20 },
+  });
+  expect(await job.rows()).toEqual(Array.from({ length: 20 }, (_, id) => ({ id, response: `text ${id}!` })));
+  expect(job.server.requests).toHaveLength(20);
+  expect(job.server.requests[0]?.body).toEqual({
+    model: "m",
+    messages: [
+      { role: "system", content: "Say it again." },
+      { role: "user", content: expect.stringMatching(/^text \d+!$/) },
+    ],
   });
 });
