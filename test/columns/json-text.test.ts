@@ -38,8 +38,8 @@ test.each<[string, ColumnType, Column, string]>([
   expect(jsonOf(type, column, 0)).toBe(text);
 });
 
-const numbered = (texts: readonly string[]): { entries: string[]; indices: number[] } => {
-  const { entries, indices } = numberTexts(encodeTexts(texts));
+const numbered = (allTexts: readonly string[]): { entries: string[]; indices: number[] } => {
+  const { entries, indices } = numberTexts(encodeTexts(allTexts));
   return { entries: decodeTexts(entries), indices: Array.from(indices, Number) };
 };
 
@@ -60,10 +60,10 @@ test("texts of more than 64 bytes are not compared", () => {
 });
 
 test("as many texts as there may be are found again, in a table that is half full", () => {
-  const texts = Array.from({ length: 4096 }, (_, index) => `t${index}`);
-  expect(numbered([...texts, ...texts.toReversed()])).toEqual({
-    entries: texts,
-    indices: [...texts.keys(), ...[...texts.keys()].toReversed()],
+  const allTexts = Array.from({ length: 4096 }, (_, index) => `t${index}`);
+  expect(numbered([...allTexts, ...allTexts.toReversed()])).toEqual({
+    entries: allTexts,
+    indices: [...allTexts.keys(), ...[...allTexts.keys()].toReversed()],
   });
 });
 
@@ -74,8 +74,8 @@ const anyTexts = fc.array(fc.oneof(fc.string({ unit: "binary" }), fc.string({ un
 
 test("numbers and entries come to the same texts", () => {
   fc.assert(
-    fc.property(fc.oneof(fewTexts, anyTexts), (texts) => {
-      const given = encodeTexts(texts);
+    fc.property(fc.oneof(fewTexts, anyTexts), (allTexts) => {
+      const given = encodeTexts(allTexts);
       const { entries, indices } = numberTexts(given);
       expect(spreadTexts({ entries, indices })).toEqual(given);
       const short = decodeTexts(entries).filter((text) => Buffer.byteLength(text) <= 64);

@@ -96,9 +96,9 @@ async function filesIn(folder: string): Promise<Record<string, string>> {
 
 // The short forms of tests that kill at each call take copies for most of the kills.
 test("a copy of the output folder at a call has what a process leaves that is killed there", async () => {
-  await using scratch = await scratchFolder();
-  const { spec, out } = await watchedJob(scratch.path);
-  const calls = await callsOf(scratch.path, out, (env) => runWatched(spec, env));
+  await using ownFolder = await scratchFolder();
+  const { spec, out } = await watchedJob(ownFolder.path);
+  const calls = await callsOf(ownFolder.path, out, (env) => runWatched(spec, env));
   // Where one call is made at a time, so that the kill interrupts no other.
   const moments = killsAt(calls).filter(
     (moment) => /plan|_manifest|success/i.test(moment) && !moment.startsWith("after"),
@@ -133,17 +133,17 @@ test.each(
     const rows = args.length === 0 ? second : third;
     const random = randomOf(17);
     for (let round = 0; round < rounds; round += 1) {
-      await using scratch = await scratchFolder();
-      const job = await reuseJob(scratch.path, { commit_rows: 10 });
+      await using ownFolder = await scratchFolder();
+      const job = await reuseJob(ownFolder.path, { commit_rows: 10 });
       await job.night(first);
       if (args.length > 0) {
         await job.night(second);
       }
       await job.prepare(second, { select: rowsOf(rows) });
-      const spans = rowCount / 10;
+      const cutSpans = rowCount / 10;
       let [kills, done] = [0, false];
       while (!done) {
-        const after = kills === 0 ? 0 : Math.floor(random() * spans);
+        const after = kills === 0 ? 0 : Math.floor(random() * cutSpans);
         let killed = false;
         const { code, stderr } = await runCli(["run", job.spec, ...args, "--log-level", "debug", "--no-progress"], {
           onStderr: (seen, child) => {
@@ -164,7 +164,7 @@ test.each(
       expect(kills).toBeGreaterThan(0);
       const { summary, stderr } = await runSpec(job.spec);
       expect(summary, stderr).toMatchObject({ status: "already_complete" });
-      expect(scoresById(await outputRows(join(scratch.path, `out/dt=${second}`)))).toEqual(scoresOf(rows));
+      expect(scoresById(await outputRows(join(ownFolder.path, `out/dt=${second}`)))).toEqual(scoresOf(rows));
     }
   },
 );

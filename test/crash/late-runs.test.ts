@@ -109,9 +109,9 @@ const parallelRuns = 2;
 
 /** Holds one process before a call, lets another carry the whole run out, and lets the first go on. */
 async function supersede(call: string): Promise<void> {
-  await using scratch = await scratchFolder();
-  const { spec, out, expected } = await watchedJob(scratch.path);
-  const held = join(scratch.path, "held");
+  await using ownFolder = await scratchFolder();
+  const { spec, out, expected } = await watchedJob(ownFolder.path);
+  const held = join(ownFolder.path, "held");
   const state = { ended: false };
   const slow = runWatched(spec, { CRASH_ROOT: out, CRASH_AT: `hold ${call}`, CRASH_HOLD: held }).finally(() => {
     state.ended = true;

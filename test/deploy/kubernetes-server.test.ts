@@ -212,8 +212,8 @@ describe.skipIf(missing !== undefined)(
     test("a Kubernetes server refuses manifests that the schema accepts", async () => {
       await using scratch = await scratchFolder();
       const file = join(scratch.path, "cronjob.yaml");
-      const text = server.kubectl(["kustomize", join(folder, "base")]);
-      await writeFile(file, text.replace("restartPolicy: Never", "restartPolicy: Always"));
+      const manifestText = server.kubectl(["kustomize", join(folder, "base")]);
+      await writeFile(file, manifestText.replace("restartPolicy: Never", "restartPolicy: Always"));
       expect(() => server.kubectl(["create", "--dry-run=server", "--filename", file])).toThrow(/restartPolicy/);
     });
 

@@ -46,14 +46,14 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
     },
   } as Pick<Source, "readAhead" | "open"> as Source;
   const reader = {
-    async *read(slices, _rowsLeft, turn) {
-      const paths = slices.map(({ file }) => file.path).join(" ");
+    async *read(askedSlices, _rowsLeft, turn) {
+      const paths = askedSlices.map(({ file }) => file.path).join(" ");
       calls.push(`begin ${paths}`);
       await turn?.queued;
       calls.push(`queue ${paths}`);
       await turn?.near;
       calls.push(`decode ${paths}`);
-      for (const { rowStart, rowEnd } of slices) {
+      for (const { rowStart, rowEnd } of askedSlices) {
         for (let row = rowStart; row < rowEnd; row += batchRows) {
           yield matrixBatch(Array.from({ length: Math.min(batchRows, rowEnd - row) }, () => [1]));
         }
@@ -75,9 +75,9 @@ test("a reader gets the number of pending rows that are left", async () => {
   const { tools } = watched(3);
   const left: number[] = [];
   const reader: ReadRangesOptions["reader"] = {
-    read(slices, rowsLeft, turn) {
+    read(askedSlices, rowsLeft, turn) {
       left.push(rowsLeft);
-      return tools.reader.read(slices, rowsLeft, turn);
+      return tools.reader.read(askedSlices, rowsLeft, turn);
     },
   };
   const ranges = [
@@ -93,9 +93,9 @@ test("a reader gets the number of pending rows that are left", async () => {
 test.each([1, -1])("a reader that yields another number of rows than a shard has ends the run", async (more) => {
   const { tools } = watched(2);
   const reader: ReadRangesOptions["reader"] = {
-    read: (slices, rowsLeft, turn) =>
+    read: (askedSlices, rowsLeft, turn) =>
       tools.reader.read(
-        slices.map((slice) => ({ ...slice, rowEnd: slice.rowEnd + more })),
+        askedSlices.map((slice) => ({ ...slice, rowEnd: slice.rowEnd + more })),
         rowsLeft,
         turn,
       ),
@@ -245,11 +245,11 @@ const decoder = {
   },
 } as unknown as Decoder;
 
-const shards = [30, 10, 50, 20, 10, 10].map((rows, index) => ({
+const shards = [30, 10, 50, 20, 10, 10].map((rowCount, index) => ({
   uri: `s${index}`,
   sizeBytes: 1000,
   fingerprint: "",
-  rows,
+  rows: rowCount,
 }));
 
 function slices(): SliceOfRun[] {
@@ -390,15 +390,15 @@ const limits: CoalesceLimits = { uniform: true, shards: 4, rows: 100 };
 /** `past`: rows of the run before it that are not asked for. */
 type Shard = Partial<PlannedShard> & { readonly from?: number; readonly to?: number; readonly past?: number };
 
-function groupsOf(shards: readonly Shard[], changed: Partial<CoalesceLimits> = {}): string[] {
+function groupsOf(shardList: readonly Shard[], changed: Partial<CoalesceLimits> = {}): string[] {
   let row = 0;
-  const slices = shards.map(({ from, to, past = 0, ...given }, index): SliceOfRun => {
+  const askedSlices = shardList.map(({ from, to, past = 0, ...given }, index): SliceOfRun => {
     const shard = { uri: `d/s${index}`, rows: 10, sizeBytes: 10, fingerprint: "", ...given };
     const slice = { shard, rowStart: from ?? 0, rowEnd: to ?? shard.rows };
     row += past + slice.rowEnd - slice.rowStart;
     return { slice, rowStart: row - (slice.rowEnd - slice.rowStart) };
   });
-  return [...coalesceSlices(slices, { ...limits, ...changed })].map((group) =>
+  return [...coalesceSlices(askedSlices, { ...limits, ...changed })].map((group) =>
     group.map(({ slice }) => slice.shard.uri.split("/").at(-1)).join(" "),
   );
 }
@@ -419,8 +419,8 @@ describe("small shards are read in one go", () => {
     },
     { when: "there are others between them", shards: [{}, {}, { past: 10 }, {}], groups: ["s0 s1", "s2 s3"] },
     { when: "only a part is wanted of one", shards: [{ from: 3 }, {}, {}, { to: 5 }], groups: ["s0", "s1 s2", "s3"] },
-  ])("small shards are not all read together when $when", ({ shards, groups }) => {
-    expect(groupsOf(shards)).toEqual(groups);
+  ])("small shards are not all read together when $when", ({ shards: shardList, groups }) => {
+    expect(groupsOf(shardList)).toEqual(groups);
   });
 
   test("small shards are not read together when their columns differ", () => {

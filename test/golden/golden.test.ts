@@ -200,8 +200,8 @@ const folder = join(projectFolder, "fixtures/lighter");
 
 /** Scores with a lighter model, and compares with what Python predicts. */
 async function expectGolden(name: string, original: "diabetes-mlp" | "wine-forest", batch: number): Promise<void> {
-  await using scratch = await scratchFolder();
-  const spec = await writeSpec(scratch.path, fixtureNamed(original), {
+  await using ownFolder = await scratchFolder();
+  const spec = await writeSpec(ownFolder.path, fixtureNamed(original), {
     model: { path: join(folder, `${name}.onnx`) },
     engine: { batch_size: batch },
   });
@@ -209,7 +209,7 @@ async function expectGolden(name: string, original: "diabetes-mlp" | "wine-fores
   await scoreHere(spec);
 
   const golden = await readRows(join(folder, `${name}.parquet`));
-  expect(differences(await outputRows(join(scratch.path, "out")), golden)).toEqual([]);
+  expect(differences(await outputRows(join(ownFolder.path, "out")), golden)).toEqual([]);
 }
 
 test.each([
@@ -226,8 +226,8 @@ test.skipIf(!hasExactInt8).each([
 test.skipIf(!hasExactInt8)(
   "a transformer whose weights are INT8 gives the embeddings that it gives in Python",
   async () => {
-    await using scratch = await scratchFolder();
-    const { spec, out } = await textJob(scratch.path, {
+    await using ownFolder = await scratchFolder();
+    const { spec, out } = await textJob(ownFolder.path, {
       model: { path: join(folder, "encoder-int8.onnx") },
       engine: { batch_size: 1 },
     });

@@ -265,17 +265,17 @@ const columns = {
 
 /** The rows that a job gives of files, one after the other; `kept` keeps what is not from 5 to 20. */
 async function rowsOf(files: readonly TinyFile[]): Promise<unknown> {
-  await using scratch = await scratchFolder();
-  await mkdir(join(scratch.path, "in"));
+  await using ownFolder = await scratchFolder();
+  await mkdir(join(ownFolder.path, "in"));
   for (const [index, file] of files.entries()) {
-    await writeFile(join(scratch.path, "in", `${index}.parquet`), tinyParquet(file));
+    await writeFile(join(ownFolder.path, "in", `${index}.parquet`), tinyParquet(file));
   }
-  await writeModel(join(scratch.path, "model.onnx"), {
+  await writeModel(join(ownFolder.path, "model.onnx"), {
     inputs: [{ name: "f", dtype: "float32", shape: ["n", 1] }],
     outputs: [{ name: "y", dtype: "float32", shape: ["n", 1] }],
     nodes: [{ op: "Identity", from: ["f"], to: "y" }],
   });
-  const spec = join(scratch.path, "job.yaml");
+  const spec = join(ownFolder.path, "job.yaml");
   const job = {
     version: 1,
     name: "told",
@@ -285,7 +285,7 @@ async function rowsOf(files: readonly TinyFile[]): Promise<unknown> {
   };
   await writeFile(spec, JSON.stringify(job));
   await scoreHere(spec);
-  return (await textRows(join(scratch.path, "out"))).map((row) => Object.values(row).join(" "));
+  return (await textRows(join(ownFolder.path, "out"))).map((row) => Object.values(row).join(" "));
 }
 
 const row = (...values: readonly unknown[]): string => values.join(" ");
@@ -300,8 +300,8 @@ test.each([
   ["that are none", undefined],
 ] as const)("a file's statistics %s do not change a value", async (_what, bounds) => {
   const told = { values: [1, 2, Number.NaN, -3], ...(bounds === undefined ? {} : { bounds }) };
-  const rows = [of(1, 1), of(2, 1), ofNaN, of(-3, 0)];
+  const rowCount = [of(1, 1), of(2, 1), ofNaN, of(-3, 0)];
 
-  expect(await rowsOf([told])).toEqual(rows);
-  expect(await rowsOf([told, { values: [4] }])).toEqual([...rows, of(4, 1)]);
+  expect(await rowsOf([told])).toEqual(rowCount);
+  expect(await rowsOf([told, { values: [4] }])).toEqual([...rowCount, of(4, 1)]);
 });

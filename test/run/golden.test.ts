@@ -281,8 +281,8 @@ test("a run whose model was published by an approval does not warn that it is th
 
 test("status of a run whose golden rows differ, of which nothing is stored, names the command that says why", async () => {
   const nights = await nightlyJob(scratch.path, { checks: { golden: { path: "golden.parquet" } } });
-  const table = join(projectFolder, "fixtures/data/diabetes/*.parquet");
-  const select = `SELECT *, 1e6::FLOAT AS score FROM read_parquet('${table}') WHERE id < 40`;
+  const goldenTable = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+  const select = `SELECT *, 1e6::FLOAT AS score FROM read_parquet('${goldenTable}') WHERE id < 40`;
   await writeRows(join(scratch.path, "golden.parquet"), select, "COMPRESSION snappy");
   await expectEnd(nights.night("run", "2026-11-20"), 65);
   const { stdout } = await nights.night("status", "2026-11-20");

@@ -21,10 +21,10 @@ async function runWaiting(
   { input, args = [], ...overrides }: SpecOverrides & { readonly args?: readonly string[] },
   arrive: (folder: string) => Promise<void>,
 ): Promise<Waited> {
-  await using scratch = await scratchFolder();
-  const folder = join(scratch.path, "in");
+  await using ownFolder = await scratchFolder();
+  const folder = join(ownFolder.path, "in");
   await mkdir(folder);
-  const spec = await writeSpec(scratch.path, wine, {
+  const spec = await writeSpec(ownFolder.path, wine, {
     input: { path: "in/*.parquet", wait: "60s", ...input },
     ...overrides,
   });
@@ -126,8 +126,8 @@ describe("input.wait", () => {
     ["SIGTERM", 143],
     ["SIGINT", 130],
   ] as const)("input.wait is ended by %s at once", async (signal, exitCode) => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
+    await using ownFolder = await scratchFolder();
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
     let sentMs = 0;
     const { code } = await runCli(["run", spec], {
       onStderr: (seen, child) => {
@@ -141,10 +141,10 @@ describe("input.wait", () => {
   });
 
   test("a change of input.wait or input.ready does not affect a run that is planned, and a complete run does not wait", async () => {
-    await using scratch = await scratchFolder();
-    const ready = join(scratch.path, "_SUCCESS");
+    await using ownFolder = await scratchFolder();
+    const ready = join(ownFolder.path, "_SUCCESS");
     await writeFile(ready, "");
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
     await expectEnd(runHere(["run", spec]), 0);
     const text = await readFile(spec, "utf8");
     await writeFile(spec, text.replace('"1h"', '"2h"').replace('"_SUCCESS"', '"_NOT_THERE"'));
@@ -156,16 +156,16 @@ describe("input.wait", () => {
   });
 
   test("plan ignores input.wait and reports at once that the input is not ready", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    await using ownFolder = await scratchFolder();
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
     await expectEnd(runHere(["plan", spec]), 75, "_SUCCESS (input.ready) is not there yet\n");
   });
 
   test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])(
     "input.wait refuses %j with 64, because it is not a duration",
     async (wait) => {
-      await using scratch = await scratchFolder();
-      const spec = await writeSpec(scratch.path, wine, { input: { wait } });
+      await using ownFolder = await scratchFolder();
+      const spec = await writeSpec(ownFolder.path, wine, { input: { wait } });
       await expectEnd(runHere(["plan", spec]), 64, "expected a duration such as 30s, 15m, 4h or 2d");
     },
   );

@@ -129,28 +129,28 @@ interface World extends AsyncDisposable {
 }
 
 async function openWorld(): Promise<World> {
-  const scratch = await scratchFolder();
-  const mlflow = await serveChurn();
+  const ownFolder = await scratchFolder();
+  const registry = await serveChurn();
   const envOf = (cache: string): Record<string, string> => ({
-    MLFLOW_TRACKING_URI: mlflow.url,
-    XDG_CACHE_HOME: join(scratch.path, cache),
+    MLFLOW_TRACKING_URI: registry.url,
+    XDG_CACHE_HOME: join(ownFolder.path, cache),
   });
   return {
-    mlflow,
-    out: join(scratch.path, "out"),
+    mlflow: registry,
+    out: join(ownFolder.path, "out"),
     spec: (path = "models:/churn@champion", checks) =>
-      writeSpec(scratch.path, fixture, {
+      writeSpec(ownFolder.path, fixture, {
         commit_rows: 80,
         retry: { max_seconds: 1 },
         model: { path },
         ...(checks && { checks }),
       }),
-    forgetModels: () => rm(join(scratch.path, "cache"), { recursive: true }),
+    forgetModels: () => rm(join(ownFolder.path, "cache"), { recursive: true }),
     run: (args) => runHere(args, { env: envOf("cache") }),
     runApart: (args, machine) => runCli(args, { env: envOf(machine) }),
     async [Symbol.asyncDispose]() {
-      await mlflow[Symbol.asyncDispose]();
-      await scratch[Symbol.asyncDispose]();
+      await registry[Symbol.asyncDispose]();
+      await ownFolder[Symbol.asyncDispose]();
     },
   };
 }
@@ -161,14 +161,14 @@ const modelOf = async (out: string): Promise<unknown> =>
 describe("the version of a model", () => {
   test("workers that plan at the same time while an alias moves score with the version of the stored plan", async () => {
     await using world = await openWorld();
-    const { mlflow } = world;
+    const { mlflow: registry } = world;
     const golden = join(world.out, "../golden.parquet");
     await writeRows(golden, `SELECT * FROM '${rows}' JOIN '${predicted}' USING (id) WHERE id < 40`);
     const spec = await world.spec(undefined, { golden: { path: golden, atol: 1e-4 } });
     const both = latch<void>();
     const answered = latch<void>();
     let asked = 0;
-    mlflow.before = async (path) => {
+    registry.before = async (path) => {
       if (path === "registered-models/alias") {
         asked += 1;
         if (asked === 1) {
@@ -176,7 +176,7 @@ describe("the version of a model", () => {
         } else {
           both.resolve();
           await answered.promise;
-          mlflow.aliases.set("champion", "2");
+          registry.aliases.set("champion", "2");
         }
       } else {
         answered.resolve();
@@ -188,7 +188,7 @@ describe("the version of a model", () => {
       world.runApart(["run", spec, "--worker", "1/2"], "machine-1"),
     ]);
     expect([one.code, other.code], `${one.stderr}${other.stderr}`).toEqual([0, 0]);
-    const downloads = mlflow.requests.filter((request) => request.includes("get-download-uri")).toSorted();
+    const downloads = registry.requests.filter((request) => request.includes("get-download-uri")).toSorted();
     expect(new Set(downloads).size, "both versions were resolved").toBe(2);
     expect(downloads, "one worker fetched the version of the other's plan").toHaveLength(3);
     const checked = [...`${one.stderr}${other.stderr}`.matchAll(/predictions of 40 rows of .* are as expected/g)];
@@ -234,15 +234,15 @@ describe("the version of a model", () => {
 
   test("a deleted planned version ends with 66, and --new-run uses the current version", async () => {
     await using world = await openWorld();
-    const { mlflow } = world;
+    const { mlflow: registry } = world;
     const spec = await world.spec();
     await expectEnd(world.run(["run", spec, "--worker", "0/2"]), 0);
-    mlflow.aliases.set("champion", "2");
-    mlflow.versions.delete("1");
+    registry.aliases.set("champion", "2");
+    registry.versions.delete("1");
     await world.forgetModels();
 
     const gone = await world.run(["run", spec, "--worker", "1/2"]);
-    expect([gone.code, gone.stderr.replaceAll(mlflow.url, "URL").replaceAll(spec, "<spec>")]).toMatchSnapshot();
+    expect([gone.code, gone.stderr.replaceAll(registry.url, "URL").replaceAll(spec, "<spec>")]).toMatchSnapshot();
     await expectEnd(world.run(["run", spec, "--new-run"]), 0);
     expect(await modelOf(world.out)).toMatchObject({ uri: "models:/churn@champion", version: "2" });
     await expectFinished(world.out, { golden: await goldenRows(fixture) });
@@ -250,20 +250,20 @@ describe("the version of a model", () => {
 
   test("replaced artifacts of a planned version end with 66, and an unreachable registry with 75", async () => {
     await using world = await openWorld();
-    const { mlflow } = world;
+    const { mlflow: registry } = world;
     const spec = await world.spec();
     await expectEnd(world.run(["run", spec, "--worker", "0/2"]), 0);
     await world.forgetModels();
-    const planned = mlflow.versions.get("1") ?? { files: new Map() };
-    mlflow.versions.set("1", mlflow.versions.get("2") ?? planned);
+    const planned = registry.versions.get("1") ?? { files: new Map() };
+    registry.versions.set("1", registry.versions.get("2") ?? planned);
     const replaced = await world.run(["run", spec, "--worker", "1/2"]);
     expect([replaced.code, replaced.stderr]).toMatchObject([
       66,
       expect.stringContaining("comparing models:/churn@champion with the plan of this unfinished run: its sha256 is"),
     ]);
-    mlflow.versions.set("1", planned);
+    registry.versions.set("1", planned);
     await world.forgetModels();
-    mlflow.before = (_path, response) => {
+    registry.before = (_path, response) => {
       response.destroy();
       return true;
     };

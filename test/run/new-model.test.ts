@@ -42,13 +42,13 @@ interface ModelNights extends AsyncDisposable {
 
 /** A job whose model is replaced between nights. */
 async function modelNights(): Promise<ModelNights> {
-  const scratch = await scratchFolder();
-  const [path, cache] = [join(scratch.path, "model.onnx"), join(scratch.path, "cache")];
-  const nights = await nightlyJob(scratch.path, { model: { path, outputs }, checks }, "cancer-logistic");
+  const ownFolder = await scratchFolder();
+  const [path, cache] = [join(ownFolder.path, "model.onnx"), join(ownFolder.path, "cache")];
+  const nights = await nightlyJob(ownFolder.path, { model: { path, outputs }, checks }, "cancer-logistic");
   return {
     cache,
     async other(shift) {
-      const other = join(scratch.path, "other.onnx");
+      const other = join(ownFolder.path, "other.onnx");
       await writeFile(other, await shiftedBy(shift));
       return { path: other };
     },
@@ -64,7 +64,7 @@ async function modelNights(): Promise<ModelNights> {
       const all = [...report.verdict.failed, ...report.verdict.warnings];
       return { ...done, runId: report.run_id, lines: all.filter((line) => line.startsWith("p: ")), verdict };
     },
-    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => ownFolder[Symbol.asyncDispose](),
   };
 }
 

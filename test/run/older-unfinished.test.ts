@@ -155,8 +155,8 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
 
 const { server, describe } = usePostgres();
 
-async function jobInto(folder: string, database: Database, postgres: object): Promise<DailyJob> {
-  const table = { url: database.url, table: "scores.predictions", ...postgres };
+async function jobInto(folder: string, database: Database, tableSpec: object): Promise<DailyJob> {
+  const table = { url: database.url, table: "scores.predictions", ...tableSpec };
   return await dailyJob(folder, { output: { parquet: undefined, postgres: table } });
 }
 

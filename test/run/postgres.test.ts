@@ -98,11 +98,11 @@ const untouched = { path: '"$user", public', lock: "0", statement: "0", idle: "0
   test.each<{ mode: Mode; what: string; checks: object | undefined }>(cases)(
     "two attempts on one run share its sessions, score every row once, and leave nothing in them: $mode, $what",
     async ({ mode, checks }) => {
-      await using scratch = await scratchFolder();
+      await using ownFolder = await scratchFolder();
       await using database = await postgres.server().createDatabase();
       await using pooler = await startPgBouncer(program ?? "", postgres.server().port, sessions);
       const url = pooler.through(database.url);
-      const job = await pgJob(scratch.path, database, mode, { url, checks });
+      const job = await pgJob(ownFolder.path, database, mode, { url, checks });
       const results = await Promise.all([1, 2].map(() => runCli(["run", job.spec, "--no-progress"])));
       expect(results.map(({ code, stderr }) => (code === 0 ? 0 : stderr))).toEqual([0, 0]);
       await expectFinishedPg(job);
@@ -202,10 +202,10 @@ tlsServer.describe("a server that speaks TLS", () => {
     ["is not believed under another name", "127.0.0.1", true, "verify-full", 64, "certificate"],
     ["is believed unseen where the spec says require", "127.0.0.1", false, "require", 0, ""],
   ] as const)("%s", async (_what, host, known, tls, exit, said) => {
-    await using scratch = await scratchFolder();
+    await using ownFolder = await scratchFolder();
     await using database = await tlsServer.server().createDatabase();
     const url = database.url.replace("127.0.0.1", host);
-    const spec = await writePgSpec(scratch.path, fixture, { url }, { output: { postgres: { tls } } });
+    const spec = await writePgSpec(ownFolder.path, fixture, { url }, { output: { postgres: { tls } } });
     const env: Record<string, string> = known ? { PGSSLROOTCERT: tlsServer.server().certificate } : {};
     await expectEnd(runHere(["run", spec, "--no-progress"], { env }), exit, said);
   });

@@ -29,16 +29,16 @@ interface World extends AsyncDisposable {
 }
 
 async function worldOf(base: Parameters<typeof reuseJob>[1] = {}): Promise<World> {
-  const scratch = await scratchFolder();
-  const out = (ds: string): string => join(scratch.path, `out/dt=${ds}`);
+  const ownFolder = await scratchFolder();
+  const out = (ds: string): string => join(ownFolder.path, `out/dt=${ds}`);
   return {
-    folder: scratch.path,
-    job: await reuseJob(scratch.path, base),
+    folder: ownFolder.path,
+    job: await reuseJob(ownFolder.path, base),
     out,
     async expectScores(ds) {
       expect(scoresById(await outputRows(out(ds)))).toEqual(scoresOf(ds));
     },
-    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => ownFolder[Symbol.asyncDispose](),
   };
 }
 
@@ -345,9 +345,9 @@ s3.describe("predictions in S3 and their reuse", () => {
     expect(await job.night(first, { ...reject, select })).toMatchObject({ rowsRejected: 5 });
     await job.prepare(first);
 
-    const again = await scoreHere(job.spec, { newRun: true, reuse: true });
+    const repeated = await scoreHere(job.spec, { newRun: true, reuse: true });
 
-    expect(again).toMatchObject({ rowsRejected: 0, rowsReused: rowCount - 5, rowsScored: rowCount });
+    expect(repeated).toMatchObject({ rowsRejected: 0, rowsReused: rowCount - 5, rowsScored: rowCount });
     await expectScores(scratch.path, bucket, first);
     expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
     await expectScores(scratch.path, bucket, second);

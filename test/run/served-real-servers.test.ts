@@ -137,18 +137,18 @@ async function onServer(
   work: (job: RealServer) => Promise<void>,
 ): Promise<void> {
   const fixture = fixtureNamed(name);
-  await using scratch = await scratchFolder();
+  await using ownFolder = await scratchFolder();
   await using signature = await onnxModel(fixture.model);
-  const folder = join(scratch.path, "server");
+  const folder = join(ownFolder.path, "server");
   await mkdir(folder);
   await using server = await start(folder, fixture.model, signature);
   const spec: RealServer["spec"] = (keys = {}, overrides = {}) =>
-    writeSpec(scratch.path, fixture, {
+    writeSpec(ownFolder.path, fixture, {
       commit_rows: 20,
       ...overrides,
       model: { path: undefined, server: { protocol: "v2", url: server.url, name: "m", ...keys } },
     });
-  await work({ fixture, server, spec, out: join(scratch.path, "out") });
+  await work({ fixture, server, spec, out: join(ownFolder.path, "out") });
 }
 
 async function killWhen(

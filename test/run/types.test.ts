@@ -321,12 +321,12 @@ describe("a struct with a map in it", () => {
     expect(await outputRows(job.out)).toEqual([{ id: 1n, s_in_b: 2, score: 1.5 }]);
   });
 
-  test.each(["s", "s.m", "s.in", "s.in.m"])("a struct with a map in it is refused as %s", async (column) => {
+  test.each(["s", "s.m", "s.in", "s.in.m"])("a struct with a map in it is refused as %s", async (name) => {
     const job = await smallJob(scratch.path, {
       model: echo,
       select,
       modelSpec: { inputs: { x: ["s.a"] } },
-      output: { columns: [column] },
+      output: { columns: [name] },
     });
 
     expect(await refusalOf(scoreHere(job.spec))).toMatch(

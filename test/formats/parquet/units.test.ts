@@ -209,17 +209,17 @@ async function countHere(query: string, options: string): Promise<number> {
   const path = join(folder.path, "a.parquet");
   await writeRows(path, query, options);
   const slice = (await wholeSlice(path)) as SliceRequest;
-  const reader = openParquetUnitReader();
+  const unitReader = openParquetUnitReader();
   let count = 0;
   try {
     for (const unit of parquetUnits(await readFooter({ path }), slice, { limits: plenty }) ?? []) {
-      for await (const { rowStart, rowEnd } of reader.read(unit, slice.projection)) {
+      for await (const { rowStart, rowEnd } of unitReader.read(unit, slice.projection)) {
         count += rowEnd - rowStart;
       }
     }
     return count;
   } finally {
-    reader.close();
+    unitReader.close();
   }
 }
 

@@ -478,8 +478,8 @@ test.each([
     code: "PLAN_CHANGED",
     said: `run ${successor} takes its place`,
   },
-])("a staged run that is $what is not published", ({ decision, code, said }) => {
-  expect(() => requireApproved(decision, runId)).toThrow(
+])("a staged run that is $what is not published", ({ decision: approval, code, said }) => {
+  expect(() => requireApproved(approval, runId)).toThrow(
     expect.objectContaining({ code, message: expect.stringContaining(said) }),
   );
 });

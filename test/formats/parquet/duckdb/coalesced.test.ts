@@ -163,13 +163,13 @@ async function copyIn(
   const path = join(folder, "a.parquet");
   await writeRows(path, "SELECT make_timestamp_ns(i) AS t FROM range(5000) r(i)");
   await makeNanosUtc(path);
-  const [footer, whole] = [await readFooter({ path }), await readFile(path)];
+  const [footer, wholeFile] = [await readFooter({ path }), await readFile(path)];
   await using tables = exactTables();
   const ranges = [{ start: 4, end: footer.pagesEnd }];
   const shard = { file: { path, name: "a" }, footer, columns: new Map([["t", "timestamp[ns]"]] as const), ranges };
   await before();
   const copied = await tables.use(shard, async () => await readFile(join(tables.folder, "1.spool")));
-  return { copied, whole, copies: tables.folder };
+  return { copied, whole: wholeFile, copies: tables.folder };
 }
 
 /** Lets the system read and write a half of what it is given. */
@@ -177,9 +177,9 @@ async function halve(): Promise<void> {
   await using handle = await open(import.meta.filename);
   const methods = Object.getPrototypeOf(handle) as Record<"read" | "write", (...given: unknown[]) => unknown>;
   for (const name of ["read", "write"] as const) {
-    const whole = methods[name];
+    const wholeFile = methods[name];
     vi.spyOn(methods, name).mockImplementation(function (this: unknown, bytes, offset, length, position) {
-      return whole.call(this, bytes, offset, Math.ceil(Number(length) / 2), position);
+      return wholeFile.call(this, bytes, offset, Math.ceil(Number(length) / 2), position);
     });
   }
 }
@@ -190,10 +190,10 @@ afterEach(() => {
 });
 
 test("a copy is whole where the system reads and writes a part of what it is given", async () => {
-  const { copied, whole } = await copyIn(scratch.path, halve);
+  const { copied, whole: wholeFile } = await copyIn(scratch.path, halve);
 
-  expect(copied.length).toBe(whole.length);
-  expect(copied.filter((byte, at) => byte !== whole[at]).length, "the one that says UTC").toBe(1);
+  expect(copied.length).toBe(wholeFile.length);
+  expect(copied.filter((byte, at) => byte !== wholeFile[at]).length, "the one that says UTC").toBe(1);
 });
 
 test("copies that a killed process left are removed, those of others stay", async () => {

@@ -207,32 +207,32 @@ test("a run over a shard whose lists begin inside a row ends when the spans befo
 });
 
 /** Counts where other bytes lie before and behind. */
-function count(runs: readonly number[], most: number, levels: number): { first: number; zeros: number } {
+function count(runs: readonly number[], most: number, levelsRead: number): { first: number; zeros: number } {
   const bytes = Uint8Array.from([255, 255, ...runs, 255, 255, 255, 255]);
-  return countLevels(bytes, { at: 2, end: 2 + runs.length, most }, levels);
+  return countLevels(bytes, { at: 2, end: 2 + runs.length, most }, levelsRead);
 }
 
 test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
   const random = randomOf(most);
   const width = Math.ceil(Math.log2(most + 1));
   for (let round = 0; round < 200; round += 1) {
-    const levels: number[] = [];
+    const levelsRead = [];
     const runs: number[] = [];
     for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
       const length = 1 + Math.floor(random() * 40);
       if (random() < 0.5) {
         const level = Math.floor(random() * (most + 1));
         runs.push(...repeatedRun(level, length, width));
-        levels.push(...Array.from({ length }, () => level));
+        levelsRead.push(...Array.from({ length }, () => level));
       } else {
         const size = left === 0 ? length : Math.ceil(length / 8) * 8;
         const some = Array.from({ length: size }, () => Math.floor(random() * (most + 1)));
         runs.push(...packedRun(some, width));
-        levels.push(...some);
+        levelsRead.push(...some);
       }
     }
-    const due = 1 + Math.floor(random() * levels.length); // what is behind them does not count
-    const expected = { first: levels[0], zeros: levels.slice(0, due).filter((level) => level === 0).length };
+    const due = 1 + Math.floor(random() * levelsRead.length); // what is behind them does not count
+    const expected = { first: levelsRead[0], zeros: levelsRead.slice(0, due).filter((level) => level === 0).length };
     expect(count(runs, most, due)).toEqual(expected);
   }
 });
