@@ -140,7 +140,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect([refused.code, refused.stderr]).toEqual([
         66,
         expect.stringMatching(
-          /^error: opening run \S+-r2: run \S+ is for a later date, and has published to scores\.predictions\n {2}hint: nothing was changed, \S+ included; .* with --allow-older\n$/m,
+          /^error: writing to scores\.predictions: run \S+ is for a later date than \S+-r2, and has published to this table\n {2}hint: the newer rows stay; .* with --allow-older\n$/m,
         ),
       ]);
       expect(await database.query("SELECT run_id FROM infer_batch.runs WHERE number > 1")).toEqual([]);
