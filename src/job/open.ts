@@ -192,13 +192,14 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
 function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
+  const spool = spoolOf(options, "rows", undefined);
   return openParquetSink({
     folder,
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
     failure: "DISK",
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
     otherRunFolders: {
@@ -209,7 +210,10 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
     },
-    close: () => Promise.resolve(),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+    },
+    spool,
     writer,
     warn,
   });
@@ -252,6 +256,7 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
       await spool[Symbol.asyncDispose]();
       objects[Symbol.dispose]();
     },
+    spool,
     writer,
     warn,
   });

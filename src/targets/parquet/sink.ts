@@ -59,6 +59,7 @@ import {
 } from "./parts.js";
 import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
 import type { KeyCounts } from "../../checks/rules/spec.js";
+import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
@@ -127,6 +128,8 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
+  /** Takes rows of spans that are not complete; DuckDB may write there. */
+  readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
   /** Warns the user of what needs no action. */
@@ -231,17 +234,14 @@ function runWriter(
   known: CommittedSpans,
   maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
-  const { compression } = tools;
-  const { store } = run;
+  const { compression, spool } = tools;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
     unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
-      const before = pieces.get(index) ?? [];
-      const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
-        await encodePiece(tools, rows, file);
-      });
-      pieces.set(index, [...before, { path, rows: rows.rowCount }]);
+      await spool.prepare();
+      const piece = await withSpoolErrors(spool, () => encodePiece(tools, rows, spool.newPath()));
+      pieces.set(index, [...(pieces.get(index) ?? []), piece]);
     },
     async commit(span: Span, output: SpanOutput) {
       const spilled = pieces.get(span.index) ?? [];
@@ -254,7 +254,7 @@ function runWriter(
       }
       pieces.delete(span.index);
       for (const { path } of spilled) {
-        await unlink(path).catch(() => undefined); // finishing the run removes what stays
+        await unlink(path).catch(() => undefined); // the spool's folder is removed when the target closes
       }
       return outcome;
     },
