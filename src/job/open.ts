@@ -1,4 +1,4 @@
-import { basename, isAbsolute, relative, resolve, sep } from "node:path";
+import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
@@ -220,12 +220,10 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
 }
 
 function onDisk(folder: string, plan: Plan): DiskPlan {
-  const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
+  const { runs, control, temporary, parts } = plannedLayout(folder, plan);
   return {
     folder,
     working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
-    folders: [basename(rejects)],
-    files: [basename(success), basename(manifest)],
     bytes: plan.input.rows * outputRowBytes(plan.contract),
     columns: outputColumns(plan.contract).length,
   };

@@ -11,7 +11,6 @@ import {
   createInPlace,
   openAnswers,
   openLedger,
-  profileToWrite,
   readDocument,
   refuseStopped,
 } from "./ledger.js";
@@ -45,7 +44,6 @@ import type { Compression } from "../../job/jobfile/output-spec.js";
 import { decisionDocument, readState } from "../../stores/ledger.js";
 import { checkFinished, keptOf } from "./manifest.js";
 import {
-  addParts,
   committedParts,
   type CommittedSpans,
   listParts,
@@ -159,7 +157,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
     rejects: () => readRejects(store, layout, known.parts),
     answers: () => journal,
     async refresh() {
-      addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
+      await readMore(run, known, (span) => !known.parts.has(span));
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
@@ -262,6 +260,15 @@ function runWriter(
   };
 }
 
+/** Adds the committed parts of the `wanted` spans to those that are known, and returns whether the run is finished. */
+async function readMore(run: RunFolder, known: CommittedSpans, wanted: (span: number) => boolean): Promise<boolean> {
+  const { finished, parts } = await committedParts(run, wanted);
+  for (const [span, part] of parts) {
+    known.parts.set(span, part);
+  }
+  return finished;
+}
+
 async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<SpanProfile> {
   const spans = spanCount(run.stored.plan);
   const texts =
@@ -283,9 +290,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
   await refuseForeign(store, layout);
 
   // Parts of other attempts are checked again: all that is published now must be whole now.
-  const now = await committedParts(run, (span) => !known.own.has(span));
-  addParts(known, now.parts);
-  if (now.finished) {
+  if (await readMore(run, known, (span) => !known.own.has(span))) {
     // Another attempt finished the run, and may have died before it cleared up.
     await flush(store, layout.folder);
     await clearRun(store, layout);
@@ -297,10 +302,10 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
   }
   const committed = await committedProfile(run, known);
   const { rejected } = rowsOf(known.parts);
-  const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
-  const profile = profileToWrite(layout, text, decision);
+  const profile = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
+  const baseline = decision?.asBaseline ?? true; // a run without a decision is part of what later runs are compared with
   try {
-    await publishRun(run, { parts: known.own, committed: known.parts, profile, attempt });
+    await publishRun(run, { parts: known.own, committed: known.parts, profile, baseline, attempt });
   } catch (error) {
     if (!(error instanceof JobError && error.code === "OUTPUT_DAMAGED")) {
       throw error;
