@@ -201,6 +201,15 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(stored === undefined ? undefined : (await sink.open(stored)).state.kind).toBe("published");
     });
 
+    test("a sink plans no run that one after it has overtaken", async () => {
+      await using world = await worldOf();
+      await using sink = await world.open();
+      const plan = planFor(sink.planTarget);
+      const { plan: later } = await sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) });
+      await expect(sink.create(plan)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      expect((await sink.find(plan.runId))?.plan.runId).toBe(later.runId);
+    });
+
     test("a sink commits and finishes nothing of a superseded run", async () => {
       await using world = await worldOf();
       await using one = await world.open();
