@@ -1,4 +1,4 @@
-import { basename, isAbsolute, relative, resolve, sep } from "node:path";
+import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
@@ -192,13 +192,14 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
 function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
+  const spool = spoolOf(options, "rows", undefined);
   return openParquetSink({
     folder,
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
     failure: "DISK",
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
     otherRunFolders: {
@@ -209,19 +210,20 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
     },
-    close: () => Promise.resolve(),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+    },
+    spool,
     writer,
     warn,
   });
 }
 
 function onDisk(folder: string, plan: Plan): DiskPlan {
-  const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
+  const { runs, control, temporary, parts } = plannedLayout(folder, plan);
   return {
     folder,
     working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
-    folders: [basename(rejects)],
-    files: [basename(success), basename(manifest)],
     bytes: plan.input.rows * outputRowBytes(plan.contract),
     columns: outputColumns(plan.contract).length,
   };
@@ -252,6 +254,7 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
       await spool[Symbol.asyncDispose]();
       objects[Symbol.dispose]();
     },
+    spool,
     writer,
     warn,
   });
