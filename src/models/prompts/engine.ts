@@ -12,7 +12,7 @@ import {
   type TokenCount,
 } from "../engine.js";
 import { type ModelServers, serversText } from "../served/server.js";
-import { type Asked, createBudget, openPromptClient } from "./client.js";
+import { type Asked, type ControlRequest, createBudget, openPromptClient } from "./client.js";
 import { addAnswer, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
   type AnswerColumn,
@@ -98,7 +98,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 
   /** A request of a few tokens, of no row. */
-  const controlRequest = (): ReturnType<Parameters<typeof openPromptClient>[2]> => {
+  const controlRequest = (): ControlRequest => {
     const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
     const small = { ...task, system: undefined, text: { texts: ["1"], columns: [] }, sampling, response: undefined };
     const asked = askPrompt(small, model, form, new Map());
