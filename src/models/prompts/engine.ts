@@ -147,7 +147,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     for (;;) {
       const before = form;
       const asked = askPrompt(task, model, before, values);
-      const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+      const key = number === 1 ? asked.sha256 : sha256Of(`${asked.sha256} ${number}`);
       const kept = answers.find(key);
       if (kept !== undefined) {
         reused += number === 1 ? 1 : 0;
@@ -292,10 +292,6 @@ function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
 /** Tokens as servers count them before they answer: a token has about four bytes, and the answer may be as long as allowed. */
 function likelyTokens({ prompt, completion }: TokenCount): number {
   return Math.ceil(prompt / bytesPerToken) + completion;
-}
-
-function sha256(text: string): string {
-  return sha256Of(text);
 }
 
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */

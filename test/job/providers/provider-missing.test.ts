@@ -1,5 +1,5 @@
 import { providerMissing } from "#src/job/providers.js";
-import { gpuParts } from "#src/models/devices/parts.js";
+import { gpuParts } from "#src/models/devices.js";
 import type { JobError } from "#src/base/errors.js";
 import { expect, test } from "vitest";
 import { type MachineFacts, goodMachine, lddText, libraries, machineOf } from "../../support/machine.js";
