@@ -24,13 +24,14 @@ import {
   libraryFolder,
   listGpus,
   packageFolder,
+  partsOf,
+  providersOn,
   thisMachine,
-} from "../../models/devices/machine.js";
+} from "../../models/devices.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { operatorsByProvider } from "../../models/onnx/operators.js";
 import type { Engine } from "../../models/engine.js";
 import { openModelFile } from "../../models/places/model-file.js";
-import { partsOf, providersOn } from "../../models/devices/parts.js";
 import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
 import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";
