@@ -22,6 +22,7 @@ import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js"
 import { challengerModel, challengerPlaces } from "./jobfile/model-spec.js";
 import { JobError } from "../base/errors.js";
 import { type MemoryBudget, memoryBudget } from "../base/memory-budget.js";
+import { awaitedLater } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
@@ -144,6 +145,13 @@ export async function openLoaded(
     decodeWorkers: { cores, startDecodeWorkers },
     ...models,
     ...sharedModels(spec.model, models),
+    openEngine(model, need) {
+      const opening = models.openEngine(model, need);
+      if (spec.output.parquet !== undefined && !("preview" in need)) {
+        void awaitedLater(import("../targets/parquet/part-file.js")); // while other threads open it; 30 ms of a small job
+      }
+      return opening;
+    },
     openSecondJob: secondJobOpener(spec, sinkOptions, modelOptions),
     async openRowJoiner(folders) {
       const { openRowJoin } = await import("./duckdb.js");
