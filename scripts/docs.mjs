@@ -37,7 +37,7 @@ function typeText(node) {
 const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
 
 /** @param needed whether each spec has this mapping @param around the class of the keys around it */
-function* rows(node, path, needed = true, around = undefined) {
+function* rows(node, path, needed = true, around) {
   for (const [key, child] of Object.entries(node.properties ?? {})) {
     const name = path === "" ? key : `${path}.${key}`;
     const required = (node.required ?? []).includes(key);
