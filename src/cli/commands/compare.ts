@@ -1,7 +1,7 @@
 import { attemptServices } from "../../job/attempt.js";
 import { openJob } from "../../job/job-context.js";
 import { requireModelPath } from "../../job/model-tools.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import type { JobOptions } from "../../job/reading.js";
 import {
   comparedFields,

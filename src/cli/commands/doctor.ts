@@ -11,7 +11,7 @@ import {
 import { machineError, usableCores } from "../../job/machine.js";
 import { requireModelPath } from "../../job/model-tools.js";
 import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../job/open-engine.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { type MissingProvider, probeProvider, providerMissing } from "../../job/providers.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
