@@ -10,10 +10,10 @@ import {
   type RunReport,
   type ServerReport,
   type SpendingReport,
-  rounded,
   serverFields,
   spendingFields,
 } from "./report.js";
+import { rounded } from "../base/shown-numbers.js";
 import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
 import type { ReadersView } from "../run/lifecycle/published-run.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";

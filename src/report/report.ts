@@ -2,11 +2,9 @@ import type { RecordedSpending } from "../run/lifecycle/recorded-run.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
 import type { RowsOfRun } from "../run/lifecycle/span-record.js";
 import type { ExitCode, JobError } from "../base/errors.js";
-import { count, withSeparators as showCount } from "../base/shown-numbers.js";
+import { count, rounded, showCost, showCount, showRate } from "../base/shown-numbers.js";
 import { comparisonFields } from "./agreement.js";
 import type { Stage } from "./stage-times.js";
-
-export { count, showCount };
 
 /** How a person scores a published or discarded run again. */
 export interface ScoreAgain {
@@ -213,11 +211,6 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   return { outcome, failed, warnings, compared_with: comparedWith, notes };
 }
 
-/** Rounds to three decimals: milliseconds, or thousandths of a share. */
-export function rounded(value: number | null): number | null {
-  return value === null ? null : Math.round(value * 1000) / 1000;
-}
-
 /** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
 export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
@@ -232,34 +225,6 @@ export function spentText({ answers, cost, ...tokens }: RecordedSpending): strin
   const cached = tokens.cached_tokens === 0 ? "" : ` (${showCount(tokens.cached_tokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
   return `${count(answers, "answer")}, ${showCount(tokens.prompt_tokens)} tokens in${cached}, ${showCount(tokens.completion_tokens)} out${money}`;
-}
-
-/** An amount of money: whole cents, or more digits where it is less than one. */
-export function showCost(cost: number): string {
-  return cost >= 0.1 || cost === 0 ? cost.toFixed(2) : String(Number(cost.toPrecision(2)));
-}
-
-/** A duration: "45 s", "12 min", "3 h 40 min". */
-export function showDuration(seconds: number): string {
-  if (seconds < 120) {
-    return `${Math.round(seconds)} s`;
-  }
-  const minutes = Math.round(seconds / 60);
-  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
-  return minutes < 120 ? `${minutes} min` : rest === 0 ? `${hours} h` : `${hours} h ${rest} min`;
-}
-
-/** A duration that may be short: "0.3 s", "45 s", "12 min". */
-export function showShortDuration(seconds: number): string {
-  return seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds);
-}
-
-/** A rate: "2.4 M rows/s". */
-export function showRate(rowsPerSecond: number): string {
-  if (rowsPerSecond >= 1e6) {
-    return `${(rowsPerSecond / 1e6).toFixed(2)} M rows/s`;
-  }
-  return rowsPerSecond >= 1e4 ? `${(rowsPerSecond / 1e3).toFixed(0)} k rows/s` : `${rowsPerSecond.toFixed(0)} rows/s`;
 }
 
 /** "6,177 rows, 2,676 rejected". */
@@ -398,7 +363,7 @@ export function serverFields({ requests, retries, mostInFlight, latencyMs, urls 
 }
 
 function latencyFields(latencyMs: Latency): object {
-  return Object.fromEntries(percentiles.map((name) => [name, tenths(latencyMs[name])]));
+  return Object.fromEntries(percentiles.map((name) => [name, rounded(latencyMs[name], 1)]));
 }
 
 /** The report for people: "1,204 requests, 3 of them retries, 16 in flight; 21 ms (p95 40 ms, p99 61 ms)". */
@@ -416,10 +381,6 @@ export function serverText({
 
 function ms(value: number | null): string {
   return value === null ? "–" : `${Math.round(value)} ms`;
-}
-
-function tenths(value: number | null): number | null {
-  return value === null ? null : Math.round(value * 10) / 10;
 }
 
 /** What an attempt, and its run, paid for. */
@@ -463,13 +424,8 @@ export function spentFields({
     prompt_tokens: promptTokens,
     cached_tokens: cachedTokens,
     completion_tokens: completionTokens,
-    cost: cost === null ? null : roundedCost(cost),
+    cost: rounded(cost, 6), // sums of floating-point numbers have more digits than prices
   };
-}
-
-/** Millionths of the currency: sums of floating-point numbers have more digits than prices. */
-function roundedCost(cost: number): number {
-  return Math.round(cost * 1e6) / 1e6;
 }
 
 /** What a run paid for, and how, for people. */

@@ -29,11 +29,10 @@ import {
   type RunReport,
   type ScoreAgain,
   type VerdictReport,
-  count,
   decidingTexts,
-  rounded,
   toScoreAgain,
 } from "../report/report.js";
+import { rounded, showCount, count } from "../base/shown-numbers.js";
 import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
@@ -44,7 +43,6 @@ import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
 import { reviewForReports, verdictOn } from "./judge.js";
 import { JobError, firstError, reworded } from "../base/errors.js";
-import { withSeparators } from "../base/shown-numbers.js";
 
 /* The end of a run: its verdict, its publication, and what an attempt reports of it. */
 
@@ -332,7 +330,7 @@ async function heldError(context: JobContext, run: RunSink, held: RunVerdict): P
 function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, { verdict }: RunVerdict): string {
   const [first] = shards;
   return first !== undefined && verdict.results.every(({ check, level }) => level !== "hold" || check === "rows")
-    ? `its input (${shards.length === 1 ? "the file" : `${withSeparators(shards.length)} files, such as`} ${first.uri})`
+    ? `its input (${shards.length === 1 ? "the file" : `${showCount(shards.length)} files, such as`} ${first.uri})`
     : `the statistics of its columns (${command(params, { verb: "stats" })})`;
 }
 

@@ -1,6 +1,5 @@
 import { outputTensors } from "../models/binding/contract.js";
 import {
-  costOf,
   type Engine,
   type EngineResponse,
   type LookAtPaid,
@@ -8,18 +7,13 @@ import {
   type Price,
   type Spending,
   type Spent,
+  costOf,
 } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
-import {
-  count,
-  type PaidReport,
-  showCount,
-  type SpendingReport,
-  spentFields,
-  type SpentReport,
-} from "../report/report.js";
+import { type PaidReport, type SpendingReport, type SpentReport, spentFields } from "../report/report.js";
+import { showCount, count } from "../base/shown-numbers.js";
 import type { JobContext } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
@@ -27,10 +21,10 @@ import type { RunSink } from "../targets/target.js";
 import { bestEffort, createEvent } from "../base/promises.js";
 import { JobError } from "../base/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
-import { blankRows, type Tensor } from "../columns/tensor.js";
+import { type Tensor, blankRows } from "../columns/tensor.js";
 import type { Source } from "../sources/source.js";
 import { rowsOf } from "./lifecycle/span-record.js";
-import { recordedSpending, recordSpending } from "./attempt.js";
+import { recordSpending, recordedSpending } from "./attempt.js";
 import type { RecordedSpending } from "./lifecycle/recorded-run.js";
 
 /** Rows that are asked before all others. */

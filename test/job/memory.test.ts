@@ -1,6 +1,7 @@
-import { expect, test } from "vitest";
 import { defaultMemory } from "#src/job/machine.js";
-import { mebibytes, memoryBudget, showBytes } from "#src/base/memory-budget.js";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
+import { showBytes } from "#src/base/shown-numbers.js";
+import { expect, test } from "vitest";
 
 const machine = mebibytes(64 * 1024);
 const manyCores = 10_000; // more than limit the budget here

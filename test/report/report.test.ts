@@ -1,5 +1,6 @@
+import { type RunReport, reportJson, reportText } from "#src/report/report.js";
+import { showRate, count } from "#src/base/shown-numbers.js";
 import { describe, expect, test } from "vitest";
-import { count, reportJson, reportText, type RunReport, showRate } from "#src/report/report.js";
 
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",

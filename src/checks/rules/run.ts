@@ -1,4 +1,4 @@
-import { count, percent, withSeparators } from "../../base/shown-numbers.js";
+import { count, percent, showCount } from "../../base/shown-numbers.js";
 import { apart, type Check, compared, levelOf, limitFor, nearness, type Result, sizeOf } from "../check.js";
 import { histogramOf } from "../profile/column.js";
 import type { ColumnProfiles, RunProfile } from "../profile/run-profile.js";
@@ -37,9 +37,9 @@ export const rowsCheck: Check = {
     return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
   },
   say({ numbers: { rows = 0, nearest = 0, filtered }, against }, { dateOf }) {
-    const left = filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+    const left = filtered === undefined ? "" : ` (${showCount(filtered)} filtered out by input.where)`;
     const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
-    return `${count(Number(rows), "row")}${left}; the nearest night had ${withSeparators(nearest)} (${dateOf(against ?? "")})${share}`;
+    return `${count(Number(rows), "row")}${left}; the nearest night had ${showCount(nearest)} (${dateOf(against ?? "")})${share}`;
   },
 };
 

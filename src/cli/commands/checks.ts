@@ -1,8 +1,8 @@
+import { count } from "../../base/shown-numbers.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { say } from "../../checks/checks.js";
-import { count } from "../../report/report.js";
 import { fitTable } from "../../report/table.js";
 import { type JudgedNights, judgeNights } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";

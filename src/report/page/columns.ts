@@ -1,3 +1,4 @@
+import { rangeText } from "../../base/shown-numbers.js";
 import { type Finding, type Level, roleOf } from "../../checks/check.js";
 import {
   areClasses,
@@ -250,14 +251,8 @@ export function middleOf(profile: ColumnProfile): string | undefined {
 export function usualMiddle(columns: readonly ColumnProfile[]): string | undefined {
   const medians = columns.flatMap((column) => quantileOf(column, 0.5) ?? []);
   if (medians.length > 0) {
-    return spanText(medians, showNumber);
+    return rangeText(medians, showNumber);
   }
   const names = new Set(columns.flatMap((column) => middleOf(column) ?? []));
   return names.size === 0 ? undefined : [...names].slice(0, 3).join(", ");
-}
-
-/** "3 to 5", or "3" where all are shown as the same. */
-export function spanText(values: readonly number[], show: (value: number) => string): string {
-  const [low, high] = [show(Math.min(...values)), show(Math.max(...values))];
-  return low === high ? low : `${low} to ${high}`;
 }

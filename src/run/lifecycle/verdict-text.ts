@@ -9,7 +9,7 @@ import {
   timesLimit,
 } from "../../checks/check.js";
 import { printable } from "../../base/texts.js";
-import { count, withSeparators } from "../../base/shown-numbers.js";
+import { count, showCount } from "../../base/shown-numbers.js";
 import { type RunVerdict, comparedFile } from "./lifecycle.js";
 import type { Plan } from "../plan/plan.js";
 import type { ChecksSpec } from "../../job/jobfile/checks-spec.js";
@@ -98,7 +98,7 @@ function movedText(all: readonly Finding[]): string {
 function modelText({ of, rows, modelSha256 }: NonNullable<Finding["cause"]>, file: string | undefined): string {
   const before = `the model of ${file ?? "the last run"} (${modelSha256.slice(0, 12)})`;
   return of === "model"
-    ? `; caused by the new model: ${before} predicts as usual for ${withSeparators(rows)} of these rows`
+    ? `; caused by the new model: ${before} predicts as usual for ${showCount(rows)} of these rows`
     : `; caused by the data: ${before} predicts otherwise than usual, too`;
 }
 
@@ -152,9 +152,9 @@ export function countsText(verdict: Verdict): string {
   ] as const;
   const texts = others.flatMap(([level, what]) => {
     const results = countResults(verdict, level);
-    return results === 0 ? [] : [`, ${withSeparators(results)} ${what}`];
+    return results === 0 ? [] : [`, ${showCount(results)} ${what}`];
   });
-  return `${withSeparators(passed)} ${passed === 1 ? "check" : "checks"} passed${texts.join("")}`;
+  return `${showCount(passed)} ${passed === 1 ? "check" : "checks"} passed${texts.join("")}`;
 }
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */
