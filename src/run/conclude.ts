@@ -22,7 +22,7 @@ import {
   warningsText,
 } from "./lifecycle/verdict-text.js";
 import { comparisonLines } from "../report/agreement.js";
-import { attemptJson, idleReport, reuseCostText } from "../report/attempt-record.js";
+import { attemptJson, reuseCostText, workOf } from "../report/attempt-record.js";
 import {
   type DecidingCommands,
   type DueCall,
@@ -33,7 +33,6 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { rounded, showCount, count } from "../base/shown-numbers.js";
-import { secondsByStage } from "../report/stage-times.js";
 import type { JobContext } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
@@ -101,28 +100,15 @@ function attemptReport(
   if (reuseCost !== undefined) {
     log.info(reuseCost);
   }
-  const { spansCommitted, ...counts } = record.counts;
-  const { engine } = record;
   return {
+    ...workOf(record),
     runId: plan.runId,
     ...end,
     rowsPlanned: plan.input.rows,
-    ...counts,
     rowsOfRun: rowsOf(spans),
     spansPlanned: spanCount(plan),
     spansCommitted: spans.size,
-    spansResumed: spans.size - spansCommitted,
-    inputWaitSeconds: record.inputWaitSeconds,
-    seconds: record.seconds,
-    batchSize: engine?.batchRows() ?? null,
-    provider: engine?.provider ?? null,
-    providersMissing: engine?.missing ?? [],
-    trees: engine?.trees() ?? null,
-    engineBusy: record.engineBusy,
-    server: engine?.server?.(),
-    spending: engine?.spending?.(),
-    stageSeconds: secondsByStage(record.stages),
-    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
+    spansResumed: spans.size - record.counts.spansCommitted,
     output: sink.target,
   };
 }
@@ -233,8 +219,9 @@ export function checkRejects({ spec }: JobContext, { plan, spans }: RunSink): vo
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
 }
 
-function unscored({ record, sink }: JobContext, { plan, spans }: RunSink): ReturnType<typeof idleReport> {
-  return idleReport(record, { plan, rowsOfRun: rowsOf(spans), output: sink.target });
+/** Reports an attempt that found all spans of a run committed, and scored none. */
+function unscored(context: JobContext, run: RunSink): RunReport {
+  return attemptReport(context, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */

@@ -152,12 +152,12 @@ describe("infer-batch compare", () => {
       "labels",
       expect.stringMatching(/^ {2}column +rows equal +PSI$/),
       expect.stringMatching(/^ {2}label {7}95\.08% {2}0\.\d+$/),
-      "labels that differ",
-      "  column  A  B  rows",
-      `  label   0  1   ${28 * copies}`,
       "vectors",
       expect.stringMatching(/^ {2}column +rows equal +lowest cosine +mean cosine +rows without cosine$/),
       expect.stringMatching(/^ {2}probabilities +[\d.]+% +0\.4251\d* +0\.97024\d* +0%$/),
+      "labels that differ",
+      "  column  A  B  rows",
+      `  label   0  1   ${28 * copies}`,
     ]);
     expect(shown.slice(9, 12)).toEqual([
       "rows that differ in label",

@@ -14,6 +14,7 @@ function logSize(run: RunProfile): number {
 /** Whether the number of rows is far from that of each earlier night. */
 export const rowsCheck: Check = {
   name: "rows",
+  mayBeSpec: ({ numbers: { filtered = 0 } }) => Number(filtered) > 0, // by input.where
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
@@ -52,6 +53,7 @@ function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
 /** Whether more rows are rejected than the limit, and than is usual. */
 export const rejectsCheck: Check = {
   name: "rejects",
+  isAbsolute: () => true,
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));

@@ -140,7 +140,7 @@ async function showModel(
 
 /** Both ends of a Parquet file; PARE if its footer is encrypted. One end is enough to tell what the file should be. */
 const parquetMagic = /^PAR[1E]/;
-/** The start of an Arrow file, or of a stream since Arrow 0.15. Older streams begin with their schema. */
+/** The start of an Arrow file, or of a stream since Arrow 0.15. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
 const shardName = /\.(parquet|pq|arrow|arrows|feather|ipc)$/i;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;

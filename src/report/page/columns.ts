@@ -1,3 +1,4 @@
+import { checkOf } from "../../checks/checks.js";
 import { rangeText } from "../../base/shown-numbers.js";
 import { type Finding, type Level, roleOf } from "../../checks/check.js";
 import {
@@ -75,11 +76,11 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
 function failingValues(results: readonly Finding[]): ReadonlySet<string> {
   const failed = results.filter(({ level }) => level !== "pass");
   return new Set(
-    failed.flatMap(({ check, numbers }) =>
-      check === "in"
-        ? Object.keys(numbers)
-        : [numbers["value"], numbers["gone"]].flatMap((name) => (name === undefined ? [] : [String(name)])),
-    ),
+    failed.flatMap((finding) => {
+      const { value, gone } = finding.numbers;
+      const named = [value, gone].flatMap((each) => (each === undefined ? [] : [String(each)]));
+      return checkOf(finding).valuesIn?.(finding) ?? named;
+    }),
   );
 }
 

@@ -1,4 +1,4 @@
-import { say } from "../../checks/checks.js";
+import { checkOf } from "../../checks/checks.js";
 import {
   type Finding,
   type Level,
@@ -66,22 +66,13 @@ function farthest(findings: readonly Finding[]): number {
   return Math.max(...findings.map(timesLimit));
 }
 
-/** Signs that say less than another one of the same column. */
-const implied: Readonly<Record<string, readonly string[]>> = {
-  constant: ["nulls", "shape", "class", "unseen"],
-  far: ["shape", "unseen"],
-  in: ["class"],
-  unseen: ["shape", "class"],
-  shape: ["class", "drift"],
-};
-
 function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Finding[]): string {
   const [{ column, cause } = {} as Finding] = group;
-  const names = new Set(group.map(({ check }) => check));
-  const own = group.filter(({ check }) => ![...names].some((name) => implied[name]?.includes(check)));
+  const implied = new Set(group.flatMap((finding) => checkOf(finding).implies ?? []));
+  const own = group.filter(({ check }) => !implied.has(check));
   const texts = own
     .slice(0, mostFindings)
-    .map((finding) => say(finding, { dateOf: (runId) => verdict.dates[runId] ?? runId }));
+    .map((finding) => checkOf(finding).say(finding, { dateOf: (runId) => verdict.dates[runId] ?? runId }));
   const more = own.length > mostFindings ? [`${own.length - mostFindings} more`] : [];
   const model = cause === undefined ? "" : modelText(cause, comparedFile(verdict));
   const moved = group.some(({ isFeature }) => isFeature === true) || column === null ? "" : movedText(all);
@@ -166,14 +157,9 @@ export function toCorrect({ modelChanged, results }: Verdict): string {
   const parts = [
     ...(isInput ? ["the input"] : []),
     ...(isModel || modelChanged ? ["the model"] : []),
-    ...(holding.some(mayBeSpec) ? ["the spec"] : []),
+    ...(holding.some((finding) => checkOf(finding).mayBeSpec?.(finding) === true) ? ["the spec"] : []),
   ];
   return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
-}
-
-/** Whether the spec may be wrong: a list of values, a range, a condition, or `input.where`, which left rows out. */
-function mayBeSpec({ check, numbers }: Finding): boolean {
-  return ["in", "range", "sql"].includes(check) || (check === "rows" && Number(numbers["filtered"] ?? 0) > 0);
 }
 
 /** Columns that are not compared, and why, a line each. */
