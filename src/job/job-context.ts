@@ -205,10 +205,10 @@ export function budgetOf({ engine: { memory } }: JobSpec, cores: number): Memory
 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
 function openDecoder(
-  { input: { format }, timezone }: JobSpec,
+  { input: { format, table }, timezone }: JobSpec,
   { threads, folders, memory }: { threads: number; folders: readonly string[]; memory: MemoryBudget },
 ): Decoder {
-  return decoderByFormat(format, {
+  return decoderByFormat(table === undefined ? format : "parquet", {
     async parquet() {
       const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
       return openParquetDecoder({ threads, folders, timezone, memory });

@@ -27,6 +27,7 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
       return {
         path: uri,
         name: uri,
+        partitions: new Map(),
         remote: undefined,
         check: async () => {},
         digest: async () => "",

@@ -32,6 +32,7 @@ function slowSource(
       return Promise.resolve({
         path: shard.uri,
         name: shard.uri,
+        partitions: new Map(),
         remote: {
           async fetch(ranges) {
             fetches += 1;

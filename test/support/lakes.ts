@@ -49,9 +49,9 @@ export async function rowsOfSnapshot({ columns, files }: LakeSnapshot): Promise<
   for (const file of files) {
     const removed = new Set(await file.removed());
     const stored = await query(`SELECT name, field_id FROM parquet_schema(${quoted(file.uri)})`);
-    const selected = columns.map(({ name, storedName, fieldId }) => {
+    const selected = columns.map(({ name, storedNames, fieldId }) => {
       const found = stored.find(({ name: other, field_id: id }) =>
-        fieldId === undefined || id === null ? other === storedName : Number(id) === fieldId,
+        fieldId === undefined || id === null ? storedNames.includes(String(other)) : Number(id) === fieldId,
       );
       return `${found === undefined ? constantOf(file, name) : `"${String(found["name"])}"`}::VARCHAR AS "${name}"`;
     });
