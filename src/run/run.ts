@@ -138,7 +138,8 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     requirePinned(stored.plan, plan.checks?.golden);
     const shardCount = count(plan.input.shards.length, "shard");
     const spans = `${count(spanCount(plan), "span")} of up to ${count(plan.commitRows, "row")}`;
-    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}, in ${spans}`);
+    const of = table === undefined ? "" : ` of table ${table.uri} at ${table.format} version ${table.version}`;
+    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}${of}, in ${spans}`);
     const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
     record.setRun(runFacts(run));
     return await recordingFailure(context, run, async () => {

@@ -1,56 +1,44 @@
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCommand } from "../support/cli.js";
-import { useFirstStores } from "../support/clouds.js";
+import { type CliResult, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { type LakeAnswer, rowText, sparkAnswers, sparkTables, tableOf } from "../support/lakes.js";
-import { writeModel } from "../support/onnx.js";
-import { outputRows } from "../support/output.js";
-import { upload } from "../support/s3-job.js";
+import { expectScored, type LakeAnswer, sparkAnswers, tableOf, writeLakeJob } from "../support/lakes.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { useS3 } from "../support/s3.js";
 
-/** A job that carries all columns of a table and scores its keys as themselves. */
-async function jobOf(table: string, at: string, columns: readonly string[], input: object = {}): Promise<string> {
-  await writeModel(join(scratch.path, "model.onnx"), {
-    inputs: [{ name: "x", dtype: "float64", shape: ["N", 1] }],
-    outputs: [{ name: "score", dtype: "float64", shape: ["N", 1] }],
-    nodes: [{ op: "Identity", from: ["x"], to: "score" }],
-  });
-  const spec = {
-    version: 1,
-    name: "lake",
-    input: { table, at, ...input },
-    model: { path: "model.onnx", inputs: { x: ["id"] } },
-    output: { columns, parquet: { path: "out" } },
-  };
-  const path = join(scratch.path, "job.yaml");
-  await writeFile(path, JSON.stringify(spec));
-  return path;
-}
+const cases = [...sparkAnswers()];
 
 function versionOf({ at }: LakeAnswer): string {
   return at === "latest" ? at : String(Object.values(at as object)[0]);
 }
 
-async function expectRows({ rows }: LakeAnswer, columns: readonly string[]): Promise<void> {
-  const scored = await outputRows(join(scratch.path, "out"));
-  const expected = rows.map((row) => rowText([...columns.map((name) => row[name]), row["id"]]));
-  const found = scored.map((row) => rowText([...columns.map((name) => row[name]), row["score"]]));
-  expect(found.toSorted()).toEqual(expected.toSorted());
+async function expectAnswer(columns: readonly string[], { rows }: LakeAnswer, ran: CliResult): Promise<void> {
+  expect(ran.stderr).not.toContain("error");
+  expect(ran.code).toBe(0);
+  await expectScored(scratch.path, rows, columns);
+  const told = JSON.parse(ran.stdout) as Record<"rows_scored" | "rows_filtered" | "rows_planned", number>;
+  expect(told.rows_scored).toBe(rows.length);
+  expect(told.rows_scored + told.rows_filtered).toBe(told.rows_planned);
 }
 
-const cases = [...sparkAnswers()];
-
-describe("tables that Spark wrote, on a disk:", () => {
-  test.each(cases)("%s is scored as Spark reads it", async (name, answer) => {
+describe("tables that Spark wrote are scored as Spark reads them, on a disk:", () => {
+  test.each(cases)("%s", async (name, answer) => {
     const columns = Object.keys(answer.rows[0] ?? {});
-    const spec = await jobOf(tableOf(name, answer), versionOf(answer), columns);
-    const { code, stderr, stdout } = await runCommand(["run", spec, "--json"]);
-    expect(stderr + stdout).not.toContain("error");
-    expect(code).toBe(0);
-    await expectRows(answer, columns);
-    const told = JSON.parse(stdout) as Record<string, number>;
-    expect(told["rows_scored"]).toBe(answer.rows.length);
-    expect((told["rows_scored"] ?? 0) + (told["rows_filtered"] ?? 0)).toBe(told["rows_planned"]);
+    const spec = await writeLakeJob(scratch.path, { table: tableOf(name, answer), at: versionOf(answer), columns });
+
+    await expectAnswer(columns, answer, await runCommand(["run", spec, "--json"]));
+  });
+});
+
+const s3 = useS3();
+
+s3.describe("and in S3:", () => {
+  test.each(cases)("%s", async (name, answer) => {
+    const bucket = await s3.server().createBucket();
+    await upload(bucket, tableOf(name, answer), "lake/table/");
+    const columns = Object.keys(answer.rows[0] ?? {});
+    const job = { table: `s3://${bucket.name}/lake/table/`, at: versionOf(answer), columns };
+    const spec = await writeLakeJob(scratch.path, { ...job, input: { spool: { path: "spool" } } });
+
+    await expectAnswer(columns, answer, await runInS3(["run", spec, "--json"], { port: s3.server().port }));
   });
 });
