@@ -25,7 +25,7 @@ const fence = [
   "test/targets/parquet/local/status-during-run.test.ts",
 ];
 const power = [
-  "test/targets/parquet/local/reviewed-power.test.ts",
+  "test/stores/disk.test.ts",
   "test/targets/parquet/local/lost-unsynced.test.ts",
   "test/targets/parquet/local/no-hard-links.test.ts",
 ];
