@@ -1,7 +1,7 @@
 import { access, constants, lstat, stat, statfs } from "node:fs/promises";
 import { nearestExisting } from "../base/spool.js";
-import { errnoOf, JobError } from "../base/errors.js";
-import { showBytes } from "../base/memory-budget.js";
+import { JobError, errnoOf } from "../base/errors.js";
+import { showBytes } from "../base/shown-numbers.js";
 import { atDisk, danglingLink, ifThere, refuseLinks } from "./disk.js";
 
 /** What a run would write into a folder. */
