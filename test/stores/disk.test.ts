@@ -122,7 +122,8 @@ async function faultsOf(step: Step, fault: Fault, luckAt: (at: number) => Luck):
     expect(await attempt()).toBeUndefined();
     return [...disk.calls];
   });
-  const ofKind = (call: string): boolean => (fault.kind === "short" ? call.startsWith("writeText ") : !readingCall.test(call));
+  const ofKind = (call: string): boolean =>
+    fault.kind === "short" ? call.startsWith("writeText ") : !readingCall.test(call);
   const faults: string[] = [];
   for (const [at, call] of [...calls.entries()].filter(([, text]) => ofKind(text))) {
     await onDisk(step, async (disk, attempt, found) => {
