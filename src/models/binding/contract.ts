@@ -254,8 +254,7 @@ export const lineageColumns = [
 export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies { name: string; type: ColumnType };
 
 export function withRowNumbers(rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>): OutputRows {
-  const column: FixedColumn = { kind: "fixed", elementsPerValue: 1, data: numbers(), valid: undefined };
-  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column }] };
+  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column: longs(numbers()) }] };
 }
 
 export interface Lineage {
@@ -271,15 +270,14 @@ export function withLineage(rows: OutputRows, { runId, modelSha256, scoredAtMs }
   const values = [
     sameText(runId, rowCount),
     sameText(modelSha256, rowCount),
-    {
-      kind: "fixed",
-      elementsPerValue: 1,
-      data: new BigInt64Array(rowCount).fill(scoredAt),
-      valid: undefined,
-    } satisfies FixedColumn,
+    longs(new BigInt64Array(rowCount).fill(scoredAt)),
   ] as const;
   const added = lineageColumns.map(({ name, type }, index) => ({ name, type, column: values[index] ?? values[0] }));
   return { ...rows, columns: [...rows.columns, ...added] };
+}
+
+function longs(data: BigInt64Array<ArrayBuffer>): FixedColumn {
+  return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
 }
 
 function sameText(text: string, rowCount: number): BytesColumn {
