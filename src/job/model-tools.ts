@@ -23,7 +23,7 @@ import { sha256Of } from "../base/sha256.js";
 import { z } from "../base/zod.js";
 import { componentVersions } from "./attempt.js";
 import { type EngineOptions, openEngine } from "./open-engine.js";
-import { type ModelOptions, openCache, resolveModel } from "./open.js";
+import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
 
