@@ -132,8 +132,8 @@ export interface Part {
 
 /** Describes the missing parts for an error; undefined if none is missing. */
 export function missingText(parts: readonly Part[]): string | undefined {
-  const missing = parts.filter(({ state }) => state === "missing");
-  return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
+  const absent = parts.filter(({ state }) => state === "missing");
+  return absent.length === 0 ? undefined : absent.map(({ name, found }) => `${name}: ${found}`).join("; ");
 }
 
 interface Gpu {

@@ -116,7 +116,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   attribute[6] = graph;
   attribute[11] = graph;
   const constant: Fields = { ...tensor, 8: text((name) => constants.add(name)) };
-  const outermost: Fields = { ...graph, 5: constant, 11: value(inputs), 12: value(outputs) };
+  const outermost: Fields = { ...graph, 5: constant, 11: namedType(inputs), 12: namedType(outputs) };
   walk(new BinaryReader(bytes), bytes.length, {
     1: integer((version) => (scalars.irVersion = version)),
     2: textOf("producerName"),
@@ -158,7 +158,7 @@ export function traitsOf({ producerName, externalData, metadataProps, outputs, o
 }
 
 /** A ValueInfoProto. */
-function value(into: NamedType[]): Leaf {
+function namedType(into: NamedType[]): Leaf {
   return message((reader, end) => {
     const found = { name: "", type: "unknown" };
     walk(reader, end, { 1: text((name) => (found.name = name)), 2: typeField((type) => (found.type = type), 0) });

@@ -646,20 +646,19 @@ export class UnknownModel extends BrokenTransfer {
 
 /** What a refusal means that says nothing of the request itself. @throws what ends the request, or has it sent again */
 function refuse(turn: Turn, found: RefusalKind, refusal: Refusal, doing: string): never {
-  switch (found.kind) {
-    case "fault":
-      throw new ServerFault(found.message);
-    case "overloaded": {
-      const { message, retryAfterMs, isRate } = found;
-      if (isRate && hasRoom(refusal.headers)) {
-        throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
-      }
-      turn.pause(message, retryAfterMs);
-      throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
-    }
-    default:
-      throw refusalOf(turn.server, doing, refusal);
+  const { message } = found;
+  if (found.kind === "fault") {
+    throw new ServerFault(message);
   }
+  if (found.kind !== "overloaded") {
+    throw refusalOf(turn.server, doing, refusal);
+  }
+  const { retryAfterMs, isRate } = found;
+  if (isRate && hasRoom(refusal.headers)) {
+    throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
+  }
+  turn.pause(message, retryAfterMs);
+  throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
 }
 
 /** Errors of a connection that was never made. */
