@@ -147,9 +147,8 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
 const dynamicQuantizers = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
 
 /** What is known of a model from its file, apart from its inputs and outputs. */
-export function traitsOf({ producerName, externalData, metadataProps, outputs, operators }: OnnxProto): ModelTraits {
+export function traitsOf({ externalData, metadataProps, outputs, operators }: OnnxProto): ModelTraits {
   return {
-    producer: producerName,
     otherOutputs: outputs.filter(({ type }) => !type.startsWith("tensor(")),
     hasTrees: externalData.length === 0 && [...operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
