@@ -31,9 +31,7 @@ interface ReuseBinding {
  * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
  * carried columns as they are.
  */
-export interface Projection extends Pick<Contract, "passthrough" | "expressions" | "cast" | "missing"> {
-  readonly inputs: readonly InputBinding[];
-}
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
 
 /** The part of a contract that decides how numbers become elements of a tensor. */
 export type CastRules = Pick<Contract, "cast" | "missing">;

@@ -885,18 +885,10 @@ function createCollector(mostBytes: number) {
       }
       pieces.push(piece);
     },
+    /** A view that is no Buffer, whose `slice` would not copy. */
     collected(): Uint8Array<ArrayBuffer> {
-      const [first] = pieces;
-      if (pieces.length === 1 && first?.constructor === Uint8Array) {
-        return first as Uint8Array<ArrayBuffer>;
-      }
-      const bytes = new Uint8Array(size);
-      let at = 0;
-      for (const piece of pieces) {
-        bytes.set(piece, at);
-        at += piece.length;
-      }
-      return bytes;
+      const { buffer, byteOffset, length } = pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces);
+      return new Uint8Array(buffer as ArrayBuffer, byteOffset, length);
     },
   };
 }
