@@ -49,31 +49,29 @@ describe("comparing the listing with the plan", () => {
   });
 });
 
-describe("reuseShards", () => {
-  const plan = planOf([5, 0, 5], 4);
-  const copies = plan.input.shards.map((shard) => ({ ...shard }));
+const plan = planOf([5, 0, 5], 4);
+const copies = plan.input.shards.map((shard) => ({ ...shard }));
 
-  test("reuseShards replaces a plan's shards with equal ones", () => {
-    const taken = reuseShards(plan, copies);
-    expect(taken.input.shards).toBe(copies);
-    expect(taken).toEqual(plan);
-  });
+test("reuseShards replaces a plan's shards with equal ones", () => {
+  const taken = reuseShards(plan, copies);
+  expect(taken.input.shards).toBe(copies);
+  expect(taken).toEqual(plan);
+});
 
-  test.for<[string, Partial<PlannedShard>]>([
-    ["uri", { uri: "other" }],
-    ["size", { sizeBytes: 77 }],
-    ["fingerprint", { fingerprint: "mtime:77" }],
-    ["rows", { rows: 77 }],
-    ["sha256", { sha256: "77" }],
-  ])("reuseShards keeps a plan's shards when one differs in its %s", ([, other]) => {
-    const changed = copies.map((shard, index) => (index === 1 ? { ...shard, ...other } : shard));
-    expect(reuseShards(plan, changed)).toBe(plan);
-  });
+test.for<[string, Partial<PlannedShard>]>([
+  ["uri", { uri: "other" }],
+  ["size", { sizeBytes: 77 }],
+  ["fingerprint", { fingerprint: "mtime:77" }],
+  ["rows", { rows: 77 }],
+  ["sha256", { sha256: "77" }],
+])("reuseShards keeps a plan's shards when one differs in its %s", ([, other]) => {
+  const changed = copies.map((shard, index) => (index === 1 ? { ...shard, ...other } : shard));
+  expect(reuseShards(plan, changed)).toBe(plan);
+});
 
-  test("reuseShards keeps a plan's shards when there are more or fewer", () => {
-    expect(reuseShards(plan, copies.slice(1))).toBe(plan);
-    expect(reuseShards(plan, [...copies, ...copies])).toBe(plan);
-  });
+test("reuseShards keeps a plan's shards when there are more or fewer", () => {
+  expect(reuseShards(plan, copies.slice(1))).toBe(plan);
+  expect(reuseShards(plan, [...copies, ...copies])).toBe(plan);
 });
 
 describe("comparing the spec with the plan", () => {
@@ -81,17 +79,17 @@ describe("comparing the spec with the plan", () => {
     .replace("model:", "model:\n  inputs: { features: [a, b] }\n  outputs: { score: p }")
     .replace("output:", "output:\n  columns: [id]");
   const spec = load(text);
-  const plan = { ...planOf([5], 4), request: bindingRequest(spec) };
-  const from = (uri: string): typeof plan => ({ ...plan, model: { ...plan.model, uri } });
+  const changedPlan = { ...planOf([5], 4), request: bindingRequest(spec) };
+  const from = (uri: string): typeof changedPlan => ({ ...changedPlan, model: { ...changedPlan.model, uri } });
   const to = (path: string): typeof spec => ({ ...spec, model: { ...spec.model, path } });
 
   test("compareSpec finds no difference in an equal spec", () => {
-    expect(compareSpec(plan, spec)).toEqual([]);
+    expect(compareSpec(changedPlan, spec)).toEqual([]);
   });
 
   test("compareSpec ignores keys that belong to an attempt", () => {
     const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
-    expect(compareSpec(plan, other)).toEqual([]);
+    expect(compareSpec(changedPlan, other)).toEqual([]);
   });
 
   test("compareSpec compares a URI of a model as it is written, and leaves files to their digest", () => {
@@ -110,7 +108,7 @@ describe("comparing the spec with the plan", () => {
         .replace("score: p", "score: q")
         .replace("[id]", "[id, day]"),
     );
-    expect(compareSpec(plan, other)).toMatchInlineSnapshot(`
+    expect(compareSpec(changedPlan, other)).toMatchInlineSnapshot(`
       [
         "timezone is "Asia/Tokyo", planned "UTC"",
         "model.inputs is {"features":["b","a"]}, planned {"features":["a","b"]}",
@@ -121,39 +119,35 @@ describe("comparing the spec with the plan", () => {
   });
 
   test("compareSpec tells a default from the same value written out", () => {
-    expect(compareSpec({ ...plan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
+    expect(compareSpec({ ...changedPlan, request: bindingRequest(load(minimalSpec)) }, spec)).toHaveLength(3);
   });
 });
 
-describe("checks in the spec of a planned run", () => {
-  const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
-  const checked = { ...unchecked, staged: true, checks: { baseline: [] } };
+const unchecked = { ...planOf([5], 4), request: bindingRequest(load(minimalSpec)) };
+const checked = { ...unchecked, staged: true, checks: { baseline: [] } };
 
-  test("compareSpec finds checks that were added to or removed from a spec", () => {
-    expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual([
-      'checks is "present", planned "absent"',
-    ]);
-    expect(compareSpec(checked, load(minimalSpec))).toEqual(['checks is "absent", planned "present"']);
-  });
+test("compareSpec finds checks that were added to or removed from a spec", () => {
+  expect(compareSpec(unchecked, load(`${minimalSpec}checks: {}\n`))).toEqual(['checks is "present", planned "absent"']);
+  expect(compareSpec(checked, load(minimalSpec))).toEqual(['checks is "absent", planned "present"']);
+});
 
-  test.each(["{}", "{ on_fail: warn }", "{ rejects: 50% }"])(
-    "checks in the spec of a planned run do not differ where thresholds or on_fail change: %s",
-    (checks) => {
-      expect(compareSpec(checked, load(`${minimalSpec}checks: ${checks}\n`))).toEqual([]);
-    },
-  );
+test.each(["{}", "{ on_fail: warn }", "{ rejects: 50% }"])(
+  "checks in the spec of a planned run do not differ where thresholds or on_fail change: %s",
+  (checks) => {
+    expect(compareSpec(checked, load(`${minimalSpec}checks: ${checks}\n`))).toEqual([]);
+  },
+);
 
-  test("checks of a planned run differ if golden rows, slices or conditions of checks.sql differ", () => {
-    const golden = { uri: "golden.parquet", sha256: "ab".repeat(32) };
-    const pinned = { ...checked, checks: { ...checked.checks, golden, slices: ["k"], sql: { most: "count(*) > 1" } } };
-    const same = "{ golden: { path: golden.parquet, atol: 1 }, slices: [k], sql: { most: count(*) > 1 } }";
-    expect(compareSpec(pinned, load(`${minimalSpec}checks: ${same}\n`))).toEqual([]);
-    expect(compareSpec(pinned, load(`${minimalSpec}checks: { sql: { most: count(*) > 2 } }\n`))).toEqual([
-      'checks.golden.path is null, planned "golden.parquet"',
-      'checks.slices is null, planned ["k"]',
-      'checks.sql is {"most":"count(*) > 2"}, planned {"most":"count(*) > 1"}',
-    ]);
-  });
+test("checks of a planned run differ if golden rows, slices or conditions of checks.sql differ", () => {
+  const golden = { uri: "golden.parquet", sha256: "ab".repeat(32) };
+  const pinned = { ...checked, checks: { ...checked.checks, golden, slices: ["k"], sql: { most: "count(*) > 1" } } };
+  const same = "{ golden: { path: golden.parquet, atol: 1 }, slices: [k], sql: { most: count(*) > 1 } }";
+  expect(compareSpec(pinned, load(`${minimalSpec}checks: ${same}\n`))).toEqual([]);
+  expect(compareSpec(pinned, load(`${minimalSpec}checks: { sql: { most: count(*) > 2 } }\n`))).toEqual([
+    'checks.golden.path is null, planned "golden.parquet"',
+    'checks.slices is null, planned ["k"]',
+    'checks.sql is {"most":"count(*) > 2"}, planned {"most":"count(*) > 1"}',
+  ]);
 });
 
 const planned = { uri: "in/a.parquet", sizeBytes: 3310, fingerprint: "mtime:1763805600123456789" };
@@ -178,38 +172,36 @@ test("restoreHint asks for the time of a file on disk", () => {
   expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
 });
 
-describe("touchHint", () => {
-  const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
+const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
 
-  test("touchHint names the planned time, and the digest when there is one", () => {
-    expect(touchHint(planned, now, "../in/a.parquet")).toBe(
-      "if its content has not changed, set its planned time again: touch -c -d 2025-11-22T10:00:00.123456789Z ../in/a.parquet",
-    );
-    expect(touchHint({ ...planned, sha256: "0123456789abcdef" }, now, "a")).toContain(
-      "if `sha256sum` still prints 0123456789ab…, set",
-    );
-    expect(touchHint(planned, now, "/in/a b$(x).parquet")).toMatch(/Z '\/in\/a b\$\(x\)\.parquet'$/);
-  });
+test("touchHint names the planned time, and the digest when there is one", () => {
+  expect(touchHint(planned, now, "../in/a.parquet")).toBe(
+    "if its content has not changed, set its planned time again: touch -c -d 2025-11-22T10:00:00.123456789Z ../in/a.parquet",
+  );
+  expect(touchHint({ ...planned, sha256: "0123456789abcdef" }, now, "a")).toContain(
+    "if `sha256sum` still prints 0123456789ab…, set",
+  );
+  expect(touchHint(planned, now, "/in/a b$(x).parquet")).toMatch(/Z '\/in\/a b\$\(x\)\.parquet'$/);
+});
 
-  test("touchHint has no command when the size differs, or in a store", () => {
-    expect(touchHint(planned, { ...planned, sizeBytes: 1 }, "a")).toBeUndefined();
-    const inStore = { ...planned, fingerprint: "etag:a" };
-    expect(touchHint(inStore, { ...planned, fingerprint: "etag:b" }, "a")).toBeUndefined();
-  });
+test("touchHint has no command when the size differs, or in a store", () => {
+  expect(touchHint(planned, { ...planned, sizeBytes: 1 }, "a")).toBeUndefined();
+  const inStore = { ...planned, fingerprint: "etag:a" };
+  expect(touchHint(inStore, { ...planned, fingerprint: "etag:b" }, "a")).toBeUndefined();
+});
 
-  test("touchHint has a command that restores a file's time to the nanosecond", async () => {
-    const uri = join(scratch.path, "a.parquet");
-    const pin = (): typeof planned => ({
-      uri,
-      sizeBytes: 0,
-      fingerprint: `mtime:${statSync(uri, { bigint: true }).mtimeNs}`,
-    });
-    writeFileSync(uri, "");
-    const before = pin();
-    utimesSync(uri, 1, 1_700_000_000);
-    const [, command = ""] = /(touch -c -d .*)$/.exec(touchHint(before, pin(), uri) ?? "") ?? [];
-    expect(pinDifference(before, pin())).toContain("but was modified 2023-11-14T22:13:20Z");
-    execFileSync("sh", ["-c", command]);
-    expect(pinDifference(before, pin())).toBeUndefined();
+test("touchHint has a command that restores a file's time to the nanosecond", async () => {
+  const uri = join(scratch.path, "a.parquet");
+  const pin = (): typeof planned => ({
+    uri,
+    sizeBytes: 0,
+    fingerprint: `mtime:${statSync(uri, { bigint: true }).mtimeNs}`,
   });
+  writeFileSync(uri, "");
+  const before = pin();
+  utimesSync(uri, 1, 1_700_000_000);
+  const [, command = ""] = /(touch -c -d .*)$/.exec(touchHint(before, pin(), uri) ?? "") ?? [];
+  expect(pinDifference(before, pin())).toContain("but was modified 2023-11-14T22:13:20Z");
+  execFileSync("sh", ["-c", command]);
+  expect(pinDifference(before, pin())).toBeUndefined();
 });
