@@ -44,20 +44,13 @@ const noisy = (rows: number, batch: number): number => cached(rows) * (batch % 3
 /** Each call takes 300 ms, with any number of rows. */
 const slow = (rows: number): number => 300 + rows / 100;
 
-test("a batch size of auto grows as long as larger batches take less time for each row", () => {
-  expect(scored(linear).settled).toBe(16_384);
-});
-
-test("a batch size of auto shrinks as long as smaller batches take less time for each row", () => {
-  expect(scored(cached).settled).toBe(256);
-});
-
-test("a batch size of auto stays if neither neighbour is better", () => {
-  expect(scored(peak).settled).toBe(4096);
-});
-
-test("a batch size of auto ignores delayed batches", () => {
-  expect(scored(noisy).settled).toBe(256);
+test.each([
+  ["grows as long as larger batches take less time for each row", linear, 16_384],
+  ["shrinks as long as smaller batches take less time for each row", cached, 256],
+  ["stays if neither neighbour is better", peak, 4096],
+  ["ignores delayed batches", noisy, 256],
+] as const)("a batch size of auto %s", (_, msOf, rows) => {
+  expect(scored(msOf).settled).toBe(rows);
 });
 
 test("a batch size of auto never leaves a stop waiting for a long batch", () => {

@@ -129,13 +129,6 @@ test("the rows of a span come out in order, however they were divided and in any
   );
 });
 
-test("the rows of a span are cut from the middle of a record batch", () => {
-  const rows = open();
-  rows.carry(carried(95, 120), { from: 5, to: 17, row: 100 });
-  rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
-  expectWholeSpan(rows);
-});
-
 test("the rows of a span keep the NULLs of carried columns, also when only one piece had any", () => {
   const rows = open();
   rows.carry(carried(100, 104), { from: 0, to: 4, row: 100 });
@@ -290,18 +283,6 @@ test("a rejected row is left out of every column, with any other faults", () => 
     kept,
   ]);
   expect([...(columns[0]?.column.valid ?? [])]).toEqual(kept.map((row) => (row === 105 ? 0 : 1)));
-});
-
-test("all rows of a span may be rejected", () => {
-  const rows = open();
-  rows.carry(carried(100, 112), { from: 0, to: 12, row: 100 });
-  rows.predict(predictions(100, 112), { rowStart: 100, rowCount: 12, packedRows: 12 });
-  wholeSpan.forEach((row) => {
-    rows.reject(row);
-  });
-  const { rowCount, columns } = rows.finish(12);
-  expect(rowCount).toBe(0);
-  expect(columns.map(({ column }) => (column as FixedColumn).data.length)).toEqual([0, 0, 0, 0]);
 });
 
 test("a rejected row must still be carried and predicted", () => {

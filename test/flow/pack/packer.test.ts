@@ -74,22 +74,6 @@ function packAll(
 
 const pieces = fc.array(fc.integer({ min: 0, max: 9 }), { maxLength: 12 });
 
-test("the batches do not depend on how the rows were divided into record batches", () => {
-  fc.assert(
-    fc.property(
-      fc.nat(40),
-      fc.integer({ min: 1, max: 12 }),
-      pieces,
-      fc.nat(1000),
-      (count, batchRows, cuts, firstRow) => {
-        const rows = rowsOf(count);
-        const inOnePiece = packAll(packerOf(batchRows), rows, [], firstRow);
-        expect(packAll(packerOf(batchRows), rows, cuts, firstRow)).toEqual(inOnePiece);
-      },
-    ),
-  );
-});
-
 test("the batches hold every row once, in order, under the run's number", () => {
   fc.assert(
     fc.property(
@@ -125,11 +109,6 @@ test("the batches of a fixed size are padded with zeros, also where a used buffe
       expect(batches.reduce((sum, { rowCount }) => sum + rowCount, 0)).toBe(count);
     }),
   );
-});
-
-test("the batches have the model's fixed size instead of the requested one", () => {
-  expect(packAll(packerOf(4096, 4), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([4, 4]);
-  expect(packAll(packerOf(4096), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([8]);
 });
 
 test("the batches may have different sizes", () => {

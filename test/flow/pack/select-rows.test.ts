@@ -54,46 +54,11 @@ const batch = matrixBatch([
   [null, 8],
 ]);
 
-test.each([
-  ["none", states(dropped, dropped, dropped, dropped), []],
-  ["the first", states(kept, dropped, dropped, dropped), [[1, 2]]],
-  ["the last", states(dropped, dropped, dropped, kept), [[null, 8]]],
-  [
-    "the middle",
-    states(dropped, kept, kept, dropped),
-    [
-      [3, null],
-      [5, 6],
-    ],
-  ],
-  [
-    "every other",
-    states(kept, dropped, kept, dropped),
-    [
-      [1, 2],
-      [5, 6],
-    ],
-  ],
-])("the rows that stay may be %s", (_what, given, expected) => {
-  const found = selectRows(batch, given, nothing);
-  expect(found.rowCount).toBe(expected.length);
-  expect(found.inputs.map((input) => inputRows(input, found.rowCount))).toEqual([expected]);
-  expect(found.selection?.readCount).toBe(4);
-  expect([...(found.selection?.indices ?? [])]).toEqual(
-    [...given].flatMap((state, place) => (state === dropped ? [] : [place])),
-  );
-});
-
 test("if all rows stay, nothing is copied and they are counted", () => {
   const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
   expect(found.inputs[0]).toBe(batch.inputs[0]);
   expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
   expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
-});
-
-test("a batch without rows has no rows that stay", () => {
-  const found = selectRows({ rowCount: 0, inputs: [], carried: [] }, states(), nothing);
-  expect(found).toMatchObject({ rowCount: 0, selection: { readCount: 0, failed: [] } });
 });
 
 test("a row that stays says where an expression failed by the number of the expression, not by its place", () => {

@@ -2,52 +2,12 @@ import { execFileSync } from "node:child_process";
 import { statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import {
-  compareListing,
-  compareSpec,
-  pinDifference,
-  restoreHint,
-  reuseShards,
-  touchHint,
-} from "#src/run/plan/compare.js";
+import { compareSpec, pinDifference, reuseShards, touchHint } from "#src/run/plan/compare.js";
 import { bindingRequest } from "#src/run/plan/make-plan.js";
 import type { PlannedShard } from "#src/run/plan/plan.js";
 import { scratch } from "../../support/job.js";
 import { planOf } from "../../support/plans.js";
 import { load, minimalSpec } from "../../support/spec.js";
-
-describe("comparing the listing with the plan", () => {
-  const plan = planOf([5, 0, 5], 4);
-  const { shards } = plan.input;
-  const [first, second, third] = shards;
-
-  test("compareListing finds no change in an equal listing, in any order", () => {
-    expect(compareListing(plan, shards.toReversed())).toEqual({ added: [], missing: [], changed: [] });
-  });
-
-  test("compareListing finds shards that were added, are missing or have changed", () => {
-    const listed = [
-      { uri: "s0", sizeBytes: 1, fingerprint: "mtime:0" },
-      { uri: "new", sizeBytes: 1, fingerprint: "mtime:9" },
-      ...shards.slice(2),
-    ];
-    expect(compareListing(plan, listed)).toEqual({ added: ["new"], missing: [second], changed: [first] });
-  });
-
-  test("compareListing reports a file of the same size with another time as changed", () => {
-    const listed = shards.map((shard) => (shard === third ? { ...shard, fingerprint: "mtime:77" } : shard));
-    expect(compareListing(plan, listed)).toEqual({ added: [], missing: [], changed: [third] });
-  });
-
-  test("compareListing reports a file of the same time with another size as changed", () => {
-    const listed = shards.map((shard) => (shard === third ? { ...shard, sizeBytes: 1 } : shard));
-    expect(compareListing(plan, listed).changed).toEqual([third]);
-  });
-
-  test("compareListing reports all shards as missing from an empty listing", () => {
-    expect(compareListing(plan, [])).toEqual({ added: [], missing: shards, changed: [] });
-  });
-});
 
 const plan = planOf([5, 0, 5], 4);
 const copies = plan.input.shards.map((shard) => ({ ...shard }));
@@ -82,15 +42,6 @@ describe("comparing the spec with the plan", () => {
   const changedPlan = { ...planOf([5], 4), request: bindingRequest(spec) };
   const from = (uri: string): typeof changedPlan => ({ ...changedPlan, model: { ...changedPlan.model, uri } });
   const to = (path: string): typeof spec => ({ ...spec, model: { ...spec.model, path } });
-
-  test("compareSpec finds no difference in an equal spec", () => {
-    expect(compareSpec(changedPlan, spec)).toEqual([]);
-  });
-
-  test("compareSpec ignores keys that belong to an attempt", () => {
-    const other = load(`${text}engine: { batch_size: 5, threads: 1 }\ncommit_rows: 99\nparams: { x: y }\n`);
-    expect(compareSpec(changedPlan, other)).toEqual([]);
-  });
 
   test("compareSpec compares a URI of a model as it is written, and leaves files to their digest", () => {
     expect(compareSpec(from("models/a.onnx"), to("models/b.onnx"))).toEqual([]);
@@ -165,11 +116,6 @@ test.each([
   ],
 ])("pinDifference describes a shard that is now %j", (now, difference) => {
   expect(pinDifference(planned, now)).toBe(difference);
-});
-
-test("restoreHint asks for the time of a file on disk", () => {
-  expect(restoreHint(planned)).toBe("restore the planned file with its modification time (cp -p), and run again");
-  expect(restoreHint({ ...planned, fingerprint: "etag:a" })).toBe("restore what was planned and run again");
 });
 
 const now = { ...planned, fingerprint: "mtime:1763805601000000000" };
