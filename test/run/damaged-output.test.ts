@@ -120,18 +120,6 @@ test("an unfinished run is refused when its plan is damaged", async () => {
   await expectEnd(runSpec(job.spec), 66, "plan.json: it is damaged, or of another version");
 });
 
-test.each([
-  { what: "is cut short", damage: (part: string) => truncate(part, 400) },
-  { what: "is gone", damage: (part: string) => rm(part) },
-])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
-  const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-  await scoreHere(job.spec);
-  const part = await partOf(job, 3);
-  await damage(part);
-
-  await expectEnd(runSpec(job.spec), 66, part);
-});
-
 describe("a finished run with checks", () => {
   const date = "2026-11-21";
 

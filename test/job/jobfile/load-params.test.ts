@@ -40,12 +40,6 @@ describe("params", () => {
     expect(load(withParams("  today: 2020-01-01\n", "${today}")).input.path).toEqual(["2020-01-01"]);
   });
 
-  test("params that name a later param are refused", () => {
-    expect(specRefusal(withParams("  a: ${b}\n  b: x\n"))).toMatch(
-      /^64 SPEC_INVALID\nreading job\.yaml:11:6: params\.a: /,
-    );
-  });
-
   test("the error for params that name a later param says that order matters", () => {
     const said = specRefusal(withParams("  a: ${b}\n  b: x\n"));
     expect(said).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:11:6: params\.a: /);
@@ -163,24 +157,11 @@ test("a literal ${…} is written $${…}", () => {
   expect(path("a/$${b}/$$/$")).toEqual(["a/${b}/$$/$"]);
 });
 
-test("${…} with a name that is not set is refused", () => {
-  expect(specRefusal(minimalSpec.replace("model.onnx", "${MODEL}.onnx"))).toMatchInlineSnapshot(`
-      "64 SPEC_INVALID
-      reading job.yaml:6:9: model.path: \${MODEL} is neither a param nor an environment variable; set it, or write \${MODEL:-default}"
-    `);
-});
-
 test("${…} inside a list is refused at the entry of the list", () => {
   expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a, '${B}']"))).toMatchInlineSnapshot(`
       "64 SPEC_INVALID
       reading job.yaml:4:13: input.path[1]: \${B} is neither a param nor an environment variable; set it, or write \${B:-default}"
     `);
-});
-
-test("${…} in the time zone may not name a param", () => {
-  expect(specRefusal(`${withParams("  zone: UTC\n")}timezone: \${zone}\n`)).toMatch(
-    /^64 SPEC_INVALID\nreading job\.yaml:12:11: timezone: /,
-  );
 });
 
 test("the error for a param in the time zone does not call the param undeclared", () => {
@@ -234,17 +215,11 @@ describe("numbers from ${…}", () => {
     expect(load(`${minimalSpec}commit_rows: \${C}\n`, { env: { C: "1000" } }).commit_rows).toBe(1000);
   });
 
-  const notNumbers = ["-5", "1.5", "x", "1e3", " 5", "99999999999999999999", "NaN", "0x10", ""];
+  const notNumbers = ["-5", "1.5", "x", "1e3", " 5", "99999999999999999999", "NaN", "0x10", "", "0", "1048577"];
   const refused =
     /^64 SPEC_INVALID\nreading job\.yaml:10:23: engine\.batch_size: found ".*", expected auto or a number from 1 to 1048576$/;
 
   test.each(notNumbers)("%j is refused", (value) => {
-    expect(specRefusal(`${minimalSpec}engine: { batch_size: "\${BATCH}" }\n`, { env: { BATCH: value } })).toMatch(
-      refused,
-    );
-  });
-
-  test.each(["0", "1048577"])("%j is out of range, and the message names the range", (value) => {
     expect(specRefusal(`${minimalSpec}engine: { batch_size: "\${BATCH}" }\n`, { env: { BATCH: value } })).toMatch(
       refused,
     );
