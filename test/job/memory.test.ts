@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { JobError } from "#src/base/errors.js";
-import { mebibytes, memoryBudget, showBytes } from "#src/base/memory-budget.js";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
+import { showBytes } from "#src/base/shown-numbers.js";
 import { defaultMemory, finalError, usableCores } from "#src/job/machine.js";
 
 const machine = mebibytes(64 * 1024);

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { JobError } from "#src/base/errors.js";
 import { machineError } from "#src/job/machine.js";
 import { providerMissing } from "#src/job/providers.js";
-import { gpuParts } from "#src/models/devices/parts.js";
+import { gpuParts } from "#src/models/devices.js";
 import { expectEnd, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../support/machine.js";

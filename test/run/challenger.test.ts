@@ -143,8 +143,18 @@ describe("a run with a challenger", () => {
     await expectEnd(runHere(["run", spec, "--new-run"]), 0);
     // Another model in place of the one of a run that is over is compared, too.
     await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
-    const found = (await command("run", spec, "--new-run"))["challenger"];
-    expect(found).toMatchObject({ rows_compared: 569, outputs: { p: { largest_difference: 0 } } });
+    const again = await command("run", spec, "--new-run");
+    const same = { rows_compared: 569, outputs: { p: { largest_difference: 0 } } };
+    expect(again["challenger"]).toMatchObject(same);
+
+    const plans = join(scratch.path, "out/_challenger/_infer-batch");
+    const [last = ""] = (await readdir(plans))
+      .filter((name) => name.includes(".challenger-"))
+      .toSorted()
+      .slice(-1);
+    expect(await readFile(join(plans, last, "plan.json"), "utf8")).toContain(last);
+    await writeFile(join(plans, last, "plan.json"), "{");
+    expect((await command("run", spec, "--new-run"))["challenger"]).toMatchObject(same);
   });
 
   test("a challenger that cannot be loaded or bound ends planning with 64, names the key, and plans nothing", async () => {

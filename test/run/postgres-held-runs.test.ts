@@ -100,7 +100,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       await expectEnd(
         nights.night("run", "2026-11-21", "--new-run"),
         66,
-        /^error: opening run \S+-r2: run \S+ is for a later date, and has published to scores\.predictions\n {2}hint: nothing was changed, \S+ included; .* with --allow-older\n$/m,
+        /^error: writing to scores\.predictions: run \S+ is for a later date than \S+-r2, and has published to this table\n {2}hint: the newer rows stay; .* with --allow-older\n$/m,
       );
       expect(await database.query("SELECT run_id FROM infer_batch.runs WHERE number > 1")).toEqual([]);
       expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({

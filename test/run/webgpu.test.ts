@@ -67,7 +67,7 @@ describe("a machine without a driver for WebGPU", () => {
     "a machine without a driver for WebGPU ends with 64 for %s on Linux",
     async (provider) => {
       const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine: { providers: [provider] } });
-      await expectEnd(run(spec), 64, "onnxruntime-node has none for linux x64");
+      await expectEnd(run(spec), 64, "has none for linux x64");
     },
   );
 });

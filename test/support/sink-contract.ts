@@ -231,6 +231,14 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(stored === undefined ? undefined : (await world.sink.open(stored)).state.kind).toBe("published");
     });
 
+    test("a sink plans no run that one after it has overtaken", async (world) => {
+      const { sink } = world;
+      const plan = planFor(sink.planTarget);
+      const { plan: later } = await sink.create({ ...plan, runId: numberedRunId(plan.runId, 2) });
+      await expect(sink.create(plan)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+      expect((await sink.find(plan.runId))?.plan.runId).toBe(later.runId);
+    });
+
     test("a sink commits and finishes nothing of a superseded run", async (world) => {
       await using other = await world.open();
       const plan = planFor(world.sink.planTarget);

@@ -72,7 +72,7 @@ test("a spec may have ${file:…} only as the whole value of a key that holds a 
     return stderr;
   };
   expect(await said({ params: { ds: "${file:/run/x}" } })).toContain(
-    "params.ds: found ${file:…}, which only keys that hold a secret take: model.server.token, model.server.headers, output.postgres.url,",
+    "params.ds: found ${file:…}, which only keys that hold a secret take, such as output.postgres.url,",
   );
   expect(await said({ input: { where: "a = ${file:/run/x}" } })).toContain("input.where: found ${file:…}, which only");
   const inside = { parquet: undefined, postgres: { ...postgres, url: "postgres://ana:${file:/run/x}@host/db" } };
