@@ -20,7 +20,7 @@ export function checking<T>(check: (given: T, refuse: Refuse) => void): (given: 
 }
 
 /** A number, or the text of one where `${…}` put it. */
-export function count(minimum: number, maximum: number): z.ZodType<number> {
+export function countFrom(minimum: number, maximum: number): z.ZodType<number> {
   const error = `expected a number from ${minimum} to ${maximum}`;
   return numberOrText(minimum, maximum, error);
 }

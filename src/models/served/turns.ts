@@ -11,7 +11,7 @@ import {
 } from "../../base/http/http.js";
 import { decompressed, readBody, type ResponseHeaders, sendRequest } from "../../base/http/request.js";
 import { errnoOf, JobError } from "../../base/errors.js";
-import { tryAgain, type Verdict } from "../../base/retry.js";
+import { tryAgain, type RetryVerdict } from "../../base/retry.js";
 import type { ServerTraffic } from "../engine.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import {
@@ -658,7 +658,7 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
   const all = `${doing} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
   const [{ retry }] = servers;
-  const judge = ({ server }: Turn, error: unknown): Verdict =>
+  const judge = ({ server }: Turn, error: unknown): RetryVerdict =>
     error instanceof ServerFault
       ? { kind: "again", found: error.message }
       : verdictOf(placeOf(server, `${doing} ${serverText(server)}`), error);
@@ -681,7 +681,7 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
     async ask<T extends { readonly kind: string }>(question: Question<T>) {
       let last: ModelServer | undefined;
       /** The last failure of `send`. What is thrown elsewhere ends the request. */
-      let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+      let failure: { readonly error: unknown; readonly verdict: RetryVerdict } | undefined;
       /** Failures of servers on this request; answers of others before the first one, and before the last try. */
       let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
 
@@ -736,7 +736,7 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
       };
 
       const rules = {
-        judge: (error: unknown): Verdict =>
+        judge: (error: unknown): RetryVerdict =>
           failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
         code: "NETWORK",
         hint: serverAway,
