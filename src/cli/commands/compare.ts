@@ -11,7 +11,7 @@ import {
 import { attemptServices } from "../../job/attempt.js";
 import { openJob } from "../../job/job-context.js";
 import { requireModelPath } from "../../job/model-tools.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import type { JobOptions } from "../../job/reading.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showBytes, showCount, count } from "../../base/shown-numbers.js";

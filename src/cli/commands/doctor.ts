@@ -13,7 +13,7 @@ import {
 import { machineError, usableCores } from "../../job/machine.js";
 import { requireModelPath } from "../../job/model-tools.js";
 import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../job/open-engine.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { type MissingProvider, probeProvider, providerMissing } from "../../job/providers.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
@@ -26,13 +26,14 @@ import {
   libraryFolder,
   listGpus,
   packageFolder,
+  partsOf,
+  providersOn,
   thisMachine,
-} from "../../models/devices/machine.js";
+} from "../../models/devices.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { operatorsByProvider } from "../../models/onnx/operators.js";
 import type { Engine } from "../../models/engine.js";
 import { openModelFile } from "../../models/places/model-file.js";
-import { partsOf, providersOn } from "../../models/devices/parts.js";
 import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
 import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";

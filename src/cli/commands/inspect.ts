@@ -2,7 +2,7 @@ import { type CommandLine, jsonFlag, type CommandAnswer } from "../flags.js";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { attemptServices } from "../../job/attempt.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { fileError } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
 import { showTensor, signatureDifferences } from "../../models/binding/signatures.js";

@@ -22,10 +22,10 @@ import {
   type YamlDocument,
   fillDocument,
 } from "./fill-document.js";
-import { type JobSpec, type SpecIssue, checkSpec, specJsonSchema } from "./job-spec.js";
+import { type JobSpec, type SpecIssue, checkSpec, isSecretKey, specJsonSchema } from "./job-spec.js";
 import { withPromptInputs } from "./prompt-spec.js";
 import { columnsIn, parseTemplate } from "../../models/binding/prompt.js";
-import { hideCredentials, isSecretKey, isServerPlace } from "./secrets.js";
+import { hideCredentials, isServerPlace } from "./secrets.js";
 import { isObjectUri } from "./uri.js";
 import { outputName } from "./values.js";
 
@@ -338,7 +338,10 @@ export const pipeName = "stdin";
 
 /** Keys that a pipe does not use: places of input and output, completeness checks, commits and notifications. */
 const unused = [
-  ...["path", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
+  ...["path", "table", "at", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => [
+    "input",
+    key,
+  ]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
   ["output", "parquet"],
   ["output", "postgres"],
