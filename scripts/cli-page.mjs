@@ -53,7 +53,7 @@ export function cliPage() {
     "",
     "Generated from `src/cli/program.ts` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
     "",
-    "The result goes to stdout, everything else to stderr. [Operations](operations.md#exit-codes) lists the exit codes. Every command also takes `--help`; `infer-batch --version` prints the version.",
+    "The result goes to stdout, everything else to stderr. [The runbook](runbook.md#exit-codes) lists the exit codes. Every command also takes `--help`; `infer-batch --version` prints the version.",
     "",
     ...program.commands.flatMap(section),
   ].join("\n");

@@ -424,7 +424,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = Object.from
   Object.entries(commands).flatMap(([name, command]) => (command.examples ? [[name, command.examples]] : [])),
 );
 
-/** What a scheduler does with the exit codes; docs/operations.md has all of it. */
+/** What a scheduler does with the exit codes; docs/runbook.md has all of it. */
 const helpText = `
 Start with:
   infer-batch init --model churn.onnx --input 'data/*.parquet'

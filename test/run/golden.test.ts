@@ -244,7 +244,7 @@ describe("the file of golden rows", () => {
       64,
       expect.stringMatching(/job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/),
     ]);
-    expect(refused.stderr).toContain("docs/absolute-checks.md says how to make the file");
+    expect(refused.stderr).toContain("docs/own-checks.md says how to make the file");
     const { code, stderr } = await nights.night("validate", "2026-11-20");
     expect([code, stderr]).toEqual([64, expect.stringContaining("there is no file golden.parquet")]);
   });
