@@ -35,7 +35,7 @@ const disk = [
   "test/targets/parquet/local/real-disk.test.ts",
   "test/targets/parquet/local/bit-flips.test.ts",
 ];
-const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/replanned.test.ts"];
+const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/bad-moment.test.ts"];
 const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
 const pipe = ["test/targets/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 

@@ -121,58 +121,62 @@ export async function measureColumn(
 ): Promise<Measures> {
   const { index } = column;
   const [a, b, d] = [`a${index}`, `b${index}`, `d${index}`] as const;
-  const most = await mostDifferent(connection, column, names);
-  const [rows, measured, sum, largest, equal, without, beyond] = await numbersOf(
+  const different = await mostDifferent(connection, column, names);
+  const [rows, measured, sum, largest, without, beyond] = await numbersOf(
     connection,
     `SELECT count(*), count(*) FILTER (isfinite(${d})), fsum(${d}) FILTER (isfinite(${d})),
-      max(${d}) FILTER (isfinite(${d})), count(*) FILTER (${d} = 0), count(*) FILTER (isinf(${d})),
+      max(${d}) FILTER (isfinite(${d})), count(*) FILTER (isinf(${d})),
       count(*) FILTER (${beyondSql(column, [a, b, d], tolerance)}) FROM joined`,
   );
-  const about = { rows, most };
   // The last digits of a sum depend on the order.
-  const mean = measured === 0 ? Number.NaN : Number((sum / measured).toPrecision(14));
+  const [mean, most] = measured === 0 ? [Number.NaN, Number.NaN] : [Number((sum / measured).toPrecision(14)), largest];
   const kind = comparableKind(column.a, column.b);
+  const measures = (figures: Readonly<Record<string, number | undefined>>, flips: readonly Flip[] = []): Measures => ({
+    kind: kind as Measures["kind"],
+    rows,
+    figures: Object.fromEntries(
+      Object.entries(figures).map(([name, figure = Number.NaN]) => [name, Number.isFinite(figure) ? figure : null]),
+    ),
+    flips,
+    most: different,
+  });
   switch (kind) {
     case "numbers": {
-      const [medianDifference = Number.NaN, p90Difference = Number.NaN, p99Difference = Number.NaN] = await quantiles(
+      const [median, p90, p99] = await quantiles(
         connection,
         `SELECT ${d} AS v FROM joined WHERE isfinite(${d})`,
         [0.5, 0.9, 0.99],
       );
-      const largestDifference = measured === 0 ? Number.NaN : largest;
       const [x, y] = [doubleSql(a, column.a), doubleSql(b, column.b)];
-      return {
-        kind: "numbers",
-        ...about,
-        meanDifference: mean,
-        medianDifference,
-        p90Difference,
-        p99Difference,
-        largestDifference,
-        rankCorrelation: await rankCorrelation(
+      return measures({
+        rows_beyond_tolerance: beyond,
+        largest_difference: most,
+        mean_difference: mean,
+        psi: await stabilityOfNumbers(connection, [x, y]),
+        p99_difference: p99,
+        rank_correlation: await rankCorrelation(
           connection,
           `SELECT ${x} AS a, ${y} AS b FROM joined WHERE isfinite(${x} - ${y})`,
         ),
-        psi: await stabilityOfNumbers(connection, [x, y]),
-        beyond,
-      };
+        median_difference: median,
+        p90_difference: p90,
+      });
     }
     case "labels": {
       const isList = typeof column.a === "object" && column.a.kind === "list";
       const isText = column.a === "utf8" || column.a === "bool";
       const psi = isList ? Number.NaN : await (isText ? stabilityOfTexts : stabilityOfNumbers)(connection, [a, b]);
-      return { kind: "labels", ...about, equal, psi, flips: await flipsOf(connection, column) };
+      return measures({ rows_equal: rows - beyond, psi }, await flipsOf(connection, column));
     }
     case "vectors":
-      return {
-        kind: "vectors",
-        ...about,
-        meanCosine: 1 - mean,
-        lowestCosine: measured === 0 ? Number.NaN : 1 - largest,
-        without,
-      };
+      return measures({
+        rows_equal: rows - beyond,
+        lowest_cosine: 1 - most,
+        mean_cosine: 1 - mean,
+        rows_without_cosine: without,
+      });
     case "times":
-      return { kind: "times", ...about, equal, largestShift: measured === 0 ? 0 : largest };
+      return measures({ rows_equal: rows - beyond, largest_shift_seconds: measured === 0 ? 0 : most });
     case undefined:
       throw new RangeError(`column ${column.name} has types that cannot be compared`);
     default:
@@ -184,9 +188,9 @@ export async function measureColumn(
 export async function numbersOf(
   connection: DuckDBConnection,
   sql: string,
-): Promise<[number, number, number, number, number, number, number]> {
+): Promise<[number, number, number, number, number, number]> {
   const [row = []] = (await connection.runAndReadAll(sql)).getRows();
-  return row.map(Number) as [number, number, number, number, number, number, number];
+  return row.map(Number) as [number, number, number, number, number, number];
 }
 
 /** The rows that differ most; of those that differ equally, the ones with the lowest numbers. */
@@ -209,9 +213,10 @@ async function mostDifferent(
         const text = read.getColumnVector(4 + at).getItem(row);
         return [columns[at]?.name ?? "", text === null ? null : String(text)];
       };
+      const distance = Number(read.getColumnVector(1).getItem(row));
       rows.push({
         row: Number(read.getColumnVector(0).getItem(row)),
-        distance: Number(read.getColumnVector(1).getItem(row)),
+        distance: distance === Number.POSITIVE_INFINITY ? null : distance,
         one: textOf(a, one, row),
         other: textOf(b, other, row),
         ...(columns.length === 0 ? {} : { keys: Object.fromEntries(columns.map(keyOf)) }),

@@ -1,3 +1,4 @@
+import { checkOf } from "../checks/checks.js";
 import { createHash } from "node:crypto";
 import type { Finding, Level } from "../checks/check.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
@@ -220,9 +221,10 @@ function namesIn(
     : { name: `${check} of ${column}` };
 }
 
-/** The number that a check has measured; undefined: a text, or, as `range` measures, a value of a row. */
-function measuredIn({ check, measured }: Finding): number | undefined {
-  return typeof measured === "number" && check !== "range" ? measured : undefined;
+/** The number that a check has measured; undefined: a text, or the value of a row. */
+function measuredIn(finding: Finding): number | undefined {
+  const isOfRow = checkOf(finding).measuresRow === true;
+  return typeof finding.measured === "number" && !isOfRow ? finding.measured : undefined;
 }
 
 const mostFindings = 5;

@@ -2,8 +2,9 @@ import { type AddressInfo, isIP } from "node:net";
 import { type Finding, type Level, roleOf } from "../checks/check.js";
 import { rejectReasons } from "../columns/types.js";
 import type { AttemptInfo, AttemptRecord, RunReview } from "./attempt-record.js";
-import { exitCodeOfOutcome, type Outcome, type SpentReport } from "./report.js";
+import { exitCodeOfOutcome, type Outcome } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";
+import type { RecordedSpending } from "../run/lifecycle/recorded-run.js";
 
 /** What the metrics of an attempt are made from. */
 export interface MetricsState {
@@ -157,11 +158,11 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
   ];
 }
 
-function tokenSamples(spent: SpentReport | undefined): Gauge["samples"] {
+function tokenSamples(spent: RecordedSpending | undefined): Gauge["samples"] {
   return [
-    { labels: { kind: "prompt" }, value: spent?.promptTokens },
-    { labels: { kind: "cached" }, value: spent?.cachedTokens },
-    { labels: { kind: "completion" }, value: spent?.completionTokens },
+    { labels: { kind: "prompt" }, value: spent?.prompt_tokens },
+    { labels: { kind: "cached" }, value: spent?.cached_tokens },
+    { labels: { kind: "completion" }, value: spent?.completion_tokens },
   ];
 }
 

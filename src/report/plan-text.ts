@@ -14,7 +14,7 @@ import type { Plan, PlannedModel } from "../run/plan/plan.js";
 import { spanCount } from "../run/plan/spans.js";
 import { assertNever } from "../base/errors.js";
 import { modelNames } from "./agreement.js";
-import { count, showCost, showCount } from "./report.js";
+import { showCost, showCount, count, showBytes } from "../base/shown-numbers.js";
 import { printable } from "../base/texts.js";
 
 const shownShards = 10;
@@ -198,18 +198,6 @@ function tokensText({ input, column }: TextBinding, tokens: Tokenizing, rows: st
 function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {
   const more = [truncate ? ", truncated" : "", shrink ? ", to the longest of a batch" : ""].join("");
   return `padded with ${value} on the ${side}${more}`;
-}
-
-/** A size such as "1.5 MiB". */
-export function showBytes(bytes: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
 }
 
 /** What a run will take, about. */

@@ -1,5 +1,5 @@
+import { count } from "../base/shown-numbers.js";
 import { cutToWidth } from "../base/display-width.js";
-import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
 /** Rows with their predictions. A value is JSON text. */

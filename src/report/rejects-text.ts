@@ -1,6 +1,6 @@
+import { count } from "../base/shown-numbers.js";
 import type { RejectedRow } from "../columns/types.js";
 import { printable } from "../base/texts.js";
-import { count } from "./report.js";
 
 const samplesPerReason = 5;
 

@@ -1,9 +1,8 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, type UsualStats, columnStats, median, usualStats } from "./column-stats.js";
-import { comparisonFields, comparisonTables } from "./agreement.js";
+import { agreementTables, comparedRows, comparisonFields, modelNames } from "./agreement.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
-import { shownValue, withDigits } from "../base/shown-numbers.js";
-import { count } from "./report.js";
+import { shownValue, withDigits, percent, count } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";
 
 /** The profiles of a run, with its state. */
@@ -61,7 +60,12 @@ export function statsText({ profile, earlier, state, comparison }: RunStats, wid
       ? `features: not profiled, because ${rows === 0 ? "no row was scored" : "the run was planned without checks"}`
       : `features${about}`,
     ...lines(statsOf("features", profile, earlier), width),
-    ...(comparison === undefined ? [] : comparisonTables(comparison, width)),
+    ...(comparison === undefined
+      ? []
+      : [
+          `${modelNames[1]} ${comparison.model}: ${comparedRows(comparison)}`,
+          ...agreementTables(comparison, modelNames, width),
+        ]),
   ].join("\n");
 }
 
@@ -100,7 +104,7 @@ const nullColumns: readonly TableColumn[] = [
   { heading: "column", cell: ({ name }) => name },
   { heading: "type", cell: ({ stats }) => stats.type },
   { heading: "NULL", cell: ({ stats: { nulls, rows } }) => share(nulls, rows) },
-  { heading: "usual NULL", cell: ({ usual }) => percentage(usual?.null_share) },
+  { heading: "usual NULL", cell: ({ usual }) => percent(usual?.null_share ?? "") },
 ];
 const numberColumns: readonly TableColumn[] = [
   ...nullColumns,
@@ -152,18 +156,14 @@ function detail({ stats: { rows, values = [], vectors }, usual }: NamedStats): s
   return values
     .slice(0, shownValues)
     .map(({ value, rows: of }, index) => {
-      const before = percentage(usual?.values?.[index]?.share);
+      const before = percent(usual?.values?.[index]?.share ?? "");
       return `${shownValue(value)} (${share(of, rows)}${before === "" ? "" : `, usually ${before}`})`;
     })
     .join(", ");
 }
 
 function share(part: number, rows: number): string {
-  return rows === 0 ? "" : percentage(part / rows);
-}
-
-function percentage(part: number | null | undefined): string {
-  return part === null || part === undefined ? "" : part === 0 ? "0%" : `${Number((part * 100).toPrecision(3))}%`;
+  return rows === 0 ? "" : percent(part / rows);
 }
 
 /** Shows a number with four significant digits; a whole part below 10^15 with all digits. */

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import {
   type ColumnRef,
   type Contract,
@@ -20,7 +21,6 @@ import {
 import type { Engine } from "../models/engine.js";
 import type { ShardFooter } from "../formats/format.js";
 import type { PinnedFile, Plan } from "./plan/plan.js";
-import { count } from "../report/report.js";
 import { atKey, type GoldenReader, type JobContext } from "../flow/context.js";
 import type { GoldenSpec } from "../job/jobfile/checks-spec.js";
 import { assertNever, JobError } from "../base/errors.js";

@@ -108,6 +108,28 @@ export interface AnswerJournal {
   keep(answers: readonly KeptAnswer[]): Promise<void>;
 }
 
+/** Bytes of answers that are written, and read, at once. */
+const answersBytes = 4 * 1024 ** 2;
+
+/** Divides answers into groups of a bounded size, of one answer at least. */
+export function* answerGroups(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
+  let group: KeptAnswer[] = [];
+  let bytes = 0;
+  for (const kept of answers) {
+    const more = Buffer.byteLength(kept.answer);
+    if (group.length > 0 && bytes + more > answersBytes) {
+      yield group;
+      group = [];
+      bytes = 0;
+    }
+    group.push(kept);
+    bytes += more;
+  }
+  if (group.length > 0) {
+    yield group;
+  }
+}
+
 /** Reads the state of a run that is published, or not. @param read reads a document of it */
 export async function readState(
   { staged, erasure }: Plan,

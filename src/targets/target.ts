@@ -104,10 +104,14 @@ export interface TargetTable {
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase(request: TableErasure): Promise<readonly ErasedTable[]>;
-  /** Finds the tables that keep what runs replaced, the newest first. Writes nothing. */
-  previous(): Promise<readonly PreviousTable[]>;
-  /** Drops one of the previous tables, and returns whether it is gone. */
-  drop(table: string): Promise<boolean>;
+  /**
+   * Drops those of the tables that keep what runs replaced which `choose` returns; it is given all, the newest first. Returns
+   * those that are gone, or would be, and warns of the others. Safe to repeat.
+   */
+  prunePrevious(
+    choose: (tables: readonly PreviousTable[]) => readonly PreviousTable[],
+    dryRun: boolean,
+  ): Promise<readonly PreviousTable[]>;
   /** Restores what the last finished run replaced. @throws JobError USAGE when there is nothing to restore */
   rollBack(): Promise<RolledBack>;
 }

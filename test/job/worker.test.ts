@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { checkSeveral, findWorker } from "#src/job/attempt.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { runSpec } from "../support/score.js";
@@ -142,9 +142,7 @@ describe("several workers of a job with a param from the clock", () => {
     const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { ...clock, commit_rows: 100 });
     const args = ["--param", "ds=2026-01-31"];
 
-    const { code, stderr, summary } = await runSpec(spec, { args: [...args, "--worker", "1/2"] });
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(spec, { args: [...args, "--worker", "1/2"] }), 0);
     expect(summary).toMatchObject({ status: "partial", rows_planned: 178, rows_scored: 78 });
     // Only `run` looks at what Kubernetes says.
     const env = { JOB_COMPLETION_INDEX: "0" };

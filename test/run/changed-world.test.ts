@@ -6,6 +6,7 @@ import { scratch } from "../support/job.js";
 import { listing, listingWithoutErrors, outputRows } from "../support/output.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { type OwnJob, ownJob, plannedTime } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 /** Spans of 100 rows; shards end at rows 200, 400 and 569. Spans 0 and 1 are committed: shard 0 is done with. */
 const commitRows = 100;
@@ -83,11 +84,7 @@ async function expectRefused(job: OwnJob, { change, says }: Change): Promise<voi
   await change(job);
   const before = await listingWithoutErrors(job.out);
 
-  const { code, stderr, summary } = await runSpec(job.spec);
-
-  expect(code, stderr).toBe(66);
-  expect(stderr).toMatch(says);
-  expect(stderr).toMatch(/hint: /);
+  const { summary } = await expectEnd(runSpec(job.spec), 66, says, /hint: /);
   expect(summary).toBeUndefined();
   expect(await listingWithoutErrors(job.out)).toEqual(before);
 }
@@ -108,13 +105,11 @@ describe("an unfinished run", () => {
     await leaveUnfinished(job.spec, job.out, done);
     const bytes = await readFile(job.shard(1));
     await rm(job.shard(1));
-    expect((await runSpec(job.spec)).code).toBe(66);
+    await expectEnd(runSpec(job.spec), 66);
     await writeFile(job.shard(1), bytes);
     await utimes(job.shard(1), plannedTime, plannedTime);
 
-    const { code, summary } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ rows_scored: 369, spans_resumed: 2 });
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
@@ -125,10 +120,7 @@ describe("an unfinished run", () => {
     // Sorts before all others: were it taken in, every row would move.
     await copyFile(job.shard(2), join(scratch.path, "in/extra.parquet"));
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
-    expect(stderr).toMatch(/WARN.*added in\/extra\.parquet/);
+    const { summary } = await expectEnd(runSpec(job.spec), 0, /WARN.*added in\/extra\.parquet/);
     expect(summary).toMatchObject({ status: "complete", rows_planned: 569, shards_unplanned: 1 });
     expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
   });
@@ -166,9 +158,7 @@ describe("a finished run", () => {
     const before = await listing(job.out);
     await remove(job);
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ status: "already_complete", rows_scored: 0 });
     expect(await listing(job.out)).toEqual(before);
   });

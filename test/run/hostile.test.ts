@@ -7,6 +7,7 @@ import { type SmallModel, writeModel } from "../support/onnx.js";
 import { writeRows } from "../support/parquet.js";
 import { runSpec } from "../support/score.js";
 import { ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const small = { name: "small", table: "", model: "", rows: 0, outputs: { score: "score" } };
 
@@ -123,10 +124,7 @@ describe("a model", () => {
     const before = (await readdir(scratch.path, { recursive: true })).toSorted();
     const start = performance.now();
 
-    const { code, stderr, stdout } = await runSpec(spec, { node: ["--max-old-space-size=512"] });
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(says);
+    const { stderr, stdout } = await expectEnd(runSpec(spec, { node: ["--max-old-space-size=512"] }), 64, says);
     expect(JSON.parse(stdout)).toMatchObject({ status: "failed", exit_code: 64 });
     expect(stderr.length, "what is said stays readable").toBeLessThan(20_000);
     expect(performance.now() - start).toBeLessThan(100_000);
@@ -154,9 +152,7 @@ describe("a spec", () => {
     const [fixture = small] = fixtures;
     const spec = await writeSpec(join(folder.path, "job"), fixture, overrides as Record<string, object>);
 
-    const { code, stderr } = await runSpec(spec);
-
-    expect(code, stderr).toBe(64);
+    await expectEnd(runSpec(spec), 64);
     expect((await readdir(folder.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
   });
 
@@ -184,8 +180,7 @@ describe("a spec", () => {
       [[], "complete"],
       [["--new-run"], "complete"],
     ] as const) {
-      const { code, stderr, summary } = await runSpec(job.spec, { args });
-      expect(code, stderr).toBe(0);
+      const { summary } = await expectEnd(runSpec(job.spec, { args }), 0);
       expect(summary).toMatchObject({ status });
     }
   });
@@ -234,7 +229,7 @@ describe("what is in the environment", () => {
       "the plan is damaged",
       66,
       async (job) => {
-        expect((await runSpec(job.spec, loud)).code).toBe(0);
+        await expectEnd(runSpec(job.spec, loud), 0);
         const plan = (await readdir(job.out, { recursive: true })).find((name) => name.endsWith("plan.json"));
         await writeFile(join(job.out, plan ?? ""), "{}");
       },
@@ -243,9 +238,7 @@ describe("what is in the environment", () => {
     await using folder = await scratchFolder();
     const job = await ownJob(folder.path, "wine-forest");
     await spoil(job);
-    const result = await runSpec(job.spec, loud);
-
-    expect(result.code, result.stderr).toBe(exit);
+    const result = await expectEnd(runSpec(job.spec, loud), exit);
     expect(await everything(folder.path, [result])).not.toContain(secret);
   });
 
@@ -259,10 +252,11 @@ describe("what is in the environment", () => {
        };`,
     )}`;
 
-    const result = await runSpec(job.spec, { ...loud, node: [`--import=${bug}`] });
-
-    expect(result.code, result.stderr).toBe(1);
-    expect(result.stderr).toContain("this is a bug in infer-batch");
+    const result = await expectEnd(
+      runSpec(job.spec, { ...loud, node: [`--import=${bug}`] }),
+      1,
+      "this is a bug in infer-batch",
+    );
     expect(await everything(scratch.path, [result])).not.toContain(secret);
   });
 });

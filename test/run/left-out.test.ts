@@ -2,7 +2,7 @@ import { chmod, copyFile, mkdir, readdir, rename, rm, symlink, writeFile } from 
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { describe, expect, test } from "vitest";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
 import { listingWithoutErrors, outputRows } from "../support/output.js";
@@ -78,9 +78,7 @@ test("a run whose input cannot be listed when it is resumed ends with 75, and is
   await leaveUnfinished(job.spec, job.out, (span) => span < 2);
   const before = await listingWithoutErrors(job.out);
 
-  const { code, stderr } = await runSpec(job.spec, failing("EIO", join(scratch.path, "in/dt=2")));
-
-  expect(code, stderr).toBe(75);
+  const { stderr } = await expectEnd(runSpec(job.spec, failing("EIO", join(scratch.path, "in/dt=2"))), 75);
   expect(stderr).not.toMatch(/missing|--new-run/);
   expect(await listingWithoutErrors(job.out)).toEqual(before);
   expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", spans_resumed: 2 });
@@ -129,9 +127,7 @@ describe("a match of a pattern that is no file is refused with 64 when a run is 
     await symlink("dt=3", join(scratch.path, "in/dt=3"));
 
     for (const command of ["plan", "validate"]) {
-      const { code, stderr } = await runHere([command, spec]);
-      expect(code, stderr).toBe(64);
-      expect(stderr).toContain("in/dt=3, which is a link that leads to nothing");
+      await expectEnd(runHere([command, spec]), 64, "in/dt=3, which is a link that leads to nothing");
     }
   });
 
@@ -153,9 +149,7 @@ test("a pattern without matches is named if other patterns have matches", async 
   expect(await refused(scratch.path, job.spec)).toContain("exit 75\n");
 
   await mkdir(join(scratch.path, "in/dt=3"));
-  const { code, stderr } = await runSpec(job.spec);
-  expect(code, stderr).toBe(0);
-  expect(stderr).toContain("no file matches in/dt=3/*.parquet; other patterns of input.path have some");
+  await expectEnd(runSpec(job.spec), 0, "no file matches in/dt=3/*.parquet; other patterns of input.path have some");
 });
 
 test("what a job of Spark has written and not committed is waited for", async () => {
@@ -177,7 +171,7 @@ test("what a job of Spark has written and not committed is waited for", async ()
 test("a folder that is to come leaves the spec valid", async () => {
   const job = await twoDays(scratch.path, "features/dt=3/*.parquet");
 
-  expect(await runHere(["validate", job.spec])).toMatchObject({ code: 0 });
+  await expectEnd(runHere(["validate", job.spec]), 0);
 });
 
 async function put(path: string): Promise<void> {
@@ -233,7 +227,7 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
         hint: export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards
       "
     `);
-    expect((await runHere(["validate", job.spec])).code).toBe(64);
+    await expectEnd(runHere(["validate", job.spec]), 64);
   });
 
   test.each([

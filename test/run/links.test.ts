@@ -9,6 +9,7 @@ import { outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const byId = (rows: readonly Row[]): Row[] =>
   rows.toSorted(({ id: one }, { id: other }) => ((one as bigint) < (other as bigint) ? -1 : 1));
@@ -102,10 +103,7 @@ describe("output among the input", () => {
     });
     await hide(job, job.out);
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("out/_old/a.parquet is in output.parquet.path");
+    await expectEnd(runSpec(job.spec), 64, "out/_old/a.parquet is in output.parquet.path");
     expect(await readdir(job.out)).toEqual(["_old"]);
   });
 
@@ -116,19 +114,15 @@ describe("output among the input", () => {
     await hide(job, join(scratch.path, "in/scored"));
     await symlink("in/scored", join(scratch.path, "latest"));
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("in/scored/_old/a.parquet is in output.parquet.path");
+    await expectEnd(runSpec(job.spec), 64, "in/scored/_old/a.parquet is in output.parquet.path");
   });
 
   test("an output folder that the input pattern matches is refused before the first part exists", async () => {
     const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(
+    await expectEnd(
+      runSpec(job.spec),
+      64,
       /\*\*\/\*\.parquet matches what is written to output\.parquet\.path: \S+\/out\/part-00000\./,
     );
     expect(await readdir(scratch.path)).not.toContain("out");
@@ -161,10 +155,7 @@ describe("a decimal of more than 38 digits", () => {
   ])("a decimal of more than 38 digits as $use is refused with 64 by the type that it has", async ({ changes }) => {
     const { spec } = await wideJob(scratch.path, changes);
 
-    const { code, stderr } = await runSpec(spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("names `wide`, whose type DECIMAL(60,2) is not supported");
+    await expectEnd(runSpec(spec), 64, "names `wide`, whose type DECIMAL(60,2) is not supported");
     expect(await readdir(scratch.path)).not.toContain("out");
   });
 
@@ -190,11 +181,12 @@ const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM 
 test("a model that accepts any number of columns is refused with 64 and a list of columns to paste, which works", async () => {
   const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
 
-  const { code, stderr } = await runSpec(spec);
-
-  expect(code, stderr).toBe(64);
-  expect(stderr).toContain("input `features` is float32 [N,?]: it does not say how many columns it takes");
-  expect(stderr).toContain("hint: list them in the model's order: model.inputs: { features: [b, a] }");
+  await expectEnd(
+    runSpec(spec),
+    64,
+    "input `features` is float32 [N,?]: it does not say how many columns it takes",
+    "hint: list them in the model's order: model.inputs: { features: [b, a] }",
+  );
   await rewrite({ model: { inputs: { features: ["b", "a"] } } });
   await scoreHere(spec);
   expect((await outputRows(out)).map(({ score }) => score)).toEqual([0.5, 1.5, 2.5]);

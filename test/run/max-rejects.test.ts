@@ -7,6 +7,7 @@ import { partNames } from "../support/output.js";
 import { expectAllThere, nameOfRejects, reject, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 describe("max_rejects", () => {
   /** Row 10 of each span of 100 is bad: 5 of 442 rows. */
@@ -24,10 +25,7 @@ describe("max_rejects", () => {
     async ({ limit, says }) => {
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
-      const { code, stderr } = await runSpec(job.spec);
-
-      expect(code, stderr).toBe(65);
-      expect(stderr).toMatch(says);
+      await expectEnd(runSpec(job.spec), 65, says);
       const kept = (await partNames(job.out)).length;
       expect(kept).toBeGreaterThan(0);
       expect(await readdir(job.out)).not.toContain("_SUCCESS");
@@ -76,8 +74,7 @@ describe("max_rejects", () => {
         expect(await partNames(job.out)).toEqual(before);
       }
       await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
-      const { code, stderr } = await runSpec(job.spec);
-      expect(code, stderr).toBe(0);
+      const { stderr } = await expectEnd(runSpec(job.spec), 0);
       expect(stderr).toMatch(`${committed} rows stay rejected: an earlier attempt with on_bad_row: reject`);
       await expectAllThere(job, spoilt.slice(0, committed));
     },

@@ -8,6 +8,7 @@ import { scratch } from "../support/job.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 /** 178 wines in 4 spans of 50. */
 const settings = { commit_rows: 50 };
@@ -38,9 +39,7 @@ describe("a run that was killed when all was committed", () => {
       await kill(job, at);
       await takeInputAway(job);
 
-      const { code, stderr, summary } = await runSpec(job.spec);
-
-      expect(code, stderr).toBe(0);
+      const { summary } = await expectEnd(runSpec(job.spec), 0);
       expect(summary).toMatchObject({ ...finished, provider: null, batch_size: null });
       await expectWhole(job);
       expect((await scoreHere(job.spec)).status).toBe("already_complete");
@@ -110,9 +109,7 @@ describe("a worker whose share is committed while that of others is not", () => 
     const idle = await holdRun(job.spec, { out: job.out, call, held, args: ["--worker", "0/2"] });
     await kill(job, "before rename _manifest.json #1", ["--worker", "1/2"]);
 
-    const { code, stderr, stdout } = await idle.release();
-
-    expect(code, stderr).toBe(0);
+    const { stdout } = await expectEnd(idle.release(), 0);
     expect(JSON.parse(stdout)).toMatchObject(finished);
     await expectWhole(job);
   });

@@ -6,6 +6,7 @@ import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../suppor
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
 
@@ -32,7 +33,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
       await heldNight(nights);
       expect(await page()).toMatch(new RegExp(`<h1>HELD. .${readers("20 Nov", "21 Nov")}.</h1>`));
       await nights.rewrite({});
-      expect((await nights.night("run", "2026-11-22")).code).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-22"), 0);
       await nights.rewrite(fewRows);
       const held = await nights.night("run", "2026-11-21");
       expect([held.code, await page()]).toEqual([
@@ -63,8 +64,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
           "hint: the newer rows stay; if rows of this older run may replace those with the same keys, or no key is in both runs: run the same command with --allow-older\n";
         expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining(hint)]);
       }
-      const approved = await nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : []));
-      expect(approved.code, approved.stderr).toBe(0);
+      await expectEnd(nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : [])), 0);
     },
   );
 
@@ -72,12 +72,11 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, "replace");
     for (const date of ["2026-11-19", "2026-11-20"]) {
-      expect((await nights.night("run", date)).code).toBe(0);
+      await expectEnd(nights.night("run", date), 0);
     }
-    expect((await nights.night("rollback", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("rollback", "2026-11-20"), 0);
     await nights.rewrite(fewRows);
-    const held = await nights.night("run", "2026-11-21");
-    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("readers still have the run of 2026-11-19")]);
+    await expectEnd(nights.night("run", "2026-11-21"), 67, "readers still have the run of 2026-11-19");
   });
 
   test.each([
@@ -86,12 +85,11 @@ postgres.describe("a held run whose table has the rows of a run for a later date
   ])("a held run says that the run before it was published without rows: %s", async (mode, expected) => {
     await using database = await postgres.server().createDatabase();
     const nights = await nightsIn(scratch.path, database, mode);
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await nights.rewrite({ input: { where: "id < 0" }, checks: { on_fail: "warn" } });
-    expect((await nights.night("run", "2026-11-21")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-21"), 0);
     await nights.rewrite({ ...fewRows, checks: { sql: { enough: "count(*) > 100" } } });
-    const held = await nights.night("run", "2026-11-22");
-    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(expected)]);
+    await expectEnd(nights.night("run", "2026-11-22"), 67, expected);
   });
 
   test("a held run names the run of the same date whose rows are in the table", async () => {
@@ -126,8 +124,7 @@ postgres.describe("a published run that a person wants to discard", () => {
         await database.query(`DELETE FROM scores.predictions WHERE run_id = '${String(lastJson(done)["run_id"])}'`);
       }
       const options = mode === "append" ? ["--allow-duplicates"] : [];
-      const next = await nights.night("run", "2026-11-20", "--new-run", ...options);
-      expect(next.code, next.stderr).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-20", "--new-run", ...options), 0);
       expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
     },
   );

@@ -1,9 +1,16 @@
 import { rm, writeFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
+import type { JobContext } from "#src/flow/context.js";
+import { unfinishedRuns } from "#src/run/hints.js";
+import type { Plan } from "#src/run/plan/plan.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
+import { lastJson, nightlyJob } from "../support/nights.js";
 import { faultsOfFinished, listing, outputRows } from "../support/output.js";
+import { usePostgres } from "../support/postgres.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
+import { firstOf } from "../support/torture.js";
 import { type OwnJob, ownJob } from "../support/world.js";
 
 async function expectGolden({ out, fixture }: OwnJob): Promise<void> {
@@ -17,9 +24,7 @@ describe("a finished run", () => {
     expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 569, spans_resumed: 0 });
     const before = await listing(scratch.path);
 
-    const again = await runSpec(job.spec);
-
-    expect(again.code).toBe(0);
+    const again = await expectEnd(runSpec(job.spec), 0);
     expect(again.summary).toMatchObject({
       status: "already_complete",
       rows_planned: 569,
@@ -53,9 +58,7 @@ describe("an unfinished run", () => {
     const before = (await listing(job.out)).filter((line) => kept.some((name) => line.startsWith(name)));
     const missing = Array.from({ length: 18 }, (_, span) => span).filter((span) => !keep(span));
 
-    const { code, summary } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({
       status: "complete",
       rows_scored: missing.reduce((rows, span) => rows + (span === 17 ? 97 : 100), 0),
@@ -74,9 +77,7 @@ describe("an unfinished run", () => {
     await rm(job.shard(0));
     await writeFile(job.shard(1), "no longer Parquet");
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ status: "complete", rows_scored: 997, spans_resumed: 8 });
     await expectGolden(job);
   });
@@ -89,9 +90,7 @@ describe("an unfinished run", () => {
       await rm(job.shard(index));
     }
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ status: "complete", rows_scored: 100, spans_resumed: 17 });
     await expectGolden(job);
   });
@@ -101,10 +100,7 @@ describe("an unfinished run", () => {
     await leaveUnfinished(job.spec, job.out, (span) => span === 0);
     await job.rewrite({ commit_rows: 50 });
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
-    expect(stderr).toMatch(/commit_rows stays 100/);
+    const { summary } = await expectEnd(runSpec(job.spec), 0, /commit_rows stays 100/);
     expect(summary).toMatchObject({ spans_planned: 5, spans_resumed: 1 });
     await expectGolden(job);
   });
@@ -115,10 +111,89 @@ describe("an unfinished run", () => {
     const output = { parquet: { path: "out", compression: "gzip" } };
     await job.rewrite({ commit_rows: 100, engine: { threads: 2, batch_size: 3 }, output });
 
-    const { code, summary, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(0);
+    const { summary } = await expectEnd(runSpec(job.spec), 0);
     expect(summary).toMatchObject({ rows_scored: 342, spans_resumed: 1 });
     await expectGolden(job);
   });
 });
+
+const postgres = usePostgres();
+
+postgres.describe("an unfinished run whose rows another run has replaced", () => {
+  test.each(
+    firstOf([
+      ["append", []],
+      ["upsert", ["id"]],
+    ] as const),
+  )("the warning about it says so, and names a command that works: %s", async (mode, key) => {
+    await using database = await postgres.server().createDatabase();
+    const table = { url: database.url, table: "scores.predictions", mode, key };
+    const nights = await nightlyJob(scratch.path, {
+      checks: undefined,
+      output: { parquet: undefined, postgres: table },
+    });
+    await expectEnd(nights.night("run", "2026-11-20", "--worker", "0/2"), 0);
+    const before = await nights.night("status", "2026-11-21");
+    expect(before.stdout).toMatch(
+      / is not finished; to finish it: infer-batch run \S+ --param ds=2026-11-20( \(with --allow-older, once .*\))?\n$/,
+    );
+
+    await nights.rewrite({
+      name: "other",
+      output: { parquet: undefined, postgres: { ...table, mode: "replace", key: ["id"] } },
+    });
+    await expectEnd(nights.night("run", "2026-11-19"), 0);
+    await nights.rewrite({});
+    await expectEnd(nights.night("run", "2026-11-20"), 66);
+
+    const { stdout } = await nights.night("status", "2026-11-21");
+    const text = /( is not finished, .*); to score it again: infer-batch (.*?)( \(with --allow-older, once .*\))?$/m;
+    const [said = "", why, early = ""] = text.exec(stdout) ?? [];
+    expect(why, stdout).toMatch(
+      /^ is not finished, and its rows there are gone: run other-\S+ has replaced all rows since$/,
+    );
+    const { stderr } = await nights.night("run", "2026-11-21", "--worker", "0/2");
+    expect(stderr).toContain(said);
+    const { unfinished } = lastJson(await nights.night("status", "2026-11-22", "--json"));
+    expect(unfinished).toMatchObject([{ command: `infer-batch ${early}` }, {}]);
+    await expectEnd(runHere([...early.split(" "), ...(mode === "append" ? [] : ["--allow-older"])]), 0);
+    expect((await nights.night("status", "2026-11-21")).stdout).not.toContain("2026-11-20");
+  });
+});
+
+/** A job with unfinished runs of these params, in the order of a sink. */
+function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
+  const plans = runs.map(
+    (params, index) =>
+      ({ runId: `daily-${index}`, params, dateParam, checks: null, target: { kind: "parquet" } }) as unknown as Plan,
+  );
+  return {
+    spec: { name: "daily", params: {} },
+    sha256: () => "0".repeat(64),
+    command: () => "infer-batch run job.yaml",
+    sink: {
+      history: () =>
+        Promise.resolve(plans.map((plan) => ({ plan, place: "scores.a", status: "unfinished" })).toReversed()),
+    },
+  } as unknown as JobContext;
+}
+
+test.each([
+  ["dates", "ds", [{ ds: "2026-11-20" }, { ds: "2026-11-22" }, { ds: "2026-11-21" }], [0, 2, 1]],
+  ["no dates", null, [{ month: "2026-11" }, { month: "2026-10" }, { month: "2026-09" }], [0, 1, 2]],
+  [
+    "one date",
+    "ds",
+    [
+      { ds: "2026-11-20", shop: "b" },
+      { ds: "2026-11-20", shop: "a" },
+    ],
+    [0, 1],
+  ],
+] as const)(
+  "unfinished runs are in the order of their dates, then in that of the sink: %s",
+  async (_, param, runs, order) => {
+    const found = await unfinishedRuns(jobWith(param, ...runs));
+    expect(found.map(({ runId }) => runId)).toEqual(order.map((index) => `daily-${index}`));
+  },
+);

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectFigures, type Found, outputs, python, shifted, swapped } from "../support/challenger.js";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -63,9 +63,7 @@ describe("a challenger that a server has", () => {
       return undefined;
     };
 
-    const done = await run(job.spec);
-
-    expect(done.code, done.stderr).toBe(0);
+    const done = await expectEnd(run(job.spec), 0);
     expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
     expect(new Set(sent)).toEqual(new Set(["Bearer very-secret"]));
     const { run_id: runId } = lastJson(done) as { readonly run_id: string };
@@ -94,35 +92,31 @@ describe("a challenger that a server has", () => {
   test("a served challenger whose server goes away costs no row of the run, which is not compared", async () => {
     await using job = await challengedJob();
     job.server.misbehave = ({ number }) => (number > 6 ? { reset: "before" } : undefined);
-    const done = await run(job.spec);
-    expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toMatch(/challenger: not whole, so that the predictions are not compared: .*ECONNRESET/);
+    const done = await expectEnd(
+      run(job.spec),
+      0,
+      /challenger: not whole, so that the predictions are not compared: .*ECONNRESET/,
+    );
     expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0 });
     expect(lastJson(done)).not.toHaveProperty("challenger");
   });
 
   test("an unfinished run is finished without its served challenger if the server is unavailable", async () => {
     await using job = await challengedJob();
-    expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(runHere(["run", job.spec, "--worker", "0/2"]), 0);
     await job.server[Symbol.asyncDispose]();
-    const done = await run(job.spec);
-    expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toContain("challenger: not whole");
+    const done = await expectEnd(run(job.spec), 0, "challenger: not whole");
     expect(lastJson(done)).toMatchObject({ status: "complete" });
   });
 
   test("a served challenger that is unavailable, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
     await using job = await challengedJob({ keys: { name: "other" } });
-    const unknown = await run(job.spec);
-    expect([unknown.code, unknown.stderr]).toEqual([
-      64,
-      expect.stringMatching(/job\.yaml:\d+:\d+: challenger\.server/),
-    ]);
+    await expectEnd(run(job.spec), 64, /job\.yaml:\d+:\d+: challenger\.server/);
     await job.write({ keys: { url: "http://127.0.0.1:1" } });
-    expect((await run(job.spec)).code).toBe(75);
+    await expectEnd(run(job.spec), 75);
 
     await job.write();
-    expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(runHere(["run", job.spec, "--worker", "0/2"]), 0);
     job.server.versions = ["2"];
     expect(lastJson(await run(job.spec))).toMatchObject({ challenger: { rows_compared: 569 } }); // all by version 2
     job.server.versions = ["3"];
@@ -134,14 +128,9 @@ describe("a challenger that a server has", () => {
     await using job = await challengedJob({
       challenger: { path: shifted, server: { protocol: "v2", url: "http://x", name: "m" } },
     });
-    const both = await run(job.spec);
-    expect([both.code, both.stderr]).toEqual([64, expect.stringContaining("challenger.server")]);
+    await expectEnd(run(job.spec), 64, "challenger.server");
     await job.write({ challenger: { outputs } });
-    const none = await run(job.spec);
-    expect([none.code, none.stderr]).toEqual([
-      64,
-      expect.stringContaining("write challenger.server instead of challenger.path"),
-    ]);
+    await expectEnd(run(job.spec), 64, "write challenger.server instead of challenger.path");
   });
 });
 

@@ -7,6 +7,7 @@ import { servedJob } from "../support/served-job.js";
 import { until } from "../support/waiting.js";
 import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 type Decide = NonNullable<V2Server["misbehave"]>;
 
@@ -88,10 +89,7 @@ describe("a fault of the server that has the model", () => {
       return rowsCame ? endless : undefined;
     };
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toContain("the answer has more than 64 MiB, far more than was asked for (tried");
+    await expectEnd(job.run(), 75, "the answer has more than 64 MiB, far more than was asked for (tried");
   });
 
   test("a silent server is asked again after model.server.timeout", async () => {
@@ -102,10 +100,7 @@ describe("a fault of the server that has the model", () => {
       return silences <= 2 ? { silent: true } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("the request took more than 1 s; trying again");
+    await expectEnd(job.run(), 0, "the request took more than 1 s; trying again");
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
@@ -117,9 +112,7 @@ describe("a fault of the server that has the model", () => {
       return times.length === 1 ? { status: 429, headers: { "retry-after": "1" } } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     const [first = 0, ...later] = times;
     // Requests that were sent before the answer came are not in the pause.
     expect(later.filter((ms) => ms - first > 100 && ms - first < 990)).toEqual([]);
@@ -129,10 +122,7 @@ describe("a fault of the server that has the model", () => {
     await using job = await servedJob({ overrides: small });
     job.server.misbehave = onRows(() => ({ status: 503, headers: { "retry-after": "3600" } }));
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toContain("asks for a pause of 3600 s");
+    await expectEnd(job.run(), 75, "asks for a pause of 3600 s");
   });
 
   test("a server that stays away ends the attempt with 75 and rejects no row; the same command continues", async () => {
@@ -143,10 +133,7 @@ describe("a fault of the server that has the model", () => {
       return answers > 25 ? { reset: "before" } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toMatch(/scoring with m on http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
+    await expectEnd(job.run(), 75, /scoring with m on http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
     job.server.misbehave = undefined;
     const again = await job.run();
     expect(again, again.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
@@ -173,18 +160,14 @@ describe("a fault of the server that has the model", () => {
     await using job = await servedJob();
     job.server.misbehave = poisoned({ status: 400, said: "unknown category" });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 65 });
-    expect(ended.stderr).toContain("unknown category");
+    await expectEnd(job.run(), 65, "unknown category");
   });
 
   test("a run is resumed on a server that has restarted, and has not loaded the model yet", async () => {
     const retry = { max_seconds: 20 };
     await using job = await servedJob({ overrides: { ...small, commit_rows: 10, retry: { max_seconds: 1 } } });
     job.server.misbehave = onRows(({ number }) => (number > 20 ? { status: 503 } : undefined));
-    const stopped = await job.run();
-    expect(stopped, stopped.stderr).toMatchObject({ code: 75 });
+    await expectEnd(job.run(), 75);
     job.server.misbehave = undefined;
     await job.rewrite({ ...small, commit_rows: 10, retry });
     const { versions } = job.server;
@@ -194,10 +177,7 @@ describe("a fault of the server that has the model", () => {
     const resumed = job.run();
     await until(() => job.server.paths.slice(asked).filter((path) => path.endsWith("/versions/1")).length > 1);
     job.server.versions = versions;
-    const ended = await resumed;
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("waiting for a model that may be loading");
+    await expectEnd(resumed, 0, "waiting for a model that may be loading");
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
@@ -210,9 +190,7 @@ describe("a fault of the server that has the model", () => {
       return isBroken ? { status: 500, said: "CUDA error" } : undefined;
     };
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    await expectEnd(job.run(), 75);
     expect(await partNames(job.out)).toEqual([]);
   });
 
@@ -244,10 +222,7 @@ describe("a fault of the server that has the model", () => {
     await using job = await servedJob({ overrides: { ...reject, retry: { max_seconds: 2 } } });
     job.server.misbehave = onRows(() => fault);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code });
-    expect(ended.stderr).toMatch(said);
+    await expectEnd(job.run(), code, said);
   });
 
   test.each(
@@ -268,18 +243,12 @@ describe("a fault of the server that has the model", () => {
         return undefined;
       };
 
-      const ended = await job.run();
-
-      expect(ended, ended.stderr).toMatchObject({ code: 66 });
-      expect(ended.stderr).toContain("version 2 answered, and this run is scored with version 1");
+      await expectEnd(job.run(), 66, "version 2 answered, and this run is scored with version 1");
       job.server.misbehave = undefined;
       job.server.versions = ["2"];
-      const other = await job.run();
-      expect(other, other.stderr).toMatchObject({ code: 66 });
-      expect(other.stderr).toContain("this run was planned with version 1");
+      await expectEnd(job.run(), 66, "this run was planned with version 1");
       job.server.versions = ["1"];
-      const again = await job.run();
-      expect(again, again.stderr).toMatchObject({ code: 0 });
+      await expectEnd(job.run(), 0);
       await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     },
   );

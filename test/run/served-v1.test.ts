@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { outputRows } from "../support/output.js";
@@ -46,9 +46,7 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
       keys: { request: "inputs", version: "9" },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     expect(job.server.paths).toContain("POST /v1/models/m/versions/9:predict");
   });
@@ -56,19 +54,19 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
   test("a model of KServe is bound by the signature in the spec", async () => {
     await using job = await servedJob({ rest: { kind: "kserve" }, keys: { signature: diabetes } });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
     expect(job.server.paths).toContain("POST /v1/models/m:predict");
   });
 
   test("a model without metadata and signature is refused with an example of a signature", async () => {
     await using job = await servedJob({ rest: { kind: "kserve" } });
-    const refused = await runHere(["validate", job.spec]);
-    expect(refused).toMatchObject({ code: 64 });
-    expect(refused.stderr).toContain("the server has no metadata of the model");
-    expect(refused.stderr).toContain('features: "float32[10]"');
+    await expectEnd(
+      runHere(["validate", job.spec]),
+      64,
+      "the server has no metadata of the model",
+      'features: "float32[10]"',
+    );
   });
 
   test("a run waits for a model that is loading", async () => {
@@ -78,10 +76,7 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
     await until(() => job.server.paths.length > 1);
     job.server.isReady = true;
 
-    const ended = await running;
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("the model is not ready");
+    await expectEnd(running, 0, "the model is not ready");
   });
 
   test.each<[string, Misbehaviour]>([
@@ -110,9 +105,7 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
       return input?.values[2] === third ? { status: 400, said: "Tensor is out of range" } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     const rejected = await rejectLines(job.out);
     expect(rejected[0]).toMatchObject({ row: 0, reason: "model_failed" });
     expect(JSON.stringify(rejected)).toContain("Tensor is out of range");
@@ -140,9 +133,6 @@ describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
     });
     job.server.misbehave = onRows(() => fault);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code });
-    expect(ended.stderr).toMatch(said);
+    await expectEnd(job.run(), code, said);
   });
 });

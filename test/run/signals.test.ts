@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, type RunningCli } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, type RunningCli } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
@@ -81,9 +81,7 @@ describe("a run that is stopped", () => {
       const job = await slowJob(scratch.path);
       const { spec, out } = job;
 
-      const { code, stderr, stdout, stopMs } = await stopAt(spec, /span 3 committed/, signal);
-
-      expect(code, stderr).toBe(exit);
+      const { code, stderr, stdout, stopMs } = await expectEnd(stopAt(spec, /span 3 committed/, signal), exit);
       expect(stopMs).toBeLessThan(5000);
       expect(stderr).toMatch(new RegExp(`stopping on ${signal}: committed spans are kept`));
       expect(JSON.parse(stdout)).toMatchObject({ status: "failed", code: signal, exit_code: code });
@@ -106,9 +104,7 @@ describe("a run that is stopped", () => {
     const kept = await leaveUnfinished(spec, out, (span) => span < 40);
     await job.slowDown();
 
-    const { code } = await stopAt(spec, /resuming run/, "SIGTERM");
-
-    expect(code).toBe(143);
+    await expectEnd(stopAt(spec, /resuming run/, "SIGTERM"), 143);
     expect((await partNames(out)).slice(0, kept.length)).toEqual(kept);
     expect((await listing(out)).filter((line) => line.startsWith("_SUCCESS"))).toEqual([]);
     await job.hurry();

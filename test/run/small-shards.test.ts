@@ -1,7 +1,7 @@
 import { mkdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { type SpecOverrides, scratch } from "../support/job.js";
 import { listing, outputRows, partNames } from "../support/output.js";
 import { readFiles, writeRows } from "../support/parquet.js";
@@ -73,7 +73,7 @@ describe("many small shards", () => {
       for (let shard = 0; shard < 8; shard += 1) {
         await write(job.shard(nameOf(shard)), shard * 100, 100);
       }
-      expect((await runHere(["run", job.spec, ...done])).code).toBe(0);
+      await expectEnd(runHere(["run", job.spec, ...done]), 0);
       if (lost !== undefined) {
         for (const name of [
           "_SUCCESS",

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
@@ -139,9 +139,7 @@ describe("a job of a model with trees", () => {
       }`,
     );
     const args = ["run", await writeJob(scratch.path, {}), "--json"];
-    const { code, stdout, stderr } = await runCli(args, { program: modules, node: [`--import=${preload}`] });
-
-    expect(code, stderr).toBe(0);
+    const { stdout, stderr } = await expectEnd(runCli(args, { program: modules, node: [`--import=${preload}`] }), 0);
     const reason = String.raw`\S+ differs from ONNX Runtime's for rows made of the model's thresholds: row 2: [\d.]+, not [\d.]+`;
     const warning = `checking the compiled trees of \\S*bench-lightgbm.onnx: ${reason}; ONNX Runtime computes them in this attempt`;
     expect(stderr).toMatch(new RegExp(warning));

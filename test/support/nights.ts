@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
-import { type CliResult, runHere } from "./cli.js";
+import { type CliResult, expectEnd, runHere } from "./cli.js";
 import type { SpecOverrides } from "./job.js";
 import { writeSpec } from "./job.js";
 import { outputRows } from "./output.js";
@@ -50,11 +50,9 @@ export async function nightlyJob(
 
 /** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
 export async function heldNight(nights: Nights): Promise<string> {
-  const first = await nights.night("run", "2026-11-20", "--json");
-  expect(first.code, first.stderr).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20", "--json"), 0);
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", "2026-11-21", "--json");
-  expect(held.code, held.stderr).toBe(67);
+  const held = await expectEnd(nights.night("run", "2026-11-21", "--json"), 67);
   expect(lastJson(held)).toMatchObject({ status: "held" });
   return String(lastJson(held)["run_id"]);
 }

@@ -1,4 +1,4 @@
-import { count, percent, withSeparators } from "../../base/shown-numbers.js";
+import { count, percent, showCount } from "../../base/shown-numbers.js";
 import { apart, type Check, compared, levelOf, limitFor, nearness, type Result, sizeOf } from "../check.js";
 import { histogramOf } from "../profile/column.js";
 import type { ColumnProfiles, RunProfile } from "../profile/run-profile.js";
@@ -14,6 +14,7 @@ function logSize(run: RunProfile): number {
 /** Whether the number of rows is far from that of each earlier night. */
 export const rowsCheck: Check = {
   name: "rows",
+  mayBeSpec: ({ numbers: { filtered = 0 } }) => Number(filtered) > 0, // by input.where
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
@@ -37,9 +38,9 @@ export const rowsCheck: Check = {
     return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
   },
   say({ numbers: { rows = 0, nearest = 0, filtered }, against }, { dateOf }) {
-    const left = filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+    const left = filtered === undefined ? "" : ` (${showCount(filtered)} filtered out by input.where)`;
     const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
-    return `${count(Number(rows), "row")}${left}; the nearest night had ${withSeparators(nearest)} (${dateOf(against ?? "")})${share}`;
+    return `${count(Number(rows), "row")}${left}; the nearest night had ${showCount(nearest)} (${dateOf(against ?? "")})${share}`;
   },
 };
 
@@ -52,6 +53,7 @@ function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
 /** Whether more rows are rejected than the limit, and than is usual. */
 export const rejectsCheck: Check = {
   name: "rejects",
+  isAbsolute: () => true,
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));

@@ -1,5 +1,5 @@
-import { firstLine } from "../../duckdb/sql.js";
 import { dirname, resolve } from "node:path";
+import { firstLine } from "../../duckdb/sql.js";
 import { alone, openLoaded, recordOf } from "../../job/job-context.js";
 import { finalError } from "../../job/machine.js";
 import { resolveOnce } from "../../job/model-tools.js";
@@ -7,14 +7,14 @@ import { type JobOptions, type LoadWith, readSpecOnce } from "../../job/reading.
 import { calling, reporting } from "../../job/reporting.js";
 import {
   type DateRange,
+  type RangeStep,
+  type ValueEnd,
+  type ValueStatus,
   findRange,
   orderOf,
-  type RangeStep,
   rangeValues,
   runValues,
   stepOf,
-  type ValueEnd,
-  type ValueStatus,
   valueStatuses,
   worstOf,
 } from "../../run/series/backfill.js";
@@ -24,18 +24,19 @@ import type { RowsOfRun } from "../../run/lifecycle/span-record.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
 import { silentProgress } from "../../report/progress.js";
-import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
+import { type RunReport, reportFields, reportText } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../flow/context.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { modelUri } from "../../job/jobfile/model-spec.js";
-import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../base/errors.js";
+import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../base/errors.js";
 import { sha256Of } from "../../base/sha256.js";
 import { shellWord } from "../../base/texts.js";
 import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { chooseProgress, createLog, type LogOptions } from "../logger.js";
+import { type LogOptions, chooseProgress, createLog } from "../logger.js";
 
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;

@@ -1,8 +1,8 @@
+import { count } from "../../base/shown-numbers.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
-import { say } from "../../checks/checks.js";
-import { count } from "../../report/report.js";
+import { checkOf } from "../../checks/checks.js";
 import { fitTable } from "../../report/table.js";
 import { type JudgedNights, judgeNights } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";
@@ -53,7 +53,14 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
     const { passesWith: most } = farthest;
     const far = most === undefined ? "" : `factor ${Number(most.toPrecision(2))}`;
-    return [name, String(holds), String(warns), far, date, say(farthest, { dateOf: (runId) => dateOf(nights, runId) })];
+    return [
+      name,
+      String(holds),
+      String(warns),
+      far,
+      date,
+      checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) }),
+    ];
   });
   return [
     `${count(nights.length, "night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,

@@ -1,19 +1,12 @@
 import { attemptServices } from "../../job/attempt.js";
 import { openJob } from "../../job/job-context.js";
 import { requireModelPath } from "../../job/model-tools.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import type { JobOptions } from "../../job/reading.js";
-import {
-  comparedFields,
-  agreementTables,
-  apartTable,
-  differentRowTables,
-  type ShownAgreement,
-} from "../../report/agreement.js";
-import { showBytes } from "../../report/plan-text.js";
-import { count } from "../../report/report.js";
+import { agreementTables, comparedFields } from "../../report/agreement.js";
+import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type ComparedModel, compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
+import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
 import type { JobContext } from "../../flow/context.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
@@ -98,26 +91,23 @@ async function resolveGiven(job: JobContext, path: string): Promise<ComparedMode
 
 function comparisonText(
   comparison: Comparison,
-  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+  { tolerance, width }: { readonly tolerance: number; readonly width: number | undefined },
 ): string {
-  const { one, other, apart, columns } = comparison;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
+  const { one, other } = comparison;
   return [
     `A  ${one.name}`,
     `B  ${other.name}`,
     ...rowLines(comparison),
     "speed of the model alone, and size of its file",
     ...speedTable([one, other], width),
-    ...agreementTables(shown),
-    ...apartTable(apart, width),
-    ...differentRowTables(shown),
+    ...agreementTables({ ...comparison, tolerance }, ["A", "B"], width),
     "",
   ].join("\n");
 }
 
 function rowLines({ input, read, rows: { matched, onlyA, onlyB } }: Comparison): string[] {
   const whole =
-    read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showNumber(input)}`;
+    read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showCount(input)}`;
   const apart = [
     ...(onlyA === 0 ? [] : [`${count(onlyA, "row")} that only A could score`]),
     ...(onlyB === 0 ? [] : [`${count(onlyB, "row")} that only B could score`]),
@@ -134,18 +124,15 @@ function speedTable([one, other]: readonly [ModelSpeed, ModelSpeed], width: numb
 function speedLine(name: string, { rowsPerSecond, sizeBytes, provider, batchRows }: ModelSpeed): string[] {
   return [
     name,
-    rowsPerSecond === undefined ? "" : showNumber(rowsPerSecond),
+    rowsPerSecond === undefined ? "" : showCount(rowsPerSecond),
     showBytes(sizeBytes),
     provider,
-    showNumber(batchRows),
+    showCount(batchRows),
   ];
 }
 
-function showNumber(value: number): string {
-  return value.toLocaleString("en-US");
-}
-
-function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
+function comparisonJson(comparison: Comparison): string {
+  const { input, read, rows, one, other, placeOf } = comparison;
   return `${JSON.stringify({
     rows_input: input,
     rows_read: read,
@@ -154,7 +141,7 @@ function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf
     rows_only_b: rows.onlyB,
     a: modelJson(one),
     b: modelJson(other),
-    ...comparedFields(columns, apart, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
+    ...comparedFields(comparison, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
   })}\n`;
 }
 

@@ -1,25 +1,19 @@
 import { stat } from "node:fs/promises";
 import { openRowJoin } from "../../job/duckdb.js";
-import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
+import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../job/job-context.js";
 import { defaultMemory, usableCores } from "../../job/machine.js";
 import { parquetFolder, readSpec } from "../../job/reading.js";
 import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
 import type { Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../run/plan/identity.js";
-import {
-  comparedFields,
-  agreementTables,
-  apartTable,
-  differentRowTables,
-  type ShownAgreement,
-} from "../../report/agreement.js";
-import { count, showCount } from "../../report/report.js";
+import { agreementTables, comparedFields } from "../../report/agreement.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
 import type { Log } from "../../flow/context.js";
 import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
-import { assertNever, JobError } from "../../base/errors.js";
+import { JobError } from "../../base/errors.js";
 import { memoryBudget } from "../../base/memory-budget.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -155,13 +149,11 @@ const shownColumns = 10;
 
 function differenceText(
   difference: Difference,
-  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
+  { tolerance, width }: { readonly tolerance: number; readonly width: number | undefined },
 ): string {
-  const { a, b, key, rows } = difference;
+  const { a, b, key, rows, apart } = difference;
   const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
-  const columns = new Map(most.slice(0, shownColumns));
-  const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
+  const left = most.length - shownColumns;
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,
@@ -176,10 +168,8 @@ function differenceText(
       { right: [1], width },
     ),
     ...repeatedLines(difference, width),
-    ...agreementTables(shown),
-    ...apartTable(difference.apart, width),
-    ...differentRowTables(shown),
-    ...(left === 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
+    ...agreementTables({ columns: most.slice(0, shownColumns), apart, tolerance }, ["A", "B"], width),
+    ...(left <= 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
     "",
   ].join("\n");
 }
@@ -196,22 +186,12 @@ function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, wid
   ];
 }
 
-function differing(found: Measures): number {
-  switch (found.kind) {
-    case "numbers":
-      return found.beyond;
-    case "labels":
-    case "times":
-      return found.rows - found.equal;
-    case "vectors":
-      return found.most.length === 0 ? 0 : found.rows;
-    default:
-      return assertNever(found);
-  }
+function differing({ figures, rows }: Measures): number {
+  return figures["rows_beyond_tolerance"] ?? rows - (figures["rows_equal"] ?? 0);
 }
 
 function differenceJson(difference: Difference): string {
-  const { a, b, key, rows, columns, apart } = difference;
+  const { a, b, key, rows } = difference;
   return `${JSON.stringify({
     a,
     b,
@@ -225,6 +205,6 @@ function differenceJson(difference: Difference): string {
     keys_repeated: rows.repeated,
     keys_uneven: rows.uneven,
     repeated: rows.examples,
-    ...comparedFields(columns, apart, ["a", "b"], ({ keys }) => ({ columns: keys })),
+    ...comparedFields(difference, ["a", "b"], ({ keys }) => ({ columns: keys })),
   })}\n`;
 }

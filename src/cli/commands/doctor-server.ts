@@ -1,3 +1,4 @@
+import { showCount, rounded } from "../../base/shown-numbers.js";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
 import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../job/served-models.js";
@@ -36,7 +37,7 @@ export async function doctorServer(
 
 function serverDiagnosisJson({ program, signature, measured, ...found }: ServerDiagnosis): string {
   const batches = measured?.batches.map(({ rows, ms, rowsPerSecond }) => {
-    return { rows, ms: tenths(ms), rows_per_second: Math.round(rowsPerSecond) };
+    return { rows, ms: rounded(ms, 1), rows_per_second: Math.round(rowsPerSecond) };
   });
   const inFlight = measured?.inFlight.map(({ inFlight: requests, rowsPerSecond }) => {
     return { in_flight: requests, batch_size: measured.bestRows, rows_per_second: Math.round(rowsPerSecond) };
@@ -54,9 +55,9 @@ function serverDiagnosisJson({ program, signature, measured, ...found }: ServerD
       counted === undefined
         ? null
         : {
-            queue_ms: tenths(counted.queueMs),
-            compute_ms: tenths(counted.computeMs),
-            requests_joined: tenths(counted.requestsJoined),
+            queue_ms: rounded(counted.queueMs, 1),
+            compute_ms: rounded(counted.computeMs, 1),
+            requests_joined: rounded(counted.requestsJoined, 1),
           },
   });
 }
@@ -85,8 +86,15 @@ function signatureLines({ inputs, outputs }: ModelSignature): string[] {
 
 function measuredLines({ batches, stopped, bestRows, inFlight, counted }: MeasuredServer): string[] {
   const right = { right: [0, 1, 2] };
-  const curve = batches.map(({ rows, ms, rowsPerSecond }) => [String(rows), String(tenths(ms)), whole(rowsPerSecond)]);
-  const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [String(requests), whole(rowsPerSecond)]);
+  const curve = batches.map(({ rows, ms, rowsPerSecond }) => [
+    String(rows),
+    String(rounded(ms, 1)),
+    showCount(Math.round(rowsPerSecond)),
+  ]);
+  const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [
+    String(requests),
+    showCount(Math.round(rowsPerSecond)),
+  ]);
   return [
     "",
     "blank rows, one request at a time:",
@@ -99,13 +107,5 @@ function measuredLines({ batches, stopped, bestRows, inFlight, counted }: Measur
 }
 
 function countedLine({ queueMs, computeMs, requestsJoined }: NonNullable<MeasuredServer["counted"]>): string {
-  return `the server's own statistics: a request waits ${tenths(queueMs)} ms and is computed in ${tenths(computeMs)} ms; an execution has ${tenths(requestsJoined)} requests`;
-}
-
-function whole(value: number): string {
-  return Math.round(value).toLocaleString("en");
-}
-
-function tenths(value: number): number {
-  return Math.round(value * 10) / 10;
+  return `the server's own statistics: a request waits ${rounded(queueMs, 1)} ms and is computed in ${rounded(computeMs, 1)} ms; an execution has ${rounded(requestsJoined, 1)} requests`;
 }

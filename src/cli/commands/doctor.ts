@@ -1,3 +1,4 @@
+import { showCount } from "../../base/shown-numbers.js";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -11,7 +12,7 @@ import {
 import { machineError, usableCores } from "../../job/machine.js";
 import { requireModelPath } from "../../job/model-tools.js";
 import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../job/open-engine.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { type MissingProvider, probeProvider, providerMissing } from "../../job/providers.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
@@ -24,13 +25,14 @@ import {
   libraryFolder,
   listGpus,
   packageFolder,
+  partsOf,
+  providersOn,
   thisMachine,
-} from "../../models/devices/machine.js";
+} from "../../models/devices.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { operatorsByProvider } from "../../models/onnx/operators.js";
 import type { Engine } from "../../models/engine.js";
 import { openModelFile } from "../../models/places/model-file.js";
-import { partsOf, providersOn } from "../../models/devices/parts.js";
 import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
 import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";
@@ -318,13 +320,9 @@ function speedLines(speeds: readonly Speed[]): string[] {
   const layoutOf = ({ sessions, threads }: Speed): string => `${sessions} x ${threads}`;
   const layouts = [...new Set(speeds.map(layoutOf))];
   const rateOf = (batchRows: number, layout: string): string =>
-    speeds
-      .find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)
-      ?.rowsPerSecond.toLocaleString("en-US") ?? "";
+    showCount(speeds.find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)?.rowsPerSecond ?? "");
   const sizes = [...new Set(speeds.map(({ batchRows }) => batchRows))];
-  const rows = sizes.map((size) =>
-    [size.toLocaleString("en-US")].concat(layouts.map((layout) => rateOf(size, layout))),
-  );
+  const rows = sizes.map((size) => [showCount(size), ...layouts.map((layout) => rateOf(size, layout))]);
   return rows.length === 0
     ? []
     : [

@@ -1,3 +1,4 @@
+import { count } from "../../base/shown-numbers.js";
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
@@ -8,7 +9,6 @@ import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "..
 import { firstLine, quoteName, quotePath } from "../../duckdb/sql.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import type { KeyList } from "../../run/lifecycle/erasure.js";
-import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import type { ErasedRun, OpenRowFinder } from "../../run/erase.js";
 import { eraseRows } from "../../run/erase.js";

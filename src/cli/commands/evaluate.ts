@@ -2,12 +2,12 @@ import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
-import { changesOf, type Figures } from "../../checks/evaluation.js";
+import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import { runIdOf } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
-import { count, showCount } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import {
   type DiffSide,

@@ -1,4 +1,4 @@
-import { failureFields } from "../../run/lifecycle/recorded-run.js";
+import { type RecordedRun, decidedText, failureFields, isInFrontOfReaders } from "../../run/lifecycle/recorded-run.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
@@ -6,9 +6,9 @@ import type { PlannedModel } from "../../run/plan/plan.js";
 import { spanCount } from "../../run/plan/spans.js";
 import { byChecks } from "../../run/lifecycle/lifecycle.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
-import { decidedText, isInFrontOfReaders, type RecordedRun } from "../../run/lifecycle/recorded-run.js";
 import { resultLines, warningsText } from "../../run/lifecycle/verdict-text.js";
-import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
+import { spentText } from "../../report/report.js";
+import { rounded, showCount, showShortDuration, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, runHistory } from "../../run/history.js";
 import { type SafeIo, terminalWidth } from "../io.js";

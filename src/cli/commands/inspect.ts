@@ -1,11 +1,11 @@
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { attemptServices } from "../../job/attempt.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { fileError } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
-import { signatureDifferences, showTensor } from "../../models/binding/signatures.js";
-import { batchDependence, lostOutputs, type ModelTraits } from "../../models/binding/model-facts.js";
+import { showTensor, signatureDifferences } from "../../models/binding/signatures.js";
+import { type ModelTraits, batchDependence, lostOutputs } from "../../models/binding/model-facts.js";
 import type { ModelSignature, TensorSignature } from "../../columns/tensor.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { inspectArrow } from "../../formats/arrow/inspect.js";
@@ -17,8 +17,8 @@ import { inspectParquet } from "../../formats/parquet/inspect.js";
 import type { ShardDetails } from "../../formats/format.js";
 import { type OnnxFile, openModelFile } from "../../models/places/model-file.js";
 import type { ResolvedModel } from "../../models/places/place.js";
-import { modelName, showBytes } from "../../report/plan-text.js";
-import { count, showCount } from "../../report/report.js";
+import { modelName } from "../../report/plan-text.js";
+import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { table } from "../../report/table.js";
 import { isModelUri, isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError, messageOf } from "../../base/errors.js";
@@ -140,7 +140,7 @@ async function showModel(
 
 /** Both ends of a Parquet file; PARE if its footer is encrypted. One end is enough to tell what the file should be. */
 const parquetMagic = /^PAR[1E]/;
-/** The start of an Arrow file, or of a stream since Arrow 0.15. Older streams begin with their schema. */
+/** The start of an Arrow file, or of a stream since Arrow 0.15. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
 const shardName = /\.(parquet|pq|arrow|arrows|feather|ipc)$/i;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;

@@ -1,3 +1,4 @@
+import { count } from "../../base/shown-numbers.js";
 import { open } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
@@ -10,7 +11,7 @@ import { openArrowDecoder } from "../../formats/arrow/decoder.js";
 import { openArrowPipe } from "../../formats/arrow/pipe.js";
 import { silentProgress } from "../../report/progress.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
-import { count, pipeText } from "../../report/report.js";
+import { pipeText } from "../../report/report.js";
 import { type PipeContext, runPipe } from "../../run/pipe.js";
 import { openArrowStream } from "../../targets/stream.js";
 import { pipeName } from "../../job/jobfile/load.js";

@@ -2,12 +2,11 @@ import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import type { Retention } from "../../run/series/prune-choice.js";
 import { paramTexts } from "../../run/plan/identity.js";
-import { nothingRemoved, type Removed } from "../../run/lifecycle/pruned-run.js";
-import { count } from "../../report/report.js";
+import { type Removed, nothingRemoved } from "../../run/lifecycle/pruned-run.js";
 import { fitTable } from "../../report/table.js";
-import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";
+import { type PruneReport, type PrunedRun, type SeriesReport, pruneRuns } from "../../run/prune.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { showBytes } from "../../base/memory-budget.js";
+import { showBytes, count } from "../../base/shown-numbers.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 

@@ -1,16 +1,8 @@
 import { firstLine } from "../../duckdb/sql.js";
 import { printable } from "../../base/texts.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
-import {
-  checksText,
-  count,
-  otherRowsText,
-  paidFields,
-  paidLine,
-  rowsOfRunText,
-  showCount,
-  verdictFields,
-} from "../../report/report.js";
+import { checksText, otherRowsText, paidFields, paidLine, rowsOfRunText, verdictFields } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { failureFields } from "../../run/lifecycle/recorded-run.js";
 import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";

@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { count, duration, name, type Refuse, text } from "./values.js";
+import { attempt, count, duration, name, plan, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -52,20 +52,27 @@ export const storeKeys = {
   endpoint: text
     .refine(isEndpoint, { error: endpointError })
     .optional()
+    .meta(attempt)
     .describe(
       "For a store: its URL, if it is not the one of AWS, Google or Azure. Default for S3: AWS_ENDPOINT_URL_S3; for Google Cloud Storage: STORAGE_EMULATOR_HOST.",
     ),
   region: text
     .regex(/^[A-Za-z0-9-]+$/, "expected a region such as eu-central-1")
     .optional()
+    .meta(attempt)
     .describe("For S3: region. Default: AWS_REGION, else the profile's region, else us-east-1."),
   path_style: z
     .boolean()
     .optional()
+    .meta(attempt)
     .describe(
       "For S3: true puts the bucket into the path of the URL instead of its host name. Default: true if an endpoint is set.",
     ),
-  request_payer: z.literal("requester").optional().describe("For S3: requester agrees to pay for the requests."),
+  request_payer: z
+    .literal("requester")
+    .optional()
+    .meta(attempt)
+    .describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
       connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
@@ -77,6 +84,7 @@ export const storeKeys = {
         .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
     .optional()
+    .meta(attempt)
     .describe("Time limits of requests to a store."),
 };
 
@@ -233,12 +241,14 @@ export const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
+    .meta(plan)
     .describe(
       "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
     ),
   format: z
     .enum(["parquet", "arrow"])
     .optional()
+    .meta(plan)
     .describe("File format. Default: Arrow for names that end in .arrow, .arrows, .feather or .ipc, else Parquet."),
   ready: text
     .optional()
@@ -257,17 +267,20 @@ export const input = z.strictObject({
   partitions: z
     .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
     .default({})
+    .meta(plan)
     .describe(
       "Types of the columns in Hive folder names, such as dt: date. Default: text. A column of the same name in the file takes precedence.",
     ),
   columns: z
     .record(name, text)
     .default({})
+    .meta(plan)
     .describe(
       "Computed columns: DuckDB SQL over the columns of one row, such as amount_log: ln(1 + amount). ${name} stands for a param as a text value, without quotes.",
     ),
   where: text
     .optional()
+    .meta(plan)
     .describe("Row filter: DuckDB SQL over the columns of one row. Rows for which it is not true are not scored."),
   verify: z
     .enum(["pinned", "full"])

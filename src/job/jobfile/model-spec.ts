@@ -4,7 +4,7 @@ import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./pr
 import { withoutQuery } from "./secrets.js";
 import { server, type ServerSpec } from "./server-spec.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./uri.js";
-import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
+import { anyNumber, attempt, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 export interface ModelSpec extends StoreSpec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
@@ -207,6 +207,7 @@ export const model = z
       .strictObject({
         url: text
           .refine(isPlainUrl, "expected a URL such as https://mlflow.example.com, without user and password")
+          .meta(attempt)
           .describe(
             "URL of the MLflow server. Credentials come from MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.",
           ),

@@ -1,7 +1,7 @@
 import { columnsIn, parseTemplate, type ResponseColumn, type ResponseColumns } from "../../models/binding/prompt.js";
 import { z } from "../../base/zod.js";
 import type { ServerSpec } from "./server-spec.js";
-import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
+import { anyNumber, attempt, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
 export interface PromptSpec {
@@ -86,6 +86,7 @@ const prompt = z
       .describe("Cuts a value of prompts that have more than max_input_tokens, in place of rejecting their rows."),
     tokenizer: tokenizerPath
       .optional()
+      .meta(attempt)
       .describe(
         "The model's tokenizer, with which plan counts the tokens of prompts; without it, plan takes four bytes for a token. A tokenizer.json, relative to the spec; in a store (s3://, gs://, az://); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json). Only plan and validate read it.",
       ),
@@ -174,6 +175,7 @@ const budget = z
     path: ["max_cost"],
     error: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
   })
+  .meta(attempt)
   .describe(
     "What a run may spend. A request whose worst case does not fit is not sent: exit code 67, and what is answered is kept.",
   ) satisfies z.ZodType<BudgetSpec>;

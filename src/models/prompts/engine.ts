@@ -12,7 +12,7 @@ import {
   type TokenCount,
 } from "../engine.js";
 import { type ModelServers, serversText } from "../served/server.js";
-import { type Asked, createBudget, openPromptClient } from "./client.js";
+import { type Asked, type ControlRequest, createBudget, openPromptClient } from "./client.js";
 import { addAnswer, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
   type AnswerColumn,
@@ -98,7 +98,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 
   /** A request of a few tokens, of no row. */
-  const controlRequest = (): ReturnType<Parameters<typeof openPromptClient>[2]> => {
+  const controlRequest = (): ControlRequest => {
     const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
     const small = { ...task, system: undefined, text: { texts: ["1"], columns: [] }, sampling, response: undefined };
     const asked = askPrompt(small, model, form, new Map());
@@ -147,7 +147,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     for (;;) {
       const before = form;
       const asked = askPrompt(task, model, before, values);
-      const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+      const key = number === 1 ? asked.sha256 : sha256Of(`${asked.sha256} ${number}`);
       const kept = answers.find(key);
       if (kept !== undefined) {
         reused += number === 1 ? 1 : 0;
@@ -292,10 +292,6 @@ function worstCase({ body }: AskedPrompt, completion: number): TokenCount {
 /** Tokens as servers count them before they answer: a token has about four bytes, and the answer may be as long as allowed. */
 function likelyTokens({ prompt, completion }: TokenCount): number {
   return Math.ceil(prompt / bytesPerToken) + completion;
-}
-
-function sha256(text: string): string {
-  return sha256Of(text);
 }
 
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */

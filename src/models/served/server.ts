@@ -193,11 +193,7 @@ export interface Refusal {
  * (gone); a failure of the server, which may be due to the values or not (fault). `message` says what it answered.
  */
 export type RefusalKind =
-  | { readonly kind: "values"; readonly message: string }
-  | { readonly kind: "too large"; readonly message: string }
-  | { readonly kind: "gone"; readonly message: string }
-  | { readonly kind: "fault"; readonly message: string }
-  | { readonly kind: "other"; readonly message: string }
+  | { readonly kind: "values" | "too large" | "gone" | "fault" | "other"; readonly message: string }
   /** The server takes no more requests now. `isRate`: there were too many in a time */
   | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean };
 

@@ -1,7 +1,7 @@
 import { paramTexts } from "../../run/plan/identity.js";
 import { assertNever } from "../../base/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
-import { showBytes } from "../plan-text.js";
+import { showBytes, showCount, showDuration, showRate, count } from "../../base/shown-numbers.js";
 import {
   type DecidingCommands,
   type Outcome,
@@ -9,19 +9,15 @@ import {
   type ScoreAgain,
   type VerdictReport,
   checksText,
-  count,
   decidingTexts,
   serverText,
-  showCount,
-  showDuration,
-  showRate,
   spendingText,
   statusOf,
   toScoreAgain,
 } from "../report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
-import { folded, html, type Html, nothing, showDay } from "./html.js";
+import { type Html, folded, html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
 import { readersText } from "../../run/lifecycle/published-run.js";
 

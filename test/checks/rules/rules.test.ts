@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { defaultLimits, type Finding, type Limits } from "#src/checks/check.js";
-import { earlierThan, judge, judgeWithPrevious, say } from "#src/checks/checks.js";
+import { earlierThan, judge, judgeWithPrevious, checkOf } from "#src/checks/checks.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import {
@@ -363,5 +363,5 @@ test.each<[string, Tonight, RegExp]>([
   ],
 ])("a sentence says tonight's number and the usual ones: %s", (_, tonight, text) => {
   const [first = expect.fail()] = resultsOf(tonight);
-  expect(say(first, { dateOf: (runId) => runId })).toMatch(text);
+  expect(checkOf(first).say(first, { dateOf: (runId) => runId })).toMatch(text);
 });

@@ -2,20 +2,58 @@ import { truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
+import type { ToClient, ToServer, WorkerPort } from "#src/base/rpc.js";
 import type { ScoredBatch } from "#src/flow/pack/packer.js";
-import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { SentRows, UnitRequest } from "#src/flow/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/flow/workers/unit-pool.js";
+import { serveUnits } from "#src/flow/workers/unit-server.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
-import { serveUnits } from "#src/flow/workers/unit-server.js";
+import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { RunModel } from "#src/models/engine.js";
-import type { ToClient, WorkerPort } from "#src/base/rpc.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratch } from "../../support/job.js";
-import { writeRows } from "../../support/parquet.js";
-import { scripted } from "../../support/scripted-worker.js";
 import { plenty } from "../../support/memory.js";
+import { writeRows } from "../../support/parquet.js";
+
+/** How a call is answered. */
+interface Answer {
+  rows(rows: SentRows): void;
+  /** The unit is read, without a failure. */
+  end(): void;
+}
+
+/** A worker that answers each unit it is to read as the test says. */
+function scripted(answerCall: (answer: Answer) => void): { port: WorkerPort; heard: ToServer[] } {
+  const heard: ToServer[] = [];
+  let tell: ((message: unknown) => void) | undefined;
+  const send = (message: ToClient): void => {
+    setImmediate(() => {
+      tell?.(message);
+    });
+  };
+  const port: WorkerPort = {
+    postMessage(message) {
+      const received = message as ToServer;
+      heard.push(received);
+      if (received.rpc === "call") {
+        const { id } = received;
+        answerCall({
+          rows(body) {
+            send({ rpc: "item", id, body });
+          },
+          end() {
+            send({ rpc: "result", id, body: undefined });
+          },
+        });
+      }
+    },
+    on(event, listener) {
+      tell = event === "message" ? listener : tell;
+    },
+  };
+  return { port, heard };
+}
 
 const contract = {
   ...emptyContract,

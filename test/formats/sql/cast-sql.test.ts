@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { CastRules, NumericTensorType } from "#src/models/binding/contract.js";
 import type { ColumnType } from "#src/columns/types.js";
-import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
+import { exactJson, parseExactJson } from "#src/formats/sql/check-expression.js";
+import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
+import type { CastRules, NumericTensorType } from "#src/models/binding/contract.js";
 import { ref } from "../../support/batches.js";
 import { connectToDuckDb } from "../../support/parquet.js";
 
@@ -265,4 +266,18 @@ describe("the SQL of a column", () => {
     expect(folder("q", "utf8")).toBe("CAST('it''s' AS VARCHAR)");
     expect(folder("gone", "int64")).toBe("CAST(NULL AS BIGINT)");
   });
+});
+
+test.each([
+  '{"value":12345678901234567890123,"lower":18446744073709551615}',
+  "[1e300,1.50,-0.0,0.1234567890123456789,5e-324]",
+  String.raw`{"value":"{\"#number\":\"1\"} 12345678901234567890 \\"}`,
+  '{"a":[1,-2,0.5,true,null,""]}',
+])("JSON comes back with the numbers that it had: %s", (json) => {
+  expect(exactJson(parseExactJson(json))).toBe(json);
+});
+
+test("numbers that float64 holds are parsed as numbers, and a text that is not JSON as undefined", () => {
+  expect(parseExactJson('{"value":7,"text":"7"}')).toEqual({ value: 7, text: "7" });
+  expect(parseExactJson("{")).toBe(undefined);
 });

@@ -1,4 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openDuckDb } from "#src/duckdb/instance.js";
+import { openAggregates } from "#src/formats/sql/aggregates.js";
+import { checkExpression } from "#src/formats/sql/check-expression.js";
 import { type ExpressionShard, openExpressionShard } from "../../support/expression-shard.js";
 
 let shard: ExpressionShard;
@@ -270,4 +273,60 @@ describe("what needs more than one row is refused", () => {
       "
     `);
   });
+});
+
+/**
+ * Each function was looked at, and called under two clocks and environments where it can be called: what a new
+ * release of DuckDB adds must be looked at too.
+ */
+test("the functions that may be called are those that were reviewed", async () => {
+  const duckdb = await openDuckDb({ threads: 1, allowed: {} });
+  const connection = await duckdb.connect();
+  const found = await connection.runAndReadAll(
+    `SELECT function_name, bool_or(function_type = 'macro') FROM duckdb_functions()
+     WHERE function_type IN ('scalar', 'macro') AND function_name NOT LIKE 'icu_collate_%' GROUP BY 1 ORDER BY 1`,
+  );
+  const told = { scalars: [] as string[], macros: [] as string[], refused: [] as string[] };
+  for (const [name, isMacro] of found.getRows()) {
+    const call = `"${String(name)}"(1, 2)`;
+    const taken = await checkExpression(connection, call).then(
+      () => true,
+      () => false,
+    );
+    told[taken ? (isMacro === true ? "macros" : "scalars") : "refused"].push(String(name));
+  }
+  connection.closeSync();
+  duckdb[Symbol.dispose]();
+  expect(told).toMatchSnapshot();
+});
+
+const columns = [
+  { name: "id", type: "int32" },
+  { name: "k", type: "utf8" },
+  { name: "score", type: "float32" },
+] as const;
+
+test.each([
+  ["1 > 0", "it has no aggregate"],
+  ["score > 1", "`score` is not inside"],
+  ["avg(score) > id", "`id` is not inside count, sum, avg, min or max"],
+  ["avg(score)", "the condition is DOUBLE, expected BOOLEAN"],
+  ["avg(scores) > 1", "there is no output column `scores`; did you mean `score`?"],
+  ["avg(x) > 1", "there is no output column `x`"],
+  ["sum(k) > 1", "`sum` has type VARCHAR, expected a number or BOOLEAN"],
+  ["avg(sum(score)) > 1", "`sum` is an aggregate"],
+  ["count(distinct k) > 1", "`count` has DISTINCT, which checks.sql does not support"],
+  ["count(*) filter (where score > 1) > 1", "`count` has FILTER, which checks.sql does not support"],
+  ["infer_batch_aggregate_0 > 1 and count(*) > 1", "names that begin with infer_batch_aggregate_"],
+  ["avg(score) > getvariable('a')", "checking the expression (… > getvariable('a')): `getvariable`"],
+  ["stddev(score) > 1", "`stddev` is an aggregate"],
+  ["avg(random()) > 1", "`random` does not depend on its arguments alone"],
+  ["count(*) > (select 1)", "it has a subquery"],
+  ["avg(score) over () > 1", "it has a window function"],
+  ["count(*) > 1; drop table x", "it is more than a SELECT"],
+  ["count(*) > 1) from read_text('/etc/passwd') where (true", "syntax error"],
+  [Array.from({ length: 33 }, (_, index) => `sum(id+${index})=0`).join(" and "), "33 different arguments, at most 32"],
+])("a condition of checks.sql that cannot be checked is refused: %s", async (one, message) => {
+  const opened = openAggregates({ one }, { columns, timezone: "UTC", memoryBytes: 64 * 1024 ** 2 });
+  await expect(opened).rejects.toMatchObject({ code: "SPEC_INVALID", message: expect.stringContaining(message) });
 });

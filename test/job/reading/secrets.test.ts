@@ -1,9 +1,9 @@
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readSecret } from "#src/job/reading.js";
 import { JobError } from "#src/base/errors.js";
-import { runHere } from "../../support/cli.js";
+import { failureText, fileError, readSecret } from "#src/job/reading.js";
+import { expectEnd, runHere } from "../../support/cli.js";
 import { scratch, type SpecOverrides, writeSpec } from "../../support/job.js";
 import { fixtureNamed } from "../../support/world.js";
 
@@ -71,12 +71,11 @@ describe("a spec with ${file:…}", () => {
 
   test("a spec may have ${file:…} only as the whole value of a key that holds a secret", async () => {
     const said = async (overrides: SpecOverrides): Promise<string> => {
-      const { code, stderr } = await runHere(["plan", await writeSpec(scratch.path, diabetes, overrides)]);
-      expect(code).toBe(64);
+      const { stderr } = await expectEnd(runHere(["plan", await writeSpec(scratch.path, diabetes, overrides)]), 64);
       return stderr;
     };
     expect(await said({ params: { ds: "${file:/run/x}" } })).toContain(
-      "params.ds: found ${file:…}, which only keys that hold a secret take: model.server.token, model.server.headers, output.postgres.url,",
+      "params.ds: found ${file:…}, which only keys that hold a secret take, such as output.postgres.url,",
     );
     expect(await said({ input: { where: "a = ${file:/run/x}" } })).toContain(
       "input.where: found ${file:…}, which only",
@@ -92,9 +91,57 @@ describe("a spec with ${file:…}", () => {
       ["${file:url}", "the file does not hold an http(s) URL"],
     ]) {
       const spec = await writeSpec(scratch.path, diabetes, { report: { on_success: value } });
-      const { code, stderr } = await runHere(["run", spec, "--no-progress", "--log-level", "debug"]);
-      expect([code, stderr]).toEqual([0, expect.stringContaining(found ?? "")]);
+      const { stderr } = await expectEnd(
+        runHere(["run", spec, "--no-progress", "--log-level", "debug"]),
+        0,
+        found ?? "",
+      );
       expect(stderr).not.toContain("not-a-url-secret");
     }
+  });
+});
+
+function told(errno: string): unknown {
+  return fileError("reading job.yaml", Object.assign(new Error(errno), { code: errno }), "name another");
+}
+
+describe("the error for a file that a user named", () => {
+  test.each([
+    ["ENOENT", "FILE_MISSING", 64],
+    ["EISDIR", "FILE_MISSING", 64],
+    ["ENOTDIR", "FILE_MISSING", 64],
+    ["EACCES", "PERMISSION", 64],
+    ["EROFS", "PERMISSION", 64],
+  ])("%s is a permanent error, whose hint asks for another name", (errno, code, exitCode) => {
+    expect(told(errno)).toMatchObject({ code, exitCode, hint: "name another" });
+  });
+
+  test.each(["EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ESTALE"])(
+    "%s is a temporary error, whose hint is to run the command again",
+    (errno) => {
+      expect(told(errno)).toMatchObject({
+        code: "DISK",
+        exitCode: 75,
+        message: expect.stringContaining(errno),
+        hint: expect.stringContaining("run the same command again"),
+      });
+    },
+  );
+
+  test.each([
+    ["EACCES", "permission denied (EACCES); name another"],
+    ["ENOSPC", "the disk is full (ENOSPC); free some space, then run the same command again"],
+    ["EODD", "EODD; name another"],
+  ])("the error %s is described in one line: %s", (errno, line) => {
+    expect(failureText(Object.assign(new Error(errno), { code: errno }), "name another")).toBe(line);
+  });
+
+  test("an error that is not a system error is returned unchanged", () => {
+    const others = [new JobError("USAGE", "reading --param x"), new TypeError("a bug"), "thrown"];
+    expect(others.map((other) => fileError("reading", other, ""))).toEqual(others);
+  });
+
+  test.runIf(process.platform === "linux")("a spec on a disk that fails is tried again", async () => {
+    await expectEnd(runHere(["run", "/proc/self/mem"]), 75, /^error: reading \/proc\/self\/mem: .* \(EIO\)\n/);
   });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { gpuParts, type GpuProvider, partsOf } from "#src/models/devices/parts.js";
-import { deviceOf, driverVersion, gpuIdentity, missingText, visibleGpus } from "#src/models/devices/machine.js";
+import { gpuParts, type GpuProvider, partsOf } from "#src/models/devices.js";
+import { deviceOf, driverVersion, gpuIdentity, missingText, visibleGpus } from "#src/models/devices.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 
 /** "provider library missing: …", a line for each part that is not ok. */

@@ -181,6 +181,33 @@ test("requests to a server that has lost its model end so, also if the breaker w
   expect(new Set(codes)).toEqual(new Set(["MODEL_CHANGED"]));
 });
 
+test("a server that has lost its model for a while may lose it again later", async () => {
+  let clockMs = 0;
+  const sleepOf = (ms: number): Promise<void> => {
+    clockMs += ms;
+    return Promise.resolve();
+  };
+  await using world = await worldOf({ version: "1", retry: { nowMs: () => clockMs, sleep: sleepOf } });
+  const { server, client } = world;
+  await ask(client, Float32Array.of(1));
+  for (let outage = 0; outage < 2; outage += 1) {
+    let answers = 0;
+    server.misbehave = () => ((answers += 1) === 1 ? { status: 404 } : undefined);
+    expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "done" });
+    clockMs += 100_000;
+  }
+});
+
+test("a rate that the headers of a refusal name is kept", async () => {
+  await using world = await worldOf();
+  const { server, client, waitedSeconds } = world;
+  const headers = { "x-ratelimit-limit-requests": "6", "x-ratelimit-remaining-requests": "0" };
+  let answers = 0;
+  server.misbehave = () => ((answers += 1) === 1 ? { status: 429, headers } : undefined);
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "done" });
+  expect(waitedSeconds()).toBeGreaterThan(9); // six a minute
+});
+
 test.each([
   ["gzip", gzipSync],
   ["br", brotliCompressSync],

@@ -5,15 +5,17 @@ import type { ColumnType } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
+import { countLevels } from "#src/formats/parquet/pages/runs.js";
 import type { Projection } from "#src/models/binding/contract.js";
 import { emptyContract } from "../../../support/batches.js";
 import { scratch, scratchFolder } from "../../../support/job.js";
 import { outputRows, partNames } from "../../../support/output.js";
-import { writeRows } from "../../../support/parquet.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
 import { packedRun, repeatedRun } from "../../../support/parquet-runs.js";
 import { carryAll } from "../../../support/parquet-units.js";
+import { writeRows } from "../../../support/parquet.js";
 import { hasPyarrow, runPython } from "../../../support/pyarrow.js";
+import { randomOf } from "../../../support/random.js";
 import { patch, shardJob } from "../../../support/shards.js";
 import { shownCli } from "../../../support/shown.js";
 
@@ -202,4 +204,59 @@ test("a run over a shard whose lists begin inside a row ends when the spans befo
   await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
   expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
   expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
+});
+
+/** Counts where other bytes lie before and behind. */
+function count(runs: readonly number[], most: number, levelsRead: number): { first: number; zeros: number } {
+  const bytes = Uint8Array.from([255, 255, ...runs, 255, 255, 255, 255]);
+  return countLevels(bytes, { at: 2, end: 2 + runs.length, most }, levelsRead);
+}
+
+test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
+  const random = randomOf(most);
+  const width = Math.ceil(Math.log2(most + 1));
+  for (let round = 0; round < 200; round += 1) {
+    const levelsRead = [];
+    const runs: number[] = [];
+    for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
+      const length = 1 + Math.floor(random() * 40);
+      if (random() < 0.5) {
+        const level = Math.floor(random() * (most + 1));
+        runs.push(...repeatedRun(level, length, width));
+        levelsRead.push(...Array.from({ length }, () => level));
+      } else {
+        const size = left === 0 ? length : Math.ceil(length / 8) * 8;
+        const some = Array.from({ length: size }, () => Math.floor(random() * (most + 1)));
+        runs.push(...packedRun(some, width));
+        levelsRead.push(...some);
+      }
+    }
+    const due = 1 + Math.floor(random() * levelsRead.length); // what is behind them does not count
+    const expected = { first: levelsRead[0], zeros: levelsRead.slice(0, due).filter((level) => level === 0).length };
+    expect(count(runs, most, due)).toEqual(expected);
+  }
+});
+
+describe("levels are refused", () => {
+  test.each<{ what: string; runs: number[]; most: number; due?: number; says: string }>([
+    {
+      what: "that are too few",
+      runs: repeatedRun(1, 6, 1),
+      most: 1,
+      says: "levels for 6 values, its header promises 7",
+    },
+    { what: "that are not there", runs: [], most: 1, says: "levels for 0 values" },
+    { what: "in a run of none", runs: repeatedRun(1, 0, 1), most: 1, says: "levels for 0 values" },
+    { what: "in a run that is cut off", runs: [2 * 2 + 1, 255], most: 1, due: 16, says: "levels for 0 values" },
+    {
+      what: "that are too high, repeated",
+      runs: repeatedRun(3, 7, 2),
+      most: 2,
+      says: "the level 3, where 2 is the highest",
+    },
+    { what: "that are too high, packed", runs: packedRun([0, 3, 0, 0, 0, 0, 0], 2), most: 2, says: "the level 3" },
+  ])("$what", ({ runs, most, due = 7, says }) => {
+    expect(() => count(runs, most, due)).toThrow(says);
+    expect(() => count(runs, most, due)).toThrow(RangeError);
+  });
 });

@@ -1,7 +1,16 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import { firstBit, isOneRun, readRuns } from "#src/formats/parquet/pages/runs.js";
+import { findUnfitPrefixes } from "#src/formats/parquet/readable-parts.js";
+import { emptyContract, ref } from "../../../support/batches.js";
+import { projectFolder } from "../../../support/cli.js";
+import { scratch } from "../../../support/job.js";
 import { packedRun, repeatedRun, varint } from "../../../support/parquet-runs.js";
 import { randomOf } from "../../../support/random.js";
+import { torture } from "../../../support/torture.js";
 
 /** Reads them where other bytes lie before and behind. */
 function read(runs: readonly number[], width: number, count: number): number[] {
@@ -137,4 +146,50 @@ test("bits are unpacked from any byte on, to any row", () => {
   // A run of three, then two groups of eight.
   readRuns(Uint8Array.from([6, 0, 5, 0b1010_0101, 0b11]), { at: 0, end: 5, width: 1 }, target, 13);
   expect([...target]).toEqual([0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
+});
+
+const corpus = join(projectFolder, "fixtures/corpora/small/parquet-testing/data");
+const plenty = memoryBudget(mebibytes(512));
+
+async function faultOf(path: string, memory = plenty): Promise<string | undefined> {
+  const footer = await readFooter({ path });
+  const passthrough = footer.leaves.map(({ path: [name = ""] }) => ({ column: name, source: ref(name, "utf8") }));
+  const projection = { ...emptyContract, passthrough };
+  const file = { path, name: path };
+  const slice = { file, rowStart: 0, rowEnd: footer.rows, projection, partitions: new Map() };
+  return (await findUnfitPrefixes(footer, slice, memory))?.error.message;
+}
+
+test.each(["delta_encoding_required_column", "delta_encoding_optional_column"])(
+  "texts of %s, which share their beginnings, fit each other",
+  async (name) => {
+    const path = join(corpus, `${name}.parquet`);
+    const { rowGroups } = await readFooter({ path });
+    expect(rowGroups[0]?.chunks.some(({ hasPrefixes }) => hasPrefixes)).toBe(true);
+    expect(await faultOf(path)).toBeUndefined();
+  },
+);
+
+test("a text that begins like more than the one before it has is found before any is made", async () => {
+  const bytes = await readFile(join(corpus, "delta_encoding_required_column.parquet"));
+  const path = join(scratch.path, "a.parquet");
+  await writeFile(path, bytes);
+  const chunk = (await readFooter({ path })).rowGroups[0]?.chunks.find(({ hasPrefixes }) => hasPrefixes);
+  const found = new Set<string>();
+  const [start, end] = [chunk?.start ?? 0, (chunk?.start ?? 0) + (chunk?.compressedBytes ?? 0)];
+  for (let at = start; at < end; at += torture ? 1 : 9) {
+    const damaged = Buffer.from(bytes);
+    damaged[at] = 0xff - (damaged[at] ?? 0);
+    await writeFile(path, damaged);
+    found.add(((await faultOf(path)) ?? "fine").replaceAll(/\d+/g, "N").replace(/^.*: /, ""));
+  }
+  expect(found).toContain("a text begins like N bytes of the one before it, which has N");
+  expect([...found].filter((text) => text.includes("undefined"))).toEqual([]);
+});
+
+test("a page whose texts together take more than a page may is refused", async () => {
+  const path = join(corpus, "delta_encoding_required_column.parquet");
+  expect(await faultOf(path, { ...plenty, pageBytes: 100 })).toMatch(
+    /row group 0 \(rows .*\), column `.+`: a page of texts that share their beginnings has [\d.]+ KiB when it is unpacked, more than 0.1 KiB/,
+  );
 });

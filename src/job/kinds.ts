@@ -1,7 +1,10 @@
-import { basename, isAbsolute, relative, resolve, sep } from "node:path";
+import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
+import { decoderByFormat } from "../formats/by-format.js";
+import type { Decoder } from "../formats/format.js";
+import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import type { FileKind, ModelCache, RemoteOptions } from "../models/places/cache.js";
 import { fileModels } from "../models/places/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/place.js";
@@ -18,7 +21,7 @@ import type { InputSpec, StoreSpec } from "./jobfile/input-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import type { LoadedSpec } from "./jobfile/load.js";
 import type { ModelSpec } from "./jobfile/model-spec.js";
-import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec } from "./jobfile/output-spec.js";
+import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "./jobfile/output-spec.js";
 import { secretFile } from "./jobfile/secrets.js";
 import { anyValue } from "./jobfile/template.js";
 import {
@@ -45,10 +48,62 @@ import { diskSource } from "../sources/disk.js";
 import type { OtherFolders } from "../targets/parquet/other-runs.js";
 import type { OutputPattern } from "./jobfile/fill-document.js";
 
+/*
+ * What a spec can name, a line each: its key or form there, and how it is opened, whose code is loaded only then. Its keys,
+ * each with its class, are in `jobfile/`. Other lists: stores in `stores/objects/open.ts`, protocols of servers in
+ * `served-models.ts`, readers of units in `threads/serve-units.ts`, checks in `checks/checks.ts`, commands in `cli/program.ts`.
+ */
+
+/** The targets, by their keys in `output`. */
+const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<TargetSpecs[Key]>> } = {
+  parquet: { name: ({ path }) => path, open: openParquet, load: () => import("../targets/parquet/part-file.js") },
+  postgres: { name: ({ table }) => table, open: openInPostgres, load: () => import("../targets/postgres/sink.js") },
+};
+
+/** Where models come from. The first one that owns a URI resolves it. */
+const places: readonly PlaceKind[] = [
+  { owns: isObjectUri, open: openObjectModels },
+  { owns: isHttpUri, open: openHttpModels },
+  { owns: isHubUri, open: openHubModels },
+  { owns: isMlflowUri, open: openMlflowModels },
+  { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
+];
+
+/** The formats of shards, by their names in `input.format`. */
+const formats: { readonly [Name in NonNullable<InputSpec["format"]>]: (options: ParquetOptions) => Promise<Decoder> } =
+  {
+    async parquet(options) {
+      return (await import("../formats/parquet/decoder.js")).openParquetDecoder(options);
+    },
+    async arrow(options) {
+      const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
+      return openArrowDecoder({ ...options, areFiles: true, open: openShards() });
+    },
+  };
+
+interface TargetKind<Spec> {
+  /** Names the target in reports. */
+  readonly name: (spec: Spec) => string;
+  readonly open: (spec: Spec, options: SinkOptions) => Promise<Sink>;
+  /** Loads what the first span needs. */
+  readonly load: () => Promise<unknown>;
+}
+
+interface PlaceKind {
+  readonly owns: (uri: string) => boolean;
+  readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
+}
+
 /** What opens the adapters of a spec. */
 export interface Tools extends AttemptServices {
   /** The folder of the spec. */
   readonly folder: string;
+}
+
+/** Opens a decoder that loads the code of each format when the first shard of that format comes. */
+export function openDecoder({ input: { format } }: JobSpec, options: ParquetOptions): Decoder {
+  return decoderByFormat(format, { parquet: () => formats.parquet(options), arrow: () => formats.arrow(options) });
 }
 
 /**
@@ -126,20 +181,22 @@ export interface SinkOptions extends Tools {
   readonly where: LoadedSpec["where"];
 }
 
-/** Opens the target that a spec names. A new kind needs a key in `TargetSpecs` and a sink below `src/targets/`. */
-export async function openSink({ output: { parquet, postgres } }: JobSpec, options: SinkOptions): Promise<Sink> {
-  if (postgres !== undefined) {
-    return await openInPostgres(postgres, options);
-  }
-  if (parquet === undefined) {
+/** Opens the target that a spec names. */
+export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
+  const sink = withTarget(spec, (kind, target) => kind.open(target, options));
+  if (sink === undefined) {
     throw new Error("a spec without a target has passed its check");
   }
-  return isObjectUri(parquet.path) ? await openInStore(parquet, options) : openOnDisk(parquet, options);
+  return await sink;
 }
 
-/** Names the target in reports. */
-export function targetName({ output: { parquet, postgres } }: JobSpec): string {
-  return parquet?.path ?? postgres?.table ?? "stdout";
+/** Does something with the target that a spec names; undefined: its rows go through a pipe. */
+export function withTarget<T>(
+  { output }: JobSpec,
+  use: <Spec>(kind: TargetKind<Spec>, target: Spec) => T,
+): T | undefined {
+  const key = (Object.keys(targets) as (keyof TargetSpecs)[]).find((name) => output[name] !== undefined);
+  return key && use(targets[key] as TargetKind<unknown>, output[key]);
 }
 
 /** Where predictions are written as files, which are no input; undefined: nowhere, or in another store. */
@@ -189,16 +246,21 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
   };
 }
 
+async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+  return isObjectUri(parquet.path) ? await openInStore(parquet, options) : openOnDisk(parquet, options);
+}
+
 function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
+  const spool = spoolOf(options, "rows", undefined);
   return openParquetSink({
     folder,
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
     failure: "DISK",
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
     otherRunFolders: {
@@ -209,19 +271,20 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
     },
-    close: () => Promise.resolve(),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+    },
+    spool,
     writer,
     warn,
   });
 }
 
 function onDisk(folder: string, plan: Plan): DiskPlan {
-  const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
+  const { runs, control, temporary, parts } = plannedLayout(folder, plan);
   return {
     folder,
     working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
-    folders: [basename(rejects)],
-    files: [basename(success), basename(manifest)],
     bytes: plan.input.rows * outputRowBytes(plan.contract),
     columns: outputColumns(plan.contract).length,
   };
@@ -252,6 +315,7 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
       await spool[Symbol.asyncDispose]();
       objects[Symbol.dispose]();
     },
+    spool,
     writer,
     warn,
   });
@@ -318,24 +382,6 @@ export interface ModelOptions extends Tools {
   readonly kind?: FileKind | undefined;
 }
 
-interface SourceKind {
-  readonly owns: (uri: string) => boolean;
-  readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
-}
-
-/** The kinds of model URIs. The first one that owns a URI resolves it. */
-const kinds: readonly SourceKind[] = [
-  { owns: isObjectUri, open: openObjectModels },
-  {
-    owns: isHttpUri,
-    open: async (_model, options) =>
-      (await import("../models/places/https.js")).httpModels(await remoteOptions(options)),
-  },
-  { owns: isHubUri, open: openHubModels },
-  { owns: isMlflowUri, open: openMlflowModels },
-  { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
-];
-
 interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof StoreSpec> {
   readonly path: string;
 }
@@ -346,7 +392,7 @@ export async function resolveModel(
   options: ModelOptions,
   planned?: ModelPin,
 ): Promise<ResolvedModel> {
-  const kind = kinds.find(({ owns }) => owns(model.path));
+  const kind = places.find(({ owns }) => owns(model.path));
   if (kind === undefined) {
     throw new Error(`no source of models for ${model.path}`);
   }
@@ -363,6 +409,11 @@ async function openObjectModels(model: ModelPlace, options: ModelOptions): Promi
     endpoint: urlOfStore(model.path, model),
     cache,
   });
+}
+
+async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { httpModels } = await import("../models/places/https.js");
+  return httpModels(await remoteOptions(options));
 }
 
 async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
