@@ -14,7 +14,7 @@ import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
 import type { LocalParts, StoredFiles, StoredTable } from "../run/lifecycle/span-record.js";
-import type { Source } from "../sources/source.js";
+import type { OpenShard, Source } from "../sources/source.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { LimitedRun } from "../job/jobfile/load.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
@@ -56,7 +56,7 @@ export interface ScoringContext {
 
 /** Makes shards readable. */
 export interface ShardFiles {
-  open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
+  open(shard: ListedShard): Promise<ShardFile & Pick<OpenShard, "partitions"> & AsyncDisposable>;
 }
 
 /** What a run needs. Each resource is closed by the code that opens it. */

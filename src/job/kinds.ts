@@ -1,3 +1,4 @@
+import { realpath } from "node:fs/promises";
 import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
@@ -102,8 +103,11 @@ export interface Tools extends AttemptServices {
 }
 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
-export function openDecoder({ input: { format } }: JobSpec, options: ParquetOptions): Decoder {
-  return decoderByFormat(format, { parquet: () => formats.parquet(options), arrow: () => formats.arrow(options) });
+export function openDecoder({ input: { format, table } }: JobSpec, options: ParquetOptions): Decoder {
+  return decoderByFormat(table === undefined ? format : "parquet", {
+    parquet: () => formats.parquet(options),
+    arrow: () => formats.arrow(options),
+  });
 }
 
 /**
@@ -121,7 +125,7 @@ export async function openSource(
   const disk = diskSource({ folder, output: inStore ? undefined : output });
   const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
   if (uri === undefined) {
-    return disk;
+    return await ofTable(disk, input, resolve(folder, input.table ?? ""));
   }
   refuseSmallAddressSpace();
   const { openReaderThread } = await import("../sources/reader.js");
@@ -131,7 +135,26 @@ export async function openSource(
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return combineSources({ disk, objects: objectSource({ reader, spool, output: inStore ? output : undefined }) });
+  const files = combineSources({
+    disk,
+    objects: objectSource({ reader, spool, output: inStore ? output : undefined }),
+  });
+  return await ofTable(
+    files,
+    input,
+    isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""),
+  );
+}
+
+/** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
+async function ofTable(files: Source, { table, at }: InputSpec, folder: string): Promise<Source> {
+  if (table === undefined) {
+    return files;
+  }
+  const { openLakeTools } = await import("./duckdb.js");
+  const { tableSource } = await import("../sources/lake/source.js");
+  const real = await realpath(folder).catch(() => folder); // a folder that is not there is reported when it is read
+  return tableSource(files, { table, at, folder: real, tools: await openLakeTools(real) });
 }
 
 type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;

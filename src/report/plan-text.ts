@@ -10,7 +10,7 @@ import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { Tokenizing } from "../columns/tensor.js";
 import { showType } from "../columns/types.js";
 import { shortDigest } from "../run/plan/identity.js";
-import type { Plan, PlannedModel } from "../run/plan/plan.js";
+import type { PinnedTable, Plan, PlannedModel } from "../run/plan/plan.js";
 import { spanCount } from "../run/plan/spans.js";
 import { assertNever } from "../base/errors.js";
 import { modelNames } from "./agreement.js";
@@ -68,12 +68,13 @@ export function secondPlanOf(plan: Plan, second: Plan | undefined): SecondPlan |
 
 /** A plan as text. */
 export function planText(plan: Plan, { estimate, checks, second, ...target }: PlannedTarget): string {
-  const { shards, rows } = plan.input;
+  const { shards, rows, table } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
   const width = Math.max(...shown.map(({ name }) => name.length), 0);
   return [
     `run      ${plan.runId}`,
+    ...(table === undefined ? [] : [`table    ${tableText(table)}`]),
     `input    ${count(rows, "row")} in ${count(shards.length, "shard")}, ${showBytes(bytes)}`,
     ...shown.map(
       ({ name, shard }) =>
@@ -88,6 +89,14 @@ export function planText(plan: Plan, { estimate, checks, second, ...target }: Pl
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
     targetText(target),
   ].join("\n");
+}
+
+/** "s3://lake/features, Delta version 12, which has removed 3 rows". */
+function tableText({ uri, format, version, removedRows }: PinnedTable): string {
+  const at = format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
+  const removed =
+    removedRows === 0 ? "" : `; ${count(removedRows, "row")} of the files below are removed, and count as filtered`;
+  return `${printable(uri)}, ${at}${removed}`;
 }
 
 /** What a run does with its second model as text: what is compared, and where its predictions will be. */

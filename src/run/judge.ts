@@ -193,7 +193,7 @@ async function askPrevious(
 async function scoreSample(context: JobContext, plan: Plan, found: Model): Promise<SpanProfile> {
   const { spec } = context;
   const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(context) };
-  const { folders } = await listInput(context);
+  const { folders } = await listInput(context, plan);
   await using decoder = await context.openDecoder(folders);
   await using loading = loadEngine(context, model, { inputBytes: 0 });
   const engine = await loading.engine;
@@ -222,7 +222,7 @@ async function firstSchema(
   }
   await using file = await source.open(shard);
   for await (const footer of decoder.footers([file])) {
-    return seenSchema(spec, { shard, name: file.name }, footer);
+    return seenSchema(spec, { shard, file }, footer);
   }
   return undefined;
 }

@@ -36,6 +36,7 @@ function watched(shards: number, { together = 1, uniform = true } = {}): Watched
       return {
         path: uri,
         name: uri,
+        partitions: new Map(),
         remote: undefined,
         check: async () => {},
         digest: async () => "",
@@ -205,6 +206,7 @@ function slowSource(
       return Promise.resolve({
         path: shard.uri,
         name: shard.uri,
+        partitions: new Map(),
         remote: {
           async fetch(ranges) {
             fetches += 1;

@@ -221,10 +221,10 @@ describe("files of a lakehouse table that a pattern matches are refused: not all
       "
       exit 64
       --- stdout
-      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them","hint":"export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards"}
+      {"run_id":null,"status":"failed","exit_code":64,"code":"SPEC_INVALID","message":"reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them","hint":"read the table's current rows: write input.table: <folder>/in in place of input.path"}
       --- stderr
       error: reading <folder>/job.yaml:5:13: input.path: in/*/*.parquet matches data files of the Delta Lake table <folder>/in, those of deleted and rewritten rows among them
-        hint: export the table's current rows and read those (COPY (FROM delta_scan('<folder>/in')) TO 'snapshot.parquet' in DuckDB), or list the current files by their full paths, without wildcards
+        hint: read the table's current rows: write input.table: <folder>/in in place of input.path
       "
     `);
     await expectEnd(runHere(["validate", job.spec]), 64);

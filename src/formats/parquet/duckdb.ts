@@ -24,10 +24,11 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 import type { SliceRequest, ShardFile, Decoder } from "../format.js";
 import { boundColumns, type ColumnRef } from "../../models/binding/contract.js";
-import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";
+import { corrupt, type Damage, readableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
-import { plannedColumns } from "../planned-columns.js";
+import { plannedColumns, removedRows } from "../planned-columns.js";
+import { numbersIn } from "../../flow/pack/select-rows.js";
 import {
   checkRowNumbers,
   recordBatches,
@@ -186,12 +187,14 @@ async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: F
   const columns = columnsOf(slice);
   for (const { group, rowStart, rowEnd } of groupsBetween(footer, slice)) {
     const range = { rowStart, rowEnd };
-    const failureOfAll = await tryToRead(pool, { ...slice, ...range }, columns);
+    const part = { ...slice, ...range };
+    const table = parquetTable(slice.file.path, footer.select);
+    const failureOfAll = await tryToRead(pool, part, { table, columns });
     if (failureOfAll === undefined) {
       continue;
     }
     for (const column of columns) {
-      const failure = await tryToRead(pool, { ...slice, ...range }, [column]);
+      const failure = await tryToRead(pool, part, { table, columns: [column] });
       if (failure !== undefined) {
         return { group, range, column, failure };
       }
@@ -237,11 +240,11 @@ function columnsOf({ projection }: SliceRequest): ColumnRef[] {
 async function tryToRead(
   pool: ConnectionPool,
   slice: SliceRequest,
-  columns: readonly ColumnRef[],
+  { table, columns }: { readonly table: string; readonly columns: readonly ColumnRef[] },
 ): Promise<{ cause: unknown } | undefined> {
   // Not count(column): where statistics say that there is no NULL, it is answered without reading the column.
   const sums = columns.map((column) => `bit_xor(hash(${columnSql(column, slice.partitions)}))`);
-  const from = fromRows({ ...slice, table: parquetTable(slice.file.path), expressions: null }, inSlice(slice));
+  const from = fromRows({ ...slice, table, expressions: null }, inSlice(slice));
   try {
     await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...sums].join(", ")} ${from}`));
     return undefined;
@@ -262,11 +265,13 @@ async function countKept({ pool, memory, exact }: ReadTools, slices: readonly Sl
       return Number(row?.[0]);
     });
   const [first, second] = slices;
-  if (first !== undefined && second !== undefined && (await areReadableTogether(slices, memory))) {
-    return await count({ ...first, rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices));
+  const together = second === undefined ? undefined : await readableTogether(slices, memory);
+  if (first !== undefined && together !== undefined) {
+    return await count({ ...first, rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices, together.select));
   }
   let kept = 0;
   for (const slice of slices) {
+    kept -= numbersIn(await removedRows(slice.file), slice).length; // any of these may be counted below
     const { parts, footer, unfit } = await readableParts(slice, memory);
     if (unfit !== undefined) {
       throw unfit.error;
@@ -278,7 +283,7 @@ async function countKept({ pool, memory, exact }: ReadTools, slices: readonly Sl
       }
     }
   }
-  return kept;
+  return Math.max(0, kept);
 }
 
 /** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
@@ -376,6 +381,7 @@ async function* streamRows(
 ): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
   const chunks = untilFailure(chunksOf(pool, sliceSql(slice, table)));
+  const removed = await removedRows(slice.file);
   try {
     for (;;) {
       const step = await chunks.next();
@@ -383,7 +389,9 @@ async function* streamRows(
         return { reached: next, cause: step.value };
       }
       checkRowNumbers(step.value, next, slice);
-      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory)) {
+      const inChunk = { rowStart: next, rowEnd: next + step.value.rowCount };
+      const options = { removed: numbersIn(removed, inChunk) };
+      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory, options)) {
         next += rows; // not before they are a batch
         yield batch;
       }
@@ -422,15 +430,16 @@ async function* streamCoalesced(
   slices: readonly [SliceRequest, ...SliceRequest[]],
 ): AsyncGenerator<RecordBatch, Place> {
   let place: Place = { slice: 0, row: 0 };
-  if (!(await areReadableTogether(slices, memory))) {
+  const together = await readableTogether(slices, memory);
+  if (together === undefined) {
     return place;
   }
-  for await (const chunk of untilFailure(chunksOf(pool, coalescedSql(slices)))) {
+  for await (const chunk of untilFailure(chunksOf(pool, coalescedSql(slices, together.select)))) {
     const next = placeAfter(chunk, slices, place);
     if (next === undefined) {
       break;
     }
-    for (const { batch } of recordBatches(chunk, slices[0].projection, memory, 2)) {
+    for (const { batch } of recordBatches(chunk, slices[0].projection, memory, { numbers: 2 })) {
       yield batch;
     }
     place = next;

@@ -2,7 +2,7 @@ import { boundColumns, type Projection } from "../../models/binding/contract.js"
 import { JobError } from "../../base/errors.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { tooLarge } from "../faults.js";
-import { plannedColumns } from "../planned-columns.js";
+import { plannedColumns, removedRows } from "../planned-columns.js";
 import type { SliceRequest } from "../format.js";
 import { isInexact } from "./exact-table.js";
 import { type ColumnChunk, type Footer, type Leaf, readFooter } from "./footer.js";
@@ -335,19 +335,32 @@ export async function readableParts(slice: SliceRequest, memory: MemoryBudget): 
   return { parts: boundedSlices(footer, { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd }, memory), footer, unfit };
 }
 
-/** Whether DuckDB may be given whole shards in one query, whose values and types it reads as the plan has them. */
-export async function areReadableTogether(slices: readonly SliceRequest[], memory: MemoryBudget): Promise<boolean> {
-  for (const slice of slices) {
+/**
+ * What DuckDB selects of whole shards that it may be given in one query, whose values and types it reads as the plan has
+ * them; undefined: each needs a query of its own.
+ */
+export async function readableTogether(
+  slices: readonly SliceRequest[],
+  memory: MemoryBudget,
+): Promise<Pick<Footer, "select"> | undefined> {
+  const partitions = new Set(slices.map((slice) => JSON.stringify([...slice.partitions])));
+  let select: string | undefined;
+  for (const [index, slice] of slices.entries()) {
     const columns = plannedColumns(slice.projection);
+    const footer = await readFooter(slice.file);
+    select = index === 0 ? footer.select : select;
     if (
-      isInexact(await readFooter(slice.file), columns) ||
+      partitions.size > 1 ||
+      footer.select !== select ||
+      (await removedRows(slice.file)).length > 0 ||
+      isInexact(footer, columns) ||
       (await findUnfitLevels(slice)) !== undefined ||
       (await isLarge(slice, memory))
     ) {
-      return false;
+      return undefined;
     }
   }
-  return true;
+  return { select };
 }
 
 /**

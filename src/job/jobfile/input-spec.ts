@@ -110,7 +110,7 @@ interface Given {
 
 /** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
 export function inputProblems(
-  input: StoreSpec & { readonly path: unknown; readonly ready?: unknown },
+  input: StoreSpec & { readonly path?: unknown; readonly table?: unknown; readonly ready?: unknown },
   golden: unknown,
 ): Problem[] {
   const listed = [input.path].flat();
@@ -119,6 +119,7 @@ export function inputProblems(
     text: one,
   }));
   const others = [
+    { path: ["input", "table"], text: input.table },
     { path: ["input", "ready"], text: input.ready },
     { path: ["checks", "golden", "path"], text: golden },
   ];
@@ -180,8 +181,12 @@ function problemsAt(key: string, place: StoreSpec, paths: readonly Given[]): Pro
 }
 
 export interface InputSpec extends StoreSpec {
-  /** Files or globs, relative to the spec's folder, or in a store of objects. */
+  /** Files or globs, relative to the spec's folder, or in a store of objects; of a table its folder alone. */
   readonly path: readonly string[];
+  /** The folder of a Delta or Iceberg table; undefined: the rows are those of the files. */
+  readonly table?: string | undefined;
+  /** Which version of the table is read. */
+  readonly at: string;
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
@@ -241,9 +246,27 @@ export const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
+    .optional()
     .meta(plan)
     .describe(
       "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
+    ),
+  table: text
+    .optional()
+    .meta(plan)
+    .describe(
+      "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
+    ),
+  at: z
+    .union([text, z.int().min(0)], {
+      error:
+        "expected latest, a version or snapshot, a time, a branch or a tag; numbers of more than 15 digits in quotes",
+    })
+    .transform(String)
+    .optional()
+    .meta(plan)
+    .describe(
+      "Which version of the table is read: latest, a version of a Delta table, the id of a snapshot of an Iceberg table, a time such as 2026-11-20T06:00:00Z (a day counts to its end, in UTC), or a branch or tag. It is pinned when the run is planned. Default: latest.",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -300,7 +323,48 @@ export const input = z.strictObject({
     })
     .prefault({})
     .describe("For input in a store: where fetched bytes are kept until they are read."),
-}) satisfies z.ZodType<InputSpec>;
+}) satisfies z.ZodType<GivenInput>;
+
+/** An input as the spec has it: `path` or `table`. */
+export interface GivenInput extends Omit<InputSpec, "path" | "at"> {
+  readonly path?: readonly string[] | undefined;
+  readonly at?: string | undefined;
+}
+
+/** Checks that an input names files or a table, and has no key of the other one. */
+export function checkInput({ path, table, at, format, partitions }: GivenInput, refuse: Refuse): void {
+  if ((path === undefined) === (table === undefined)) {
+    refuse(["input"], "expected exactly one of path and table");
+  }
+  if (table === undefined) {
+    if (at !== undefined) {
+      refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");
+    }
+    return;
+  }
+  if (format !== undefined) {
+    refuse(["input", "format"], "a table knows the format of its files; leave this key out");
+  }
+  if (Object.keys(partitions).length > 0) {
+    refuse(["input", "partitions"], "a table knows the types of its columns; leave this key out");
+  }
+  if (/[*?[\]{}]/.test(table)) {
+    refuse(["input", "table"], "expected the folder of one table, without wildcards");
+  }
+}
+
+/** The input with its default keys; a table is the only path. */
+export function inputOf({ path = [], table, at = "latest", ...others }: GivenInput): InputSpec {
+  const folder = table === undefined ? undefined : folderOf(table);
+  return folder === undefined ? { path, at, ...others } : { path: [folder], table: folder, at, ...others };
+}
+
+/** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */
+function folderOf(table: string): string {
+  const [, scheme = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
+  const parts = path.split("/").filter((part, index) => (part !== "" || index === 0) && part !== ".");
+  return `${scheme}${parts.join("/")}`;
+}
 
 /** SQL does not tell names by case. */
 export function checkColumnNames({ columns }: Pick<InputSpec, "columns">, refuse: Refuse): void {

@@ -3,7 +3,15 @@ import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 import { type ChecksSpec, checkChecks, checks } from "./checks-spec.js";
 import { type EngineSpec, engine } from "./engine-spec.js";
-import { type InputSpec, checkColumnNames, input, inputProblems, modelProblems } from "./input-spec.js";
+import {
+  type InputSpec,
+  checkColumnNames,
+  checkInput,
+  input,
+  inputOf,
+  inputProblems,
+  modelProblems,
+} from "./input-spec.js";
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
   type TargetSpecs,
@@ -192,6 +200,7 @@ const named = job.superRefine(
   checking((spec: GivenJob, refuse) => {
     checkOutputNames(spec, refuse);
     checkReferences(spec, refuse);
+    checkInput(spec.input, refuse);
     checkColumnNames(spec.input, refuse);
     checkPlaces(spec, refuse);
   }),
@@ -207,6 +216,7 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
   const { cast, missing } = spec.model;
   return {
     ...spec,
+    input: inputOf(spec.input),
     max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%"),
     ...(other && { challenger: { ...other, cast: other.cast ?? cast, missing: other.missing ?? missing } }),
   };

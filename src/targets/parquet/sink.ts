@@ -6,14 +6,7 @@ import { flush, type Store } from "../../stores/store.js";
 import { type ErrorCode, JobError, messageOf } from "../../base/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../target.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import {
-  createDocument,
-  createInPlace,
-  openAnswers,
-  openLedger,
-  readDocument,
-  refuseStopped,
-} from "./ledger.js";
+import { createDocument, createInPlace, openAnswers, openLedger, readDocument, refuseStopped } from "./ledger.js";
 import {
   findHistory,
   findPublished,

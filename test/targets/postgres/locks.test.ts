@@ -100,9 +100,9 @@ postgres.describe("an erasure whose COMMIT was carried out, and its answer lost"
     unwatch();
     expect(warnings).toEqual([expect.stringContaining("the answer is lost")]);
     expect(erased.map(({ name, rows }) => [name, rows])).toContainEqual(["scores.predictions", 1]);
-    expect(await database.query("SELECT rows::int, keys::int, keys_not_found::int AS gone FROM infer_batch.erasures")).toEqual([
-      { rows: 1, keys: 2, gone: 1 },
-    ]);
+    expect(
+      await database.query("SELECT rows::int, keys::int, keys_not_found::int AS gone FROM infer_batch.erasures"),
+    ).toEqual([{ rows: 1, keys: 2, gone: 1 }]);
   });
 });
 

@@ -58,7 +58,6 @@ async function describeTable(database: Database): Promise<unknown[]> {
 let roles = 0;
 
 postgres.describe("mode replace", () => {
-
   test("replace never shows a reader another number of rows", async () => {
     await using database = await postgres.server().createDatabase();
     await runOf(database, 25);

@@ -195,11 +195,11 @@ describe("a page is refused", () => {
 const [required, optional, repeated] = [0, 1, 2];
 
 function group(name: string, repetition: number, children: number, annotation = ""): SchemaElement {
-  return { name, repetition, children, annotation, utcNanosAt: undefined, type: undefined };
+  return { name, repetition, children, fieldId: undefined, annotation, utcNanosAt: undefined, type: undefined };
 }
 
 function leaf(name: string, repetition: number): SchemaElement {
-  return { name, repetition, children: 0, annotation: "", utcNanosAt: undefined, type: 4 };
+  return { name, repetition, children: 0, fieldId: undefined, annotation: "", utcNanosAt: undefined, type: 4 };
 }
 
 function listsOf(...elements: readonly SchemaElement[]): (ListLevels | undefined)[] {

@@ -11,7 +11,6 @@ const answerNames = async (at: S3World): Promise<string[]> =>
   (await at.names()).filter((name) => name.includes("/answers/"));
 
 s3.describe("answers that are kept in S3", () => {
-
   test("objects of answers that are damaged, or gone since they were listed, are left out", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();
