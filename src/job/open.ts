@@ -77,12 +77,19 @@ export async function openSource(
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  const files = combineSources({ disk, objects: objectSource({ reader, spool, output: inStore ? output : undefined }) });
-  return await ofTable(files, input, isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""));
+  const files = combineSources({
+    disk,
+    objects: objectSource({ reader, spool, output: inStore ? output : undefined }),
+  });
+  return await ofTable(
+    files,
+    input,
+    isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""),
+  );
 }
 
 /** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
-async function ofTable(files: Source, { table, at }: InputSpec, folder: string): Promise<Source> {
+async function ofTable(files: Source, { table, at = "latest" }: InputSpec, folder: string): Promise<Source> {
   if (table === undefined) {
     return files;
   }

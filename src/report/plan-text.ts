@@ -94,7 +94,8 @@ export function planText(plan: Plan, { estimate, checks, second, ...target }: Pl
 /** "s3://lake/features, Delta version 12, which has removed 3 rows". */
 function tableText({ uri, format, version, removedRows }: PinnedTable): string {
   const at = format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
-  const removed = removedRows === 0 ? "" : `; ${count(removedRows, "row")} of the files below are removed, and count as filtered`;
+  const removed =
+    removedRows === 0 ? "" : `; ${count(removedRows, "row")} of the files below are removed, and count as filtered`;
   return `${printable(uri)}, ${at}${removed}`;
 }
 

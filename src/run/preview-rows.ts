@@ -61,7 +61,14 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   await using decoder = await context.openDecoder(listing.folders);
   const runId = runIdOf(spec.name, spec.params, sha256);
   const { engine } = loading;
-  const { plan: planned } = await planRun(context, { runId, listed: listing.shards, table: listing.table, decoder, resolved, engine });
+  const { plan: planned } = await planRun(context, {
+    runId,
+    listed: listing.shards,
+    table: listing.table,
+    decoder,
+    resolved,
+    engine,
+  });
   const { contract, features } = withFeatures(planned.contract, options.features);
   const plan: Plan = { ...planned, contract };
   const tools = { plan, engine: await engine, decoder };

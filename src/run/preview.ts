@@ -14,7 +14,15 @@ import { type JobContext, type ScoringContext, atKey } from "../flow/context.js"
 import type { RunSink, StoredPlan } from "../targets/target.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
-import { listInput, listPublished, noShards, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
+import {
+  listInput,
+  listPublished,
+  noShards,
+  requireListed,
+  requireWhole,
+  warnOfUnmatched,
+  wholeInput,
+} from "./input.js";
 import { bindFirstShard } from "./bind-model.js";
 import { pinProfile } from "./history.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
@@ -172,13 +180,9 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     columns: seen.columns,
   }));
   if (found === undefined) {
-    throw new JobError(
-      "FILE_MISSING",
-      `looking for input files: ${noShards(context.spec)}`,
-      {
-        hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
-      },
-    );
+    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(context.spec)}`, {
+      hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
+    });
   }
   return found;
 }

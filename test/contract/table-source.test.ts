@@ -109,7 +109,13 @@ test.each(Array.from({ length: torture ? 100 : 6 }, (_, seed) => seed))(
       const rows = 1 + whole(whole(3) === 0 ? 9000 : 200);
       const share = [0, 0, 0.01, 0.5, 1][whole(5)] ?? 0;
       const removed = Array.from({ length: rows }, (__, row) => row).filter(() => random() < share);
-      const file = { path: `f${index}.parquet`, rows, first, removed, dt: [null, "2026-11-20", "2026-11-21"][whole(3)] ?? null };
+      const file = {
+        path: `f${index}.parquet`,
+        rows,
+        first,
+        removed,
+        dt: [null, "2026-11-20", "2026-11-21"][whole(3)] ?? null,
+      };
       first += rows;
       return { ...file, isNumbered: random() < 0.5, isOld: random() < 0.5 };
     });
@@ -138,7 +144,9 @@ test("a column whose values are none of the table's type is refused where the jo
   const decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   await using _ = decoder;
   const shard = opened(scratch.path, file);
-  for await (const { schema } of decoder.footers([{ ...shard, table: { columns: narrow, removed: shard.table?.removed ?? never } }])) {
+  for await (const { schema } of decoder.footers([
+    { ...shard, table: { columns: narrow, removed: shard.table?.removed ?? never } },
+  ])) {
     expect(schema.columns.map(({ type }) => type)).toEqual(["int64", "float64", undefined, "int64", "date32"]);
     expect(schema.columns[2]?.sourceType).toBe("VARCHAR in the file and int64 in the table");
   }
@@ -149,18 +157,21 @@ test.each([
   { isOld: true, isNumbered: true, carried: ["t"], inUnits: true },
   { isOld: true, isNumbered: false, carried: ["t", "x"], inUnits: false },
   { isOld: true, isNumbered: false, carried: ["t", "z"], inUnits: false },
-])("threads read the columns that need no more than their names: %j", async ({ isOld, isNumbered, carried, inUnits }) => {
-  const file = { path: "f.parquet", rows: 3000, first: 0, isNumbered, isOld, removed: [7, 9], dt: null };
-  await write(scratch.path, file);
-  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
-  const projection = carryAll(columns.filter(({ name }) => carried.includes(name)));
-  const shard = opened(scratch.path, file);
-  const slice: SliceRequest = { file: shard, rowStart: 0, rowEnd: 3000, projection, partitions: shard.partitions };
+])(
+  "threads read the columns that need no more than their names: %j",
+  async ({ isOld, isNumbered, carried, inUnits }) => {
+    const file = { path: "f.parquet", rows: 3000, first: 0, isNumbered, isOld, removed: [7, 9], dt: null };
+    await write(scratch.path, file);
+    await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+    const projection = carryAll(columns.filter(({ name }) => carried.includes(name)));
+    const shard = opened(scratch.path, file);
+    const slice: SliceRequest = { file: shard, rowStart: 0, rowEnd: 3000, projection, partitions: shard.partitions };
 
-  const units = await decoder.units(slice, { isAlone: true });
+    const units = await decoder.units(slice, { isAlone: true });
 
-  expect(units === undefined ? undefined : [...units.removed]).toEqual(inUnits ? [7, 9] : undefined);
-});
+    expect(units === undefined ? undefined : [...units.removed]).toEqual(inUnits ? [7, 9] : undefined);
+  },
+);
 
 function never(): never {
   throw new Error("nothing is removed");

@@ -31,11 +31,7 @@ export function firstAtLeast(sorted: Uint32Array, limit: number): number {
  * What becomes of rows some of which are removed: see `rowState`; undefined: all stay.
  * @param states what becomes of them else; undefined: they stay
  */
-export function statesWithout(
-  removed: Uint32Array,
-  rowCount: number,
-  states?: Uint16Array,
-): Uint16Array | undefined {
+export function statesWithout(removed: Uint32Array, rowCount: number, states?: Uint16Array): Uint16Array | undefined {
   if (removed.length === 0) {
     return states;
   }

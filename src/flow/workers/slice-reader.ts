@@ -86,7 +86,10 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
     directPlan(slice.projection) !== undefined;
 
   /** Has workers read units, which score what they read if they have the model: each kind is started when it is needed. */
-  const readUnits = (slice: SliceRequest, { units, constants, removed, fitting }: SliceUnits): ReturnType<UnitPool["read"]> => {
+  const readUnits = (
+    slice: SliceRequest,
+    { units, constants, removed, fitting }: SliceUnits,
+  ): ReturnType<UnitPool["read"]> => {
     const requestTo = (workers: number): UnitRequest => ({
       projection: slice.projection,
       constants,

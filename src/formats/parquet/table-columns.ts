@@ -32,9 +32,13 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
   const stored = new Map(leaves.map((leaf) => [leaf.column, leaf]));
   const hasIds = leaves.some(({ fieldId }) => fieldId !== undefined);
   if (!hasIds && columns.every(({ storedNames }) => storedNames.length === 0)) {
-    throw new JobError("SPEC_INVALID", `reading ${path}: it does not number its columns, and the table has no names for them`, {
-      hint: "set the table's property schema.name-mapping.default, or rewrite its data files",
-    });
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading ${path}: it does not number its columns, and the table has no names for them`,
+      {
+        hint: "set the table's property schema.name-mapping.default, or rewrite its data files",
+      },
+    );
   }
   const byId = new Map([...stored.values()].map((leaf) => [leaf.fieldId, leaf]));
   const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
@@ -80,7 +84,7 @@ function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf
  * type, so that a job which uses it is refused.
  * @param stored the file's columns, with the names that they have in the table
  */
-export function tableSchema(stored: readonly SourceColumn[], { columns }: TableRows): SourceColumn[] {
+export function tableSchema(stored: readonly SourceColumn[], columns: readonly TableColumn[]): SourceColumn[] {
   const inFile = new Map(stored.map((column) => [column.name, column]));
   return columns.map(({ name, type, isPartition }): SourceColumn => {
     if (type === undefined) {
@@ -90,7 +94,8 @@ export function tableSchema(stored: readonly SourceColumn[], { columns }: TableR
       return { name, sourceType: showType(type), type, partition: true };
     }
     const found = inFile.get(name);
-    const fits = found === undefined || found.onlyNulls === true || (found.type !== undefined && becomes(found.type, type));
+    const fits =
+      found === undefined || found.onlyNulls === true || (found.type !== undefined && becomes(found.type, type));
     return fits
       ? { name, sourceType: sqlTypeOf(type), type }
       : { name, sourceType: `${found.sourceType} in the file and ${showType(type)} in the table`, type: undefined };

@@ -3,7 +3,15 @@ import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "../../job/jobfile/model-spec.js";
 import { isModelUri, isServedUri } from "../../job/jobfile/uri.js";
 import { bindingRequest } from "./make-plan.js";
-import type { BindingRequest, PinnedTable, Plan, PlanTarget, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
+import type {
+  BindingRequest,
+  PinnedTable,
+  Plan,
+  PlanTarget,
+  PlannedChecks,
+  PlannedModel,
+  PlannedShard,
+} from "./plan.js";
 import { shortDigest } from "./identity.js";
 import { shellWord } from "../../base/texts.js";
 

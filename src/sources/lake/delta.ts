@@ -2,14 +2,7 @@ import { z } from "../../base/zod.js";
 import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
-import {
-  damaged,
-  insideOf,
-  type LakeFile,
-  type LakeReader,
-  type LakeSnapshot,
-  unread,
-} from "./snapshot.js";
+import { damaged, insideOf, type LakeFile, type LakeReader, type LakeSnapshot, unread } from "./snapshot.js";
 
 /** Features of readers that change nothing here, or are read. */
 const knownFeatures = new Set([
@@ -283,7 +276,12 @@ function snapshotOf(
   } catch (error) {
     throw damaged(table, "_delta_log", error);
   }
-  return { version: String(version), schemaId: undefined, columns, files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)) };
+  return {
+    version: String(version),
+    schemaId: undefined,
+    columns,
+    files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
+  };
 }
 
 interface SchemaField {

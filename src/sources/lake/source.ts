@@ -148,15 +148,12 @@ interface TableOptions {
 }
 
 /** A source of the rows of a table, which are those of its files. */
-export function tableSource(
-  files: Source,
-  { table, at, folder, tools }: TableOptions,
-): Source {
+export function tableSource(files: Source, { table, at, folder, tools }: TableOptions): Source {
   const place = { source: files, reader: lakeReader(files, tools), table };
   let read: ReadVersion | undefined;
   return {
     readAhead: files.readAhead,
-    listNames: (folder) => files.listNames(folder),
+    listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
     async list(patterns, pinned) {
       if (patterns.length !== 1 || patterns[0] !== table) {

@@ -23,7 +23,12 @@ const contract = {
   outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
   passthrough: [{ column: "id", source: ref("id", "int64") }],
 } as const;
-const request: UnitRequest = { projection: contract, constants: new Map(), removed: new Uint32Array(0), limits: plenty };
+const request: UnitRequest = {
+  projection: contract,
+  constants: new Map(),
+  removed: new Uint32Array(0),
+  limits: plenty,
+};
 const scoring = { contract, tensors: ["score"], batchRows: 1000 };
 
 /** Row groups of 2,048 rows each: units of their own. */
