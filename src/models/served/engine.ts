@@ -3,7 +3,7 @@ import { type ServedFacts, type ServedModel, unknownTraits } from "../binding/mo
 import { blankRows } from "../../columns/tensor.js";
 import { BrokenTransfer, readText } from "../../base/http/http.js";
 import { JobError, assertNever } from "../../base/errors.js";
-import { type Verdict, tryAgain } from "../../base/retry.js";
+import { type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { sha256Of } from "../../base/sha256.js";
 import type { Engine, EngineRequest } from "../engine.js";
 import {
@@ -347,7 +347,7 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
 }
 
 const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
-const againIfMissing = (error: unknown): Verdict =>
+const againIfMissing = (error: unknown): RetryVerdict =>
   isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
 
 /**

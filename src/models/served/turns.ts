@@ -11,7 +11,7 @@ import {
 } from "../../base/http/http.js";
 import { decompressed, readBody, type ResponseHeaders, sendRequest } from "../../base/http/request.js";
 import { errnoOf, JobError } from "../../base/errors.js";
-import { tryAgain, type Verdict } from "../../base/retry.js";
+import { tryAgain, type RetryVerdict } from "../../base/retry.js";
 import type { ServerTraffic } from "../engine.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import {
@@ -680,7 +680,7 @@ export function openAsking(
   const all = `${act} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
   const [{ retry }] = servers;
-  const judge = ({ server }: Turn, error: unknown): Verdict =>
+  const judge = ({ server }: Turn, error: unknown): RetryVerdict =>
     error instanceof ServerFault
       ? { kind: "again", found: error.message }
       : verdictOf(placeOf(server, `${act} ${serverText(server)}`), error);
@@ -731,7 +731,7 @@ export function openAsking(
     async ask<T extends { readonly kind: string }>(question: Question<T>) {
       let last: ModelServer | undefined;
       /** The last failure of a try. What is thrown elsewhere ends the request. */
-      let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+      let failure: { readonly error: unknown; readonly verdict: RetryVerdict } | undefined;
       /** Failures of servers on this request; answers of others before the first one, and before the last try. */
       let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
 
@@ -786,7 +786,7 @@ export function openAsking(
       };
 
       const rules = {
-        judge: (error: unknown): Verdict =>
+        judge: (error: unknown): RetryVerdict =>
           failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
         code: "NETWORK",
         hint: serverAway,
