@@ -320,7 +320,7 @@ const permanentStates: readonly Known[] = [
     hint: "check user and password: output.postgres.url and password, PGPASSWORD or .pgpass",
   },
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
-  { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
+  { states: /^42501/, code: "PERMISSION", hint: "docs/privileges.md lists what a role needs for each mode" },
   {
     states: /^23505/,
     code: "DUPLICATE_KEY",
