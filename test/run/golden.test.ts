@@ -225,7 +225,7 @@ test("the file of golden rows that is missing is an error of the spec, with its 
     run(nights),
     64,
     /job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/,
-    "docs/absolute-checks.md says how to make the file",
+    "docs/own-checks.md says how to make the file",
   );
   await expectEnd(nights.night("validate", "2026-11-20"), 64, "there is no file golden.parquet");
 });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { DuckDBListValue } from "@duckdb/node-api";
 import { describe, expect, test } from "vitest";
 import { openJob } from "#src/job/job-context.js";
-import { contractText } from "#src/report/plan-text.js";
+import { contractLines } from "#src/report/plan-text.js";
 import { previewContract } from "#src/run/preview.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { refusalOf, smallJob } from "../support/faulty.js";
@@ -167,7 +167,7 @@ test("a token model is shown by plan and validate", async () => {
 
   const contract = await previewContract(job);
 
-  expect(contract === undefined ? "" : contractText(contract)).toMatchInlineSnapshot(`
+  expect((contract === undefined ? [] : contractLines(contract)).join("\n").concat("\n")).toMatchInlineSnapshot(`
       "input    input_ids int64 [N,60] <- list input_ids, padded with 1 on the right, to the longest of a batch
       input    attention_mask int64 [N,60] <- mask of input_ids
       input    token_type_ids int64 [N,48] <- list token_type_ids, padded with 0 on the left, truncated

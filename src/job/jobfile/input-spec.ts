@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { attempt, count, duration, name, plan, type Refuse, text } from "./values.js";
+import { attempt, countFrom, duration, name, plan, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -75,11 +75,11 @@ export const storeKeys = {
     .describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: countFrom(1, 3600)
         .default(20)
         .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
+      request: countFrom(1, 86_400)
         .default(300)
         .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
@@ -283,7 +283,7 @@ export const input = z.strictObject({
     .describe(
       "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
     ),
-  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+  min_rows: countFrom(0, Number.MAX_SAFE_INTEGER)
     .default(1)
     .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
   freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
@@ -319,7 +319,7 @@ export const input = z.strictObject({
         .describe(
           "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
-      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
+      max_mb: countFrom(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
     .describe("For input in a store: where fetched bytes are kept until they are read."),
