@@ -6,8 +6,8 @@ describe("a key that is not known", () => {
     [
       "in place of a known one",
       minimalSpec.replace("  path: in", "  pth: in"),
-      "job.yaml:4:3: input.path: missing; expected a path or a list of paths",
       "job.yaml:4:3: input.pth: unknown key; did you mean `path`?",
+      "job.yaml:4:3: input: expected exactly one of path and table",
     ],
     [
       "at the top of the file",
@@ -168,6 +168,7 @@ describe("a spec that is right", () => {
       params: {},
       input: {
         path: ["in/*.parquet"],
+        at: "latest",
         min_rows: 1,
         columns: {},
         partitions: {},
@@ -202,7 +203,15 @@ describe("a spec that is right", () => {
   });
 
   test("a valid spec may be JSON, since JSON is YAML", () => {
-    expect(load(JSON.stringify(load(minimalSpec)))).toEqual(load(minimalSpec));
+    const input = { path: "in/*.parquet" };
+    const written = {
+      version: 1,
+      name: "daily",
+      input,
+      model: { path: "model.onnx" },
+      output: { parquet: { path: "out" } },
+    };
+    expect(load(JSON.stringify(written))).toEqual(load(minimalSpec));
   });
 });
 
