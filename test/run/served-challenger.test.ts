@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectFigures, type Found, outputs, python, shifted, swapped } from "../support/challenger.js";
-import { expectEnd, projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, expectReport, projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -82,9 +82,7 @@ test("the agreement of a local challenger with a served champion is that of nump
     overrides: { model: { outputs }, challenger: { path: shifted, ...binding } },
   });
 
-  const done = await job.run();
-
-  expect(done, done.stderr).toMatchObject({ code: 0, report: { provider: "v2" } });
+  const done = await expectReport(job.run(), 0, { provider: "v2" });
   expectFigures(done.report["challenger"] as Found, python.swapped);
 });
 

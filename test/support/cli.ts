@@ -151,6 +151,17 @@ export async function expectEnd<R extends Pick<CliResult, "code" | "stderr">>(
   return result;
 }
 
+/** The same of a run, and what its summary must have. */
+export async function expectReport<R extends CliResult & { readonly report: object }>(
+  command: Promise<R>,
+  code: number,
+  report: object,
+): Promise<R> {
+  const result = await expectEnd(command, code);
+  expect(result.report).toMatchObject(report);
+  return result;
+}
+
 let runningHere = 0;
 let isChanged = false;
 

@@ -168,6 +168,7 @@ describe("a spec that is right", () => {
       params: {},
       input: {
         path: ["in/*.parquet"],
+        at: "latest",
         min_rows: 1,
         columns: {},
         partitions: {},
@@ -202,7 +203,15 @@ describe("a spec that is right", () => {
   });
 
   test("a valid spec may be JSON, since JSON is YAML", () => {
-    expect(load(JSON.stringify(load(minimalSpec)))).toEqual(load(minimalSpec));
+    const input = { path: "in/*.parquet" };
+    const written = {
+      version: 1,
+      name: "daily",
+      input,
+      model: { path: "model.onnx" },
+      output: { parquet: { path: "out" } },
+    };
+    expect(load(JSON.stringify(written))).toEqual(load(minimalSpec));
   });
 });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { ChatReply, ChatRequest } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
-import { expectEnd } from "../../support/cli.js";
+import { expectEnd, expectReport } from "../../support/cli.js";
 
 const response = {
   label: { enum: ["even", "odd"] },
@@ -69,7 +69,7 @@ describe("answers of a language model in columns", () => {
       model: { response: { label: response.label } },
     });
 
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    await expectReport(job.run(), 0, { rows_scored: 20 });
   });
 
   test.each<[string, ChatReply, number, { reason: string; value: unknown }]>([
@@ -217,9 +217,7 @@ describe("answers of a language model in columns", () => {
       ...reject,
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    const ended = await expectReport(job.run(), 0, { rows_scored: 19, rows_rejected: 1 });
     expect(await rejectLines(job.out)).toMatchObject([{ row: 3, ...expected }]);
     expect(job.server.requests.filter((request) => idIn(request) === 3)).toHaveLength(asked);
     expect(ended.stderr).not.toContain("secret");
@@ -251,7 +249,7 @@ describe("answers of a language model in columns", () => {
     });
     await using job = await promptJob({ reply, model: { response: { label: response.label } } });
 
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 20, rows_rejected: 0 } });
+    await expectReport(job.run(), 0, { rows_scored: 20, rows_rejected: 0 });
     expect(times).toBe(2);
   });
 
@@ -264,7 +262,7 @@ describe("answers of a language model in columns", () => {
       ...reject,
     });
 
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_rejected: 1 } });
+    await expectReport(job.run(), 0, { rows_rejected: 1 });
     expect(job.server.requests).toHaveLength(19 + 4);
   });
 
@@ -283,9 +281,7 @@ describe("answers of a language model in columns", () => {
     const select = "SELECT i::INTEGER AS id, if(i = 3, NULL, 'text ' || i) AS body FROM range(20) t(i)";
     await using job = await promptJob({ select, ...reject });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    await expectReport(job.run(), 0, { rows_scored: 19, rows_rejected: 1 });
     expect(await rejectLines(job.out)).toMatchObject([{ row: 3, reason: "null", column: "body" }]);
     expect(job.server.requests).toHaveLength(19);
   });
@@ -294,9 +290,7 @@ describe("answers of a language model in columns", () => {
     const select = "SELECT i::INTEGER AS id, 'text ' || i % 4 AS body FROM range(400) t(i)";
     await using job = await promptJob({ select, commit_rows: 100 });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 400 } });
+    await expectReport(job.run(), 0, { rows_scored: 400 });
     expect(job.server.requests).toHaveLength(4);
     expect(await job.rows()).toEqual(Array.from({ length: 400 }, (_, id) => ({ id, response: `text ${id % 4}` })));
   });

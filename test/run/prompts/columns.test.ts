@@ -1,7 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { expectEnd } from "../../support/cli.js";
+import { expectEnd, expectReport } from "../../support/cli.js";
 import { promptJob } from "../../support/prompt-job.js";
 
 const table = `SELECT i::INTEGER AS id, 'text ' || i AS body, i / 4 AS share, DATE '2026-01-01' + i::INTEGER AS day,
@@ -40,7 +40,7 @@ describe("columns of a prompt", () => {
 
     await expectEnd(job.run(), 0);
     expect((await job.rows())[3]).toEqual({ id: 3, response: "Q: text ", finish_reason: "stop" });
-    expect(await job.run()).toMatchObject({ code: 0, report: { status: "already_complete" } });
+    await expectReport(job.run(), 0, { status: "already_complete" });
   });
 
   test.each<[string, object, string | undefined]>([
@@ -82,7 +82,7 @@ describe("columns of a prompt", () => {
 
     await writeFile(join(job.folder, "moved.txt"), "{{body}}");
     await job.rewrite({ model: { prompt: { file: "moved.txt" } } });
-    expect(await job.run()).toMatchObject({ code: 0, report: { status: "complete" } });
+    await expectReport(job.run(), 0, { status: "complete" });
     expect(job.server.books.answers).toBe(20);
   });
 });

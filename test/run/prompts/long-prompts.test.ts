@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { reject, rejectLines } from "../../support/rejects.js";
-import { expectEnd } from "../../support/cli.js";
+import { expectEnd, expectReport } from "../../support/cli.js";
 
 /** Row 1 has 60 bytes, the others 4: of "é", which has two. */
 const select = "SELECT i::INTEGER AS id, repeat('é', if(i = 1, 30, 2)) AS body FROM range(3) t(i)";
@@ -20,9 +20,7 @@ describe("model.prompt.max_input_tokens", () => {
       ...reject,
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 2, rows_rejected: 1 } });
+    await expectReport(job.run(), 0, { rows_scored: 2, rows_rejected: 1 });
     expect(await rejectLines(job.out)).toMatchObject([
       {
         row: 1,
@@ -40,9 +38,7 @@ describe("model.prompt.max_input_tokens", () => {
     const prompt = { user: "a: {{body}}.", max_input_tokens: 10, truncate: { column: "body", side } };
     await using job = await promptJob({ select, model: { prompt } });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 3 } });
+    await expectReport(job.run(), 0, { rows_scored: 3 });
     expect(job.server.requests.map((request) => request.text).toSorted()).toEqual(["a: éé.", text].toSorted());
   });
 

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
 import { type PromptJob, promptJob } from "../../support/prompt-job.js";
 import { latch } from "../../support/waiting.js";
-import { expectEnd } from "../../support/cli.js";
+import { expectEnd, expectReport } from "../../support/cli.js";
 
 const price = { input: 1000, cached_input: 100, output: 2000 };
 const sampling = { max_tokens: 10 };
@@ -63,9 +63,7 @@ describe("money", () => {
       commit_rows: 5,
     });
 
-    const stopped = await job.run();
-
-    expect(stopped).toMatchObject({ code: 67, report: { code: "BUDGET", exit_code: 67 } });
+    const stopped = await expectReport(job.run(), 67, { code: "BUDGET", exit_code: 67 });
     const { answers, prompt, completion } = job.server.books;
     expect(stopped.stderr).toContain(
       `the next request might exceed model.budget (max_tokens is 300, used ${prompt + completion}: paid, and the most that requests without an answer may have cost)`,
@@ -75,9 +73,7 @@ describe("money", () => {
     expect(prompt + completion).toBeLessThanOrEqual(300);
 
     await job.rewrite({ model: { sampling, budget: { max_tokens: 4000 } } });
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete" } });
+    const ended = await expectReport(job.run(), 0, { status: "complete" });
     expect(job.server.books.answers).toBe(20);
     expect(job.server.requests).toHaveLength(20);
     const { prompt: all, completion: out } = job.server.books;
@@ -96,9 +92,7 @@ describe("money", () => {
       commit_rows: 20,
     });
 
-    const first = await job.run("--worker", "0/2");
-
-    expect(first, first.stderr).toMatchObject({ code: 67, report: { code: "BUDGET" } });
+    await expectReport(job.run("--worker", "0/2"), 67, { code: "BUDGET" });
     const { prompt, completion } = job.server.books;
     expect(prompt + completion).toBeLessThanOrEqual(250);
   });
@@ -109,9 +103,7 @@ describe("money", () => {
       model: { sampling, budget: { price, max_cost: 5 } },
     });
 
-    const stopped = await job.run();
-
-    expect(stopped, stopped.stderr).toMatchObject({ code: 67, report: { code: "BUDGET" } });
+    const stopped = await expectReport(job.run(), 67, { code: "BUDGET" });
     expect(stopped.stderr).toMatch(/all rows would cost about \d\d\.\d\d, and model\.budget\.max_cost is 5/);
     expect(job.server.requests).toHaveLength(200);
     const spread = job.server.requests.map(({ text }) => Number(text.slice(5)));
@@ -140,7 +132,7 @@ describe("money", () => {
     await using job = await promptJob({ select: rows(400), reply });
     ({ server } = job);
 
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 400 } });
+    await expectReport(job.run(), 0, { rows_scored: 400 });
     expect(job.server.requests).toHaveLength(400);
   });
 
@@ -155,16 +147,14 @@ describe("money", () => {
       ...more,
     });
 
-    const stopped = await job.run();
-
-    expect(stopped, stopped.stderr).toMatchObject({ code: 67, report: { code: "FIRST_ROWS" } });
+    const stopped = await expectReport(job.run(), 67, { code: "FIRST_ROWS" });
     expect(stopped.stderr).toContain(
       "180 answers are valid, fewer than 95%; 20 times: the answer is no object in JSON",
     );
     expect(stopped.stderr).not.toContain("secret");
 
     await job.rewrite({ max_rejects: "20%" });
-    expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 900, rows_rejected: 100 } });
+    await expectReport(job.run(), 0, { rows_scored: 900, rows_rejected: 100 });
     expect(job.server.requests).toHaveLength(900 + 2 * 100);
   });
 
@@ -173,7 +163,7 @@ describe("money", () => {
       reply: (): { raw: string } => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' }),
     });
 
-    expect(await job.run()).toMatchObject({ code: 0, report: { spending: { answers: 20, prompt_tokens: 0 } } });
+    await expectReport(job.run(), 0, { spending: { answers: 20, prompt_tokens: 0 } });
     expect(tokensIn("text")).toBe(1);
   });
 

@@ -5,7 +5,7 @@ import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
 import { firstOf } from "../../support/torture.js";
-import { expectEnd } from "../../support/cli.js";
+import { expectEnd, expectReport } from "../../support/cli.js";
 
 const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 const echo = ({ text }: Pick<ChatRequest, "text">): ChatReply => ({ content: text });
@@ -40,9 +40,7 @@ describe("servers of language models", () => {
     times.clear();
     await using job = await promptJob({ reply: first([reply, reply]) });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20, server: { retries: 2 } } });
+    const ended = await expectReport(job.run(), 0, { rows_scored: 20, server: { retries: 2 } });
     const isLost = "raw" in reply || "cut" in reply;
     expect(ended.report["spending"]).toMatchObject({ answers: 20, requests_lost: isLost ? 2 : 0 });
   });
@@ -64,9 +62,7 @@ describe("servers of language models", () => {
       retry: { max_seconds: 1 },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    await expectReport(job.run(), 0, { rows_scored: 20 });
     expect(tried).toBe(3);
   });
 
@@ -78,9 +74,7 @@ describe("servers of language models", () => {
       max_rejects: "100%",
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 19, rows_rejected: 1 } });
+    await expectReport(job.run(), 0, { rows_scored: 19, rows_rejected: 1 });
     expect(await rejectLines(job.out)).toMatchObject([
       { row: 3, reason: "model_failed", value: "the server answered 500: assertion failed" },
     ]);
@@ -94,7 +88,7 @@ describe("servers of language models", () => {
       retry: { max_seconds: 2 },
     });
 
-    expect(await job.run()).toMatchObject({ code: 75, report: { code: "NETWORK" } });
+    await expectReport(job.run(), 75, { code: "NETWORK" });
   });
 
   const refusals: readonly [string, ChatReply, number, string][] = [
@@ -130,16 +124,14 @@ describe("servers of language models", () => {
       const select = "SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(300) t(i)";
       await using job = await promptJob({ select, reply: refuses, server: { token: "s3cret" } });
 
-      const ended = await job.run();
-
-      expect(ended, ended.stderr).toMatchObject({ code: exitCode, report: { code } });
+      const ended = await expectReport(job.run(), exitCode, { code });
       expect(job.server.requests[0]?.headers).toMatchObject({ authorization: "Bearer s3cret" });
       expect(ended.stderr).not.toContain("s3cret");
 
       job.server.reply = echo;
       const before = job.server.requests.length;
       expect(before).toBeLessThan(100); // of 200 rows that are asked first: the first error stops the others
-      expect(await job.run()).toMatchObject({ code: 0, report: { rows_scored: 300 } });
+      await expectReport(job.run(), 0, { rows_scored: 300 });
       expect(job.server.requests.length - before).toBe(300 - answered);
     },
   );
@@ -153,9 +145,7 @@ describe("servers of language models", () => {
       model: { response: { label: { enum: ["a", "b"] } } },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    const ended = await expectReport(job.run(), 0, { rows_scored: 20 });
     expect(ended.stderr.match(/takes no response_format/g)).toHaveLength(1);
     expect(job.server.books.answers).toBe(20);
   });
@@ -174,9 +164,7 @@ describe("servers of language models", () => {
       model: { sampling: { max_tokens: 7 } },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    await expectReport(job.run(), 0, { rows_scored: 20 });
     expect(job.server.requests.at(-1)?.body).toMatchObject({ max_completion_tokens: 7 });
   });
 
@@ -190,9 +178,7 @@ describe("servers of language models", () => {
       server: { concurrency: 1 },
     });
 
-    const ended = await job.run();
-
-    expect(ended).toMatchObject({ code: 66, report: { code: "MODEL_CHANGED" } });
+    const ended = await expectReport(job.run(), 66, { code: "MODEL_CHANGED" });
     expect(ended.stderr).toContain("names model m-2026-11-02, and earlier answers of this run name m-2026-10-01");
     await expectEnd(job.run(), 66);
     await job.rewrite({
@@ -221,9 +207,7 @@ describe("servers of language models", () => {
       },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 600 } });
+    await expectReport(job.run(), 0, { rows_scored: 600 });
     expect(job.server.mostInFlight).toBeGreaterThan(60);
   });
 

@@ -1,7 +1,7 @@
 import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { expectEnd, projectFolder } from "../../support/cli.js";
+import { expectEnd, expectReport, projectFolder } from "../../support/cli.js";
 import { type PromptJob, promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
 import { textsFile } from "../../support/text-job.js";
 
@@ -92,18 +92,16 @@ test("a tokenizer belongs to the attempt: a run goes on and stays complete with 
     model: { prompt, sampling: { max_tokens: 10 }, budget: { max_tokens: 200 } },
     commit_rows: 5,
   });
-  expect(await job.run()).toMatchObject({ code: 67, report: { code: "BUDGET" } });
+  await expectReport(job.run(), 67, { code: "BUDGET" });
   const before = job.server.books.answers;
 
   const changed = { prompt: { ...prompt, tokenizer: "other.json" }, sampling: { max_tokens: 10 } };
   await job.rewrite({ model: changed });
-  const ended = await job.run();
-
-  expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete", rows_scored: 15 } });
+  await expectReport(job.run(), 0, { status: "complete", rows_scored: 15 });
   expect(before).toBeGreaterThan(0);
   expect(job.server.books.answers).toBe(20);
   await job.rewrite({ model: { ...changed, prompt: { user: "{{body}}" } } });
-  expect(await job.run()).toMatchObject({ code: 0, report: { status: "already_complete" } });
+  await expectReport(job.run(), 0, { status: "already_complete" });
 });
 
 test.each([
