@@ -1,7 +1,8 @@
 // The reference of the command line, from the definitions that commander parses by.
-import { createProgram, examples } from "../dist/cli/program.js";
+import { createProgram, examplesOfAll } from "../dist/cli/program.js";
 
-const program = createProgram(process);
+const program = await createProgram(process);
+const examples = await examplesOfAll();
 
 const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
 
@@ -67,7 +68,7 @@ export function cliPage() {
   return [
     "# Command line",
     "",
-    "Generated from `src/cli/program.ts` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
+    "Generated from `src/cli/program.ts` and `src/cli/commands/` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
     "",
     "The result goes to stdout, everything else to stderr. [The runbook](runbook.md#exit-codes) lists the exit codes. `<spec>` is a job spec, a YAML file. Every command also takes `--help`; `infer-batch --version` prints the version.",
     "",

@@ -16,14 +16,14 @@ interface TypedColumn {
 
 /** Matches the columns of two sides by name. Only columns of comparable types are compared. @param names the sides in reasons */
 export function matchColumns(
-  one: readonly TypedColumn[],
-  other: readonly TypedColumn[],
+  ofA: readonly TypedColumn[],
+  ofB: readonly TypedColumn[],
   [a, b]: readonly [string, string] = ["A", "B"],
 ): MatchedColumns {
-  const others = new Map(other.map((column) => [column.name, column]));
+  const others = new Map(ofB.map((column) => [column.name, column]));
   const compared: string[] = [];
   const apart: { name: string; reason: string }[] = [];
-  for (const { name, type } of one) {
+  for (const { name, type } of ofA) {
     const match = others.get(name);
     others.delete(name);
     if (match === undefined) {
@@ -40,12 +40,12 @@ export function matchColumns(
 }
 
 /** Returns how two columns are compared; undefined: their types cannot be compared. */
-export function comparableKind(one: ColumnType, other: ColumnType): Measures["kind"] | undefined {
-  const family = familyOf(one);
-  if (family === undefined || family !== familyOf(other)) {
+export function comparableKind(a: ColumnType, b: ColumnType): Measures["kind"] | undefined {
+  const family = familyOf(a);
+  if (family === undefined || family !== familyOf(b)) {
     return undefined;
   }
-  return typeof one === "string" && timeFamilies[one] !== undefined
+  return typeof a === "string" && timeFamilies[a] !== undefined
     ? "times"
     : family === "numbers"
       ? "numbers"

@@ -1,5 +1,5 @@
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
-import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
+import { type Scalar, showCell, valueAt } from "../checks/golden-rows.js";
 import type { ColumnType } from "../columns/types.js";
 import { exactText, floorToScale, scaleOf, withPoint } from "../columns/value-text.js";
 import { assertNever } from "../base/errors.js";
@@ -7,7 +7,7 @@ import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
 
 /** A column of both sides, whose types are comparable. */
-export interface ComparedColumn {
+export interface JoinedColumn {
   readonly name: string;
   readonly a: ColumnType;
   readonly b: ColumnType;
@@ -27,7 +27,7 @@ const infinite = "'Infinity'::DOUBLE";
  * SQL for how far two values are from each other: the difference of numbers, the seconds between times, 1 minus the cosine
  * of vectors, 1 for different labels. Infinite if only one is a number, or has a direction. NULL: neither is one.
  */
-export function distanceSql({ a: typeA, b: typeB }: ComparedColumn, a: string, b: string): string {
+export function distanceSql({ a: typeA, b: typeB }: JoinedColumn, a: string, b: string): string {
   const kind = comparableKind(typeA, typeB);
   const neither = `${a} IS NULL AND ${b} IS NULL`;
   const either = `${a} IS NULL OR ${b} IS NULL`;
@@ -62,7 +62,7 @@ function dot(one: string, other: string): string {
 
 /** SQL for whether two values with distance `d` differ by more than the tolerance, which is exact for decimals. */
 export function beyondSql(
-  column: ComparedColumn,
+  column: JoinedColumn,
   [a, b, d]: readonly [string, string, string],
   tolerance: number,
 ): string {
@@ -115,7 +115,7 @@ const shownFlips = 256;
  */
 export async function measureColumn(
   connection: DuckDBConnection,
-  column: ComparedColumn & { readonly index: number },
+  column: JoinedColumn & { readonly index: number },
   names: RowNames,
   tolerance: number,
 ): Promise<Measures> {
@@ -196,7 +196,7 @@ export async function numbersOf(
 /** The rows that differ most; of those that differ equally, the ones with the lowest numbers. */
 async function mostDifferent(
   connection: DuckDBConnection,
-  { index, a, b }: ComparedColumn & { readonly index: number },
+  { index, a, b }: JoinedColumn & { readonly index: number },
   { number, shown: columns }: RowNames,
 ): Promise<DifferentRow[]> {
   const keys = columns.map(({ sql }) => `left(${sql}::VARCHAR, 200)`);
@@ -235,14 +235,16 @@ function textOf(type: ColumnType, column: ReturnType<typeof readColumn>, row: nu
     return exact;
   }
   const value = valueAt(type, column, row);
-  const whole = Array.isArray(value) ? `[${value.map((element: Scalar) => shown(element)).join(", ")}]` : shown(value);
+  const whole = Array.isArray(value)
+    ? `[${value.map((element: Scalar) => showCell(element)).join(", ")}]`
+    : showCell(value);
   return whole.length > longestText ? `${whole.slice(0, longestText - 1)}…` : whole;
 }
 
 /** The pairs of different labels that occur most, the most frequent first. */
 async function flipsOf(
   connection: DuckDBConnection,
-  { index, a, b }: ComparedColumn & { readonly index: number },
+  { index, a, b }: JoinedColumn & { readonly index: number },
 ): Promise<Flip[]> {
   const [one, other] = [`a${index}`, `b${index}`];
   const result = await connection.run(

@@ -6,7 +6,7 @@ import { hideCredentials } from "../job/jobfile/secrets.js";
 import { bucketName, isObjectUri, parseObjectUri } from "../job/jobfile/uri.js";
 import { shown } from "../base/shown-numbers.js";
 import type { AttemptRecord, RunInfo } from "./attempt-record.js";
-import { exitCodeOfOutcome, type Outcome, statusOf } from "./report.js";
+import { exitCodeOfOutcome, type Outcome, statusOfOutcome } from "./report.js";
 
 /** The fields that all events of an attempt share. */
 export interface LineageRun {
@@ -49,7 +49,7 @@ export function endEvent(
   const exitCode = exitCodeOfOutcome(outcome);
   const eventType = exitCode === 0 ? "COMPLETE" : exitCode === 130 || exitCode === 143 ? "ABORT" : "FAIL";
   return eventOf(lineage, record, eventType, endedMs, {
-    facts: { status: statusOf(outcome), exit_code: exitCode },
+    facts: { status: statusOfOutcome(outcome), exit_code: exitCode },
     message: messageOf(record, outcome),
     rows: rowsOf(record, outcome),
   });

@@ -42,7 +42,7 @@ export function summarizeRejects(): RejectSummary {
     },
     lines: () =>
       [...groups]
-        .toSorted(([, one], [, other]) => other.rows - one.rows)
+        .toSorted(([, left], [, right]) => right.rows - left.rows)
         .flatMap(([key, group]) => groupLines(key, group))
         .map(printable),
   };

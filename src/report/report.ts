@@ -251,9 +251,9 @@ export function otherRowsText({ rejected, filtered }: RowsOfRun): string[] {
 /** The report as one line for people. */
 export function reportText(report: RunReport): string {
   const { runId, output, rolledBack } = report;
-  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
-  const rows = count(found.output, "row");
-  const others = otherRowsText(found).length === 0 ? "" : ` (${otherRowsText(found).join(", ")})`;
+  const counted = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
+  const rows = count(counted.output, "row");
+  const others = otherRowsText(counted).length === 0 ? "" : ` (${otherRowsText(counted).join(", ")})`;
   if (rolledBack !== undefined) {
     const { readersHave, newRun } = rolledBack;
     const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
@@ -310,7 +310,7 @@ export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
 }
 
 /** The outcome as one word: the status of the report, or "failed". */
-export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
+export function statusOfOutcome(outcome: Outcome): RunReport["status"] | "failed" {
   return outcome.kind === "done" ? outcome.report.status : "failed";
 }
 
@@ -353,13 +353,9 @@ const percentiles = ["p50", "p95", "p99"] as const;
 
 /** The report's fields under their JSON names. */
 function serverFields({ requests, retries, mostInFlight, latencyMs, urls }: ServerReport): object {
-  const byUrl = urls.map((one) => ({
-    url: one.url,
-    requests: one.requests,
-    failures: one.failures,
-    most_in_flight: one.mostInFlight,
-    latency_ms: latencyFields(one.latencyMs),
-  }));
+  const byUrl = urls.map(({ url, requests: sent, failures, mostInFlight: atOnce, latencyMs: took }) => {
+    return { url, requests: sent, failures, most_in_flight: atOnce, latency_ms: latencyFields(took) };
+  });
   return {
     requests,
     retries,
@@ -374,14 +370,14 @@ function latencyFields(latencyMs: Latency): object {
 }
 
 /** The report for people: "1,204 requests, 3 of them retries, 16 in flight; 21 ms (p95 40 ms, p99 61 ms)". */
-export function serverText({
+export function requestsText({
   requests,
   retries,
   mostInFlight,
   latencyMs: { p50, p95, p99 },
   urls,
 }: ServerReport): string {
-  const byUrl = urls.map((one) => `; ${one.url}: ${one.requests} requests, ${one.failures} failed`).join("");
+  const byUrl = urls.map((each) => `; ${each.url}: ${each.requests} requests, ${each.failures} failed`).join("");
   const took = p50 === null ? "" : `; ${ms(p50)} each (95%: ${ms(p95)}, 99%: ${ms(p99)})`;
   return `${requests} requests, ${retries} of them retries, at most ${mostInFlight} in flight${took}${byUrl}`;
 }

@@ -16,14 +16,14 @@ export interface RunStats {
   readonly state: string;
 }
 
-/** Returns the profiles as one line of JSON. */
-export function statsJson({ profile, earlier, state, comparison }: RunStats): string {
+/** Returns the profiles as JSON. */
+export function statsJson({ profile, earlier, state, comparison }: RunStats): object {
   const { runId, date, modelSha256, rows, rejected, filtered, features } = profile;
   const columns = (which: Columns): object =>
     Object.fromEntries(
       statsOf(which, profile, earlier).map(({ name, stats, usual }) => [name, { ...stats, usual: usual ?? null }]),
     );
-  return JSON.stringify({
+  return {
     run_id: runId,
     status: state,
     date: date === "" ? null : date,
@@ -36,14 +36,14 @@ export function statsJson({ profile, earlier, state, comparison }: RunStats): st
     carried: columns("carried"),
     features: features.size === 0 ? null : columns("features"),
     ...comparisonFields(comparison, true),
-  });
+  };
 }
 
 /**
  * Returns tables of the predicted columns, of those that are carried through, and of the features.
  * @param width characters in a line of the terminal; undefined: there is none
  */
-export function statsText({ profile, earlier, state, comparison }: RunStats, width?: number): string {
+export function statsText({ profile, earlier, state, comparison }: RunStats, width?: number): string[] {
   const { runId, rows, rejected, filtered = 0, carried, features } = profile;
   const sampled = Math.max(0, ...[...features.values()].map((column) => column.rows));
   const about = sampled >= rows + rejected ? "" : `, in a sample of ${count(sampled, "row")}`;
@@ -66,7 +66,7 @@ export function statsText({ profile, earlier, state, comparison }: RunStats, wid
           `${modelNames[1]} ${comparison.model}: ${comparedRows(comparison)}`,
           ...agreementTables(comparison, modelNames, width),
         ]),
-  ].join("\n");
+  ];
 }
 
 function usualText(earlier: readonly RunProfile[]): string[] {

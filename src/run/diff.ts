@@ -149,7 +149,7 @@ export interface JudgedModel extends Evaluated {
   readonly prediction: string;
 }
 
-export interface JudgedNight {
+export interface EvaluatedNight {
   /** The date of the night; "": one was asked for. */
   readonly night: string;
   readonly models: readonly JudgedModel[];

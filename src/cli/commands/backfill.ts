@@ -1,3 +1,4 @@
+import { type CommandLine, paramAs, countOf, quietFlag, logFlags } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { firstLine } from "../../duckdb/sql.js";
 import { alone, openLoaded, recordOf } from "../../job/job-context.js";
@@ -17,6 +18,7 @@ import {
   stepOf,
   valueStatuses,
   worstOf,
+  rangeSteps,
 } from "../../run/series/backfill.js";
 import { runIdOf } from "../../run/plan/identity.js";
 import type { RunId } from "../../run/plan/plan.js";
@@ -38,6 +40,36 @@ import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { type LogOptions, chooseProgress, createLog } from "../logger.js";
 
+export const backfillCommand: CommandLine = {
+  flags: {
+    ...paramAs("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"),
+    "--step <step>": [
+      "Time between two values. Default: day, or month for a range such as 2026-01..2026-12, or hour for 2026-01-01T00..2026-01-01T23",
+      rangeSteps,
+    ],
+    "--parallel <n>": [
+      "Runs at once, which share cores and memory. Runs with checks, and runs into Postgres with upsert or replace, go one at a time",
+      countOf(64),
+      1,
+    ],
+    "--stop-on-failure": "Start no further run after one that fails or is held by its checks",
+    "--reprocess <which>": [
+      "Which runs to score again as new runs: failed are those that are held, discarded or damaged, or whose input, model or spec changed; completed are all of them",
+      ["none", "failed", "completed"],
+      "none",
+    ],
+    "--allow-duplicates":
+      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+    "--allow-older": "Allow these runs to overwrite the rows of newer runs of this job (Postgres: upsert, replace)",
+    "--json": "Print one line of JSON for each run, and one for all of them at the end",
+    ...quietFlag,
+    "--no-progress": "Print no progress",
+    ...logFlags,
+  },
+  examples: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
+  run: backfill,
+};
+
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;
   readonly parallel: number;
@@ -50,7 +82,7 @@ interface BackfillOptions extends JobOptions, LogOptions {
 }
 
 /** Carries out one run for each value of a range of dates. */
-export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
+async function backfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
     hint: "run the same command again to continue",
@@ -327,8 +359,8 @@ function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
 
 /** Rejects a range of a param that the rest of the spec does not use. */
 function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
-  const [one, other] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
-  if (one === other) {
+  const [first, second] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
+  if (first === second) {
     throw new JobError(
       "USAGE",
       `reading ${specPath}: no key uses \${${param}}, so all runs would score the same rows`,

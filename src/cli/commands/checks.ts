@@ -1,3 +1,4 @@
+import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
 import { count } from "../../base/shown-numbers.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
@@ -5,7 +6,12 @@ import { roleOf, timesLimit } from "../../checks/check.js";
 import { checkOf } from "../../checks/checks.js";
 import { fitTable } from "../../report/table.js";
 import { type JudgedNights, judgeNights } from "../../run/history.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+
+export const checksCommand: CommandLine = {
+  flags: { ...paramFlag, "--last <count>": ["Number of runs to judge", countOf(1000), 60], ...jsonFlag },
+  examples: ["infer-batch checks job.yaml --last 60", "infer-batch checks job.yaml --last 30 --json"],
+  run: checks,
+};
 
 interface ChecksOptions extends JobOptions {
   readonly last: number;
@@ -13,15 +19,14 @@ interface ChecksOptions extends JobOptions {
 }
 
 /** Judges published runs as if each were tonight, and prints which columns would have held one. */
-export async function checksCommand(spec: string, options: ChecksOptions, io: SafeIo): Promise<void> {
+async function checks(spec: string, options: ChecksOptions): Promise<CommandAnswer> {
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
   const judged = await judgeNights(job, options.last);
-  const text = options.json === true ? nightsJson(judged) : nightsText(judged, terminalWidth(io.stdout));
-  io.stdout.write(`${text}\n`);
+  return { json: () => nightsJson(judged), text: (width) => nightsText(judged, width) };
 }
 
-function nightsJson({ factor, nights, columns }: JudgedNights): string {
-  return JSON.stringify({
+function nightsJson({ factor, nights, columns }: JudgedNights): object {
+  return {
     factor,
     nights: nights.map(({ runId, date, outcome, known, results }) => ({
       run_id: runId,
@@ -37,12 +42,12 @@ function nightsJson({ factor, nights, columns }: JudgedNights): string {
       nights_warned: warned,
       farthest: { date, check: farthest.check, times: timesLimit(farthest) },
     })),
-  });
+  };
 }
 
 const headings = ["column", "held", "warned", "farthest", "night", "what"];
 
-function nightsText({ factor, nights, columns }: JudgedNights, width: number | undefined): string {
+function nightsText({ factor, nights, columns }: JudgedNights, width: number | undefined): string[] {
   const held = nights.filter(({ outcome }) => outcome === "hold").length;
   const warned = nights.filter(
     ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
@@ -70,7 +75,7 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
           ...fitTable([headings, ...rows], { right: [1, 2], width, hasNotes: true }),
           "farthest: with a factor above this one, the column would not have held or warned",
         ]),
-  ].join("\n");
+  ];
 }
 
 function dateOf(nights: JudgedNights["nights"], runId: string): string {

@@ -1,3 +1,4 @@
+import { type CommandAnswer } from "../flags.js";
 import { showCount, rounded } from "../../base/shown-numbers.js";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
@@ -10,32 +11,24 @@ import type { ServerSpec } from "../../job/jobfile/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-interface DoctorServerOptions {
-  readonly specPath: string;
-  readonly json: boolean;
-}
-
 /**
  * Shows whether the servers of a spec answer, what they say about the model, and how fast they score blank rows.
- * @throws JobError that a run would end with
+ * Ends with the JobError that a run would end with.
  */
 export async function doctorServer(
   server: ServerSpec,
   { spec, where }: LoadedSpec,
-  { specPath, json }: DoctorServerOptions,
+  specPath: string,
   io: SafeIo,
-): Promise<void> {
+): Promise<CommandAnswer> {
   const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
   const options = { ...services, folder: dirname(resolve(specPath)), where };
-  const { error, ...found } = await diagnoseServers({ ...spec.model, server }, options);
-  const diagnosis = { program: programVersion, protocol: server.protocol, ...found };
-  io.stdout.write(json ? `${serverDiagnosisJson(diagnosis)}\n` : serverDiagnosisText(diagnosis));
-  if (error !== undefined) {
-    throw error;
-  }
+  const { error, ...answers } = await diagnoseServers({ ...spec.model, server }, options);
+  const diagnosis = { program: programVersion, protocol: server.protocol, ...answers };
+  return { json: () => serverDiagnosisJson(diagnosis), text: () => serverDiagnosisText(diagnosis), error };
 }
 
-function serverDiagnosisJson({ program, signature, measured, ...found }: ServerDiagnosis): string {
+function serverDiagnosisJson({ program, signature, measured, ...rest }: ServerDiagnosis): object {
   const batches = measured?.batches.map(({ rows, ms, rowsPerSecond }) => {
     return { rows, ms: rounded(ms, 1), rows_per_second: Math.round(rowsPerSecond) };
   });
@@ -44,9 +37,9 @@ function serverDiagnosisJson({ program, signature, measured, ...found }: ServerD
   });
   const stopped = measured?.stopped ?? null;
   const counted = measured?.counted;
-  return JSON.stringify({
+  return {
     version: program,
-    ...found,
+    ...rest,
     signature: signature ?? null,
     batches: batches ?? [],
     batches_stopped: stopped,
@@ -59,10 +52,10 @@ function serverDiagnosisJson({ program, signature, measured, ...found }: ServerD
             compute_ms: rounded(counted.computeMs, 1),
             requests_joined: rounded(counted.requestsJoined, 1),
           },
-  });
+  };
 }
 
-function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
+function serverDiagnosisText(diagnosis: ServerDiagnosis): string[] {
   const { program, model, protocol, servers, signature, measured } = diagnosis;
   const tensors = signature === undefined ? [] : signatureLines(signature);
   return [
@@ -72,14 +65,13 @@ function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
     ...table(servers.map(({ url, state, found }) => [url, state, found])),
     ...tensors,
     ...(measured === undefined ? [] : measuredLines(measured)),
-    "",
-  ].join("\n");
+  ];
 }
 
 function signatureLines({ inputs, outputs }: ModelSignature): string[] {
   const rows = [
-    ...inputs.map((one) => ["input", one.name, showTensor(one)]),
-    ...outputs.map((one) => ["output", one.name, showTensor(one)]),
+    ...inputs.map((tensor) => ["input", tensor.name, showTensor(tensor)]),
+    ...outputs.map((tensor) => ["output", tensor.name, showTensor(tensor)]),
   ];
   return ["", ...table(rows)];
 }

@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { attempt, count, duration, name, plan, type Refuse, text } from "./values.js";
+import { attempt, countFrom, duration, name, plan, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -75,11 +75,11 @@ export const storeKeys = {
     .describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: countFrom(1, 3600)
         .default(20)
         .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
+      request: countFrom(1, 86_400)
         .default(300)
         .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
@@ -185,8 +185,8 @@ export interface InputSpec extends StoreSpec {
   readonly path: readonly string[];
   /** The folder of a Delta or Iceberg table; undefined: the rows are those of the files. */
   readonly table?: string | undefined;
-  /** Which version of the table is read. */
-  readonly at: string;
+  /** Which version of the table is read; undefined: there is no table. */
+  readonly at?: string | undefined;
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
@@ -241,6 +241,9 @@ const freshness = z
     error: "warn_after is longer than error_after, so it never applies",
   }) satisfies z.ZodType<FreshnessSpec>;
 
+const atError =
+  "expected latest, a version or snapshot, a time, a branch or a tag; write a number of more than 15 digits in quotes";
+
 /** `input` of a spec. */
 export const input = z.strictObject({
   path: z
@@ -258,9 +261,8 @@ export const input = z.strictObject({
       "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
     ),
   at: z
-    .union([text, z.int().min(0)], {
-      error:
-        "expected latest, a version or snapshot, a time, a branch or a tag; numbers of more than 15 digits in quotes",
+    .union([text, z.number().refine((version) => Number.isSafeInteger(version) && version >= 0, { error: atError })], {
+      error: atError,
     })
     .transform(String)
     .optional()
@@ -283,7 +285,7 @@ export const input = z.strictObject({
     .describe(
       "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
     ),
-  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+  min_rows: countFrom(0, Number.MAX_SAFE_INTEGER)
     .default(1)
     .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
   freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
@@ -319,16 +321,15 @@ export const input = z.strictObject({
         .describe(
           "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
-      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
+      max_mb: countFrom(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
     .describe("For input in a store: where fetched bytes are kept until they are read."),
 }) satisfies z.ZodType<GivenInput>;
 
 /** An input as the spec has it: `path` or `table`. */
-export interface GivenInput extends Omit<InputSpec, "path" | "at"> {
+export interface GivenInput extends Omit<InputSpec, "path"> {
   readonly path?: readonly string[] | undefined;
-  readonly at?: string | undefined;
 }
 
 /** Checks that an input names files or a table, and has no key of the other one. */
@@ -356,7 +357,7 @@ export function checkInput({ path, table, at, format, partitions }: GivenInput, 
 /** The input with its default keys; a table is the only path. */
 export function inputOf({ path = [], table, at = "latest", ...others }: GivenInput): InputSpec {
   const folder = table === undefined ? undefined : folderOf(table);
-  return folder === undefined ? { path, at, ...others } : { path: [folder], table: folder, at, ...others };
+  return folder === undefined ? { path, ...others } : { path: [folder], table: folder, at, ...others };
 }
 
 /** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */

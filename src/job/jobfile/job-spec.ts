@@ -22,7 +22,17 @@ import {
   splitTable,
 } from "./output-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
-import { attempt, autoOrCount, checking, count, isTimeZone, plan, type Refuse, showFound, verdict } from "./values.js";
+import {
+  attempt,
+  autoOrCount,
+  checking,
+  countFrom,
+  isTimeZone,
+  plan,
+  type Refuse,
+  showFound,
+  verdict,
+} from "./values.js";
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
 interface ReuseSpec {
@@ -115,7 +125,10 @@ const output = z.strictObject({
 
 const rejectLimitError = "expected a count, or a percentage such as 0.1%";
 const rejectLimit = z.union(
-  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  [
+    countFrom(0, Number.MAX_SAFE_INTEGER),
+    z.string().refine(isPercentage, { error: rejectLimitError, params: showFound }),
+  ],
   { error: rejectLimitError },
 );
 
@@ -175,7 +188,7 @@ const job = z.strictObject({
     ),
   retry: z
     .strictObject({
-      max_seconds: count(0, 86_400)
+      max_seconds: countFrom(0, 86_400)
         .default(300)
         .meta(attempt)
         .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),

@@ -11,7 +11,7 @@ import {
 } from "../../base/http/http.js";
 import { decompressed, readBody, type ResponseHeaders, sendRequest } from "../../base/http/request.js";
 import { errnoOf, JobError } from "../../base/errors.js";
-import { tryAgain, type Verdict } from "../../base/retry.js";
+import { tryAgain, type RetryVerdict } from "../../base/retry.js";
 import type { ServerTraffic } from "../engine.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import {
@@ -646,20 +646,19 @@ export class UnknownModel extends BrokenTransfer {
 
 /** What a refusal means that says nothing of the request itself. @throws what ends the request, or has it sent again */
 function refuse(turn: Turn, found: RefusalKind, refusal: Refusal, doing: string): never {
-  switch (found.kind) {
-    case "fault":
-      throw new ServerFault(found.message);
-    case "overloaded": {
-      const { message, retryAfterMs, isRate } = found;
-      if (isRate && hasRoom(refusal.headers)) {
-        throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
-      }
-      turn.pause(message, retryAfterMs);
-      throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
-    }
-    default:
-      throw refusalOf(turn.server, doing, refusal);
+  const { message } = found;
+  if (found.kind === "fault") {
+    throw new ServerFault(message);
   }
+  if (found.kind !== "overloaded") {
+    throw refusalOf(turn.server, doing, refusal);
+  }
+  const { retryAfterMs, isRate } = found;
+  if (isRate && hasRoom(refusal.headers)) {
+    throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
+  }
+  turn.pause(message, retryAfterMs);
+  throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
 }
 
 /** Errors of a connection that was never made. */
@@ -681,7 +680,7 @@ export function openAsking(
   const all = `${act} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
   const [{ retry }] = servers;
-  const judge = ({ server }: Turn, error: unknown): Verdict =>
+  const judge = ({ server }: Turn, error: unknown): RetryVerdict =>
     error instanceof ServerFault
       ? { kind: "again", found: error.message }
       : verdictOf(placeOf(server, `${act} ${serverText(server)}`), error);
@@ -732,7 +731,7 @@ export function openAsking(
     async ask<T extends { readonly kind: string }>(question: Question<T>) {
       let last: ModelServer | undefined;
       /** The last failure of a try. What is thrown elsewhere ends the request. */
-      let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+      let failure: { readonly error: unknown; readonly verdict: RetryVerdict } | undefined;
       /** Failures of servers on this request; answers of others before the first one, and before the last try. */
       let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
 
@@ -787,7 +786,7 @@ export function openAsking(
       };
 
       const rules = {
-        judge: (error: unknown): Verdict =>
+        judge: (error: unknown): RetryVerdict =>
           failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
         code: "NETWORK",
         hint: serverAway,
@@ -886,18 +885,10 @@ function createCollector(mostBytes: number) {
       }
       pieces.push(piece);
     },
+    /** A view that is no Buffer, whose `slice` would not copy. */
     collected(): Uint8Array<ArrayBuffer> {
-      const [first] = pieces;
-      if (pieces.length === 1 && first?.constructor === Uint8Array) {
-        return first as Uint8Array<ArrayBuffer>;
-      }
-      const bytes = new Uint8Array(size);
-      let at = 0;
-      for (const piece of pieces) {
-        bytes.set(piece, at);
-        at += piece.length;
-      }
-      return bytes;
+      const { buffer, byteOffset, length } = pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces);
+      return new Uint8Array(buffer as ArrayBuffer, byteOffset, length);
     },
   };
 }

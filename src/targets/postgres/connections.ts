@@ -334,7 +334,7 @@ const permanentStates: readonly Known[] = [
   {
     states: /^22P05/,
     code: "OUTPUT_REFUSED",
-    hint: "the database's encoding cannot hold this character, of a param, a name or a file's path; use a database with encoding UTF8",
+    hint: "the database's encoding cannot hold a character of a row, a param, a name or a file's path; use a database with encoding UTF8",
   },
   {
     states: /^0A/,
