@@ -3,7 +3,7 @@ import type { RunProfile } from "./profile/run-profile.js";
 
 /**
  * A check: one sign that something is wrong with a night. Adding one is this in a file of `rules/`, a line in `checks.ts`, and a
- * line in docs/check-reference.md.
+ * line in docs/checks.md.
  *
  * Most compare by one rule: a night is suspicious if it is less like the recent nights than any of them was like the others,
  * by a clear factor. So what is usual for a column says how far it may move, and no number of rows does.

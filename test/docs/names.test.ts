@@ -95,6 +95,28 @@ test.skipIf(status !== 0)("the tables of docs/architecture.md have each folder o
   expect(foldersLeftOut(text.replace("| `duckdb/` |", "| duckdb |"))).toEqual(["duckdb"]);
 });
 
+const sources = files.filter((path) =>
+  /^(?:src|test|scripts|bench|deploy|examples|jobs)\/.*\.(?:ts|mjs|mts|py|ya?ml)$/.test(path),
+);
+
+/** Pages that a source file or a hint names: from the project's folder on, or after "see", as texts of keys do. */
+const pagesNamed = (text: string): string[] =>
+  [...text.matchAll(/(?<![\w/.-])docs\/[\w/-]+\.md|(?<=\b[Ss]ee )[\w-]+\.md/g)].map(([path]) =>
+    path.startsWith("docs/") ? path : `docs/${path}`,
+  );
+
+test.skipIf(status !== 0)("every page that sources, hints and texts of keys name exists", () => {
+  expect(pagesNamed("see docs/cli.md. See job-spec.md; docs/no-such.md")).toEqual([
+    "docs/cli.md",
+    "docs/job-spec.md",
+    "docs/no-such.md",
+  ]);
+  const own = "test/docs/names.test.ts";
+  const named = sources.filter((path) => path !== own).flatMap((path) => pagesNamed(read(path)));
+  expect(named.length).toBeGreaterThan(20);
+  expect([...new Set(named)].filter((path) => !paths.has(path))).toEqual([]);
+});
+
 test("names that do not exist are found", () => {
   expect(missingFiles("`run/run.ts`, `run/runs.ts`, `src/run/run.ts`, run.ts and no-such.ts")).toEqual([
     "run/runs.ts",
