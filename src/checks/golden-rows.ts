@@ -84,7 +84,7 @@ function differenceAt(
   }
   const element = typeof type === "object" && type.kind === "list" ? type.element : type;
   const within = isFloating(element) ? tolerance : undefined;
-  const at = actual.findIndex((element: Scalar, index) => !areSame(wanted[index] as Scalar, element, within));
+  const at = actual.findIndex((value: Scalar, index) => !areSame(wanted[index] as Scalar, value, within));
   return at === -1
     ? undefined
     : {

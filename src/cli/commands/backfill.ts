@@ -67,7 +67,7 @@ export const backfillCommand: CommandLine = {
     ...logFlags,
   },
   examples: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
-  run: backfill,
+  run: runBackfill,
 };
 
 interface BackfillOptions extends JobOptions, LogOptions {
@@ -82,7 +82,7 @@ interface BackfillOptions extends JobOptions, LogOptions {
 }
 
 /** Carries out one run for each value of a range of dates. */
-async function backfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
+async function runBackfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
     hint: "run the same command again to continue",
